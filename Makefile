@@ -1,0 +1,44 @@
+# gshard-nmt: every target does its own set-up; `make` alone lists them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Tests that need no compiled program; `make check` runs these alone.
+SLOW_FOLDERS := tests/integration tests/system tests/multidevice
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-all check bench lock clean
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(READY)  ## set up .venv from requirements.lock (PYTHON=... chooses the interpreter)
+
+$(READY): requirements.lock setup.py scripts/make_venv.sh
+	@bash scripts/make_venv.sh $(VENV)
+	@touch $(READY)
+
+demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
+	@$(BIN)/python scripts/demo.py
+
+test: $(READY)  ## every test but the slow tier: unit and integration, at most 10 minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: test  ## the tests of `make test`, then the slow tier, at most 45 minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)  ## lint, format, types and the unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow" $(addprefix --ignore=,$(SLOW_FOLDERS))
+
+bench: $(READY)  ## measure training and decoding speed on this machine
+	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done
+
+lock:  ## resolve requirements.lock anew (after a change of setup.py)
+	@bash scripts/make_lock.sh
+
+clean:  ## remove what the tools left behind; keeps data/, runs/ and .venv
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

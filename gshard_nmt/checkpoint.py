@@ -1,0 +1,124 @@
+"""Checkpoints: sharded, asynchronous, committed by rename, restored onto any mesh.
+
+A run keeps two: `last`, to resume from, and `best`, to decode with. Each is a set of named groups of
+arrays, so that a decoder reads the parameters and nothing else.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt.errors import UserError
+
+LAST, BEST = "last", "best"
+
+Groups = Mapping[str, Mapping[str, Any]]
+"""Group name -> array name -> array, or when restoring its shape, dtype and sharding."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of a run folder.
+
+    Attributes:
+      folder: `checkpoints/` of the run.
+    """
+
+    folder: Path
+
+    def save(self, kind: str, step: int, groups: Groups, metadata: Mapping[str, Any]) -> None:
+        """Writes a checkpoint in the background; the one of the same kind before it is then removed.
+
+        Args:
+          kind: LAST or BEST.
+          step: training steps done.
+          groups: arrays; those on devices are copied before this returns, so they may be donated.
+          metadata: JSON values.
+        """
+        ocp = _orbax()
+        items = {name: ocp.args.StandardSave(dict(group)) for name, group in groups.items()}
+        args = ocp.args.Composite(**items, metadata=ocp.args.JsonSave(dict(metadata)))
+        # The same step may be saved again: a resumed run reaches its end without a new step.
+        if step not in self._manager(kind).all_steps():
+            self._manager(kind).save(step, args=args, force=True)
+
+    def latest(self, kind: str) -> int | None:
+        """The step of the checkpoint of this kind; None where there is none."""
+        if not (self.folder / kind).is_dir():
+            return None
+        return self._manager(kind).latest_step()
+
+    def restore(self, kind: str, groups: Groups) -> dict[str, dict[str, Any]]:
+        """Reads the named groups onto the shardings that are asked for.
+
+        Args:
+          kind: LAST or BEST.
+          groups: for each group its arrays as jax.ShapeDtypeStruct; a group without any is read as
+            it was written, on the host.
+
+        Raises:
+          UserError: there is no such checkpoint.
+        """
+        ocp = _orbax()
+        step = self._require(kind)
+        items = {
+            name: ocp.args.StandardRestore(dict(group) or None) for name, group in groups.items()
+        }
+        restored = self._manager(kind).restore(step, args=ocp.args.Composite(**items))
+        return {name: dict(restored[name]) for name in groups}
+
+    def metadata(self, kind: str) -> dict[str, Any]:
+        """The metadata of the checkpoint of this kind.
+
+        Raises:
+          UserError: there is no such checkpoint.
+        """
+        ocp = _orbax()
+        step = self._require(kind)
+        args = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+        return dict(self._manager(kind).restore(step, args=args)["metadata"])
+
+    def wait(self) -> None:
+        """Returns once what was saved is on the disk."""
+        for kind in (LAST, BEST):
+            if (self.folder / kind).is_dir():
+                self._manager(kind).wait_until_finished()
+
+    def close(self) -> None:
+        """Waits, then frees the background threads."""
+        self.wait()
+        for kind in (LAST, BEST):
+            if (self.folder / kind).is_dir():
+                self._manager(kind).close()
+        _manager.cache_clear()
+
+    def _require(self, kind: str) -> int:
+        step = self.latest(kind)
+        if step is None:
+            raise UserError(
+                f"{self.folder} holds no {kind!r} checkpoint; train with gshard-train first, "
+                "or give the run folder of a finished run."
+            )
+        return step
+
+    def _manager(self, kind: str):
+        return _manager(self.folder.absolute() / kind)
+
+
+@functools.cache
+def _manager(folder: Path):
+    ocp = _orbax()
+    options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=True)
+    return ocp.CheckpointManager(folder, options=options)
+
+
+@functools.cache
+def _orbax():
+    import logging
+
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    return ocp

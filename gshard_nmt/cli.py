@@ -1,0 +1,286 @@
+"""The programs: their flags, and the function that each calls.
+
+Whatever takes long to import is imported inside that function, after the flags have been checked.
+"""
+
+import contextlib
+import dataclasses
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from absl import flags
+
+from gshard_nmt.command_line import EXIT_USER_ERROR, Program, run
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings import did_you_mean
+
+if TYPE_CHECKING:
+    from gshard_nmt.config import Config
+
+
+def data_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-data: makes corpora and prepares them; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in DATA_VERBS:
+        return run(DATA_VERBS[words[0]], words[1:])
+    if words and words[0] == "--version":
+        return run(HARVEST, words[:1])
+    if words and words[0] in ("--help", "-help", "-h", "--helpfull", "help"):
+        print("gshard-data: from text to what gshard-train reads. Verbs:\n")
+        for verb, program in DATA_VERBS.items():
+            print(f"  gshard-data {verb:<9} {program.about}")
+        print("\nEach has its own --help: gshard-data harvest --help")
+        return 0
+    if not words:
+        message = f"which verb? There are: {', '.join(DATA_VERBS)}. See gshard-data --help."
+    else:
+        message = (
+            f"there is no verb {words[0]!r}{did_you_mean(words[0], DATA_VERBS)} There are: "
+            f"{', '.join(DATA_VERBS)}, which come first. See gshard-data --help."
+        )
+    print(f"gshard-data: {message}", file=sys.stderr)
+    return EXIT_USER_ERROR
+
+
+def train_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-train: trains or resumes; returns the exit code."""
+    return run(TRAIN, sys.argv[1:] if arguments is None else arguments)
+
+
+def decode_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-decode: translates text; returns the exit code."""
+    return run(DECODE, sys.argv[1:] if arguments is None else arguments)
+
+
+def eval_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-eval: scores a run on a test set and writes the report; returns the exit code."""
+    return run(EVAL, sys.argv[1:] if arguments is None else arguments)
+
+
+def _define_config(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "config", None, "a gin file, or the name of one in configs/experiments", flag_values=values
+    )
+    flags.DEFINE_multi_string(
+        "gin",
+        [],
+        "a setting over the config's, such as 'Train.steps = 100'; repeats",
+        flag_values=values,
+    )
+
+
+def _config(values: flags.FlagValues) -> "Config":
+    from gshard_nmt.gin_reader import load_config
+
+    return load_config(values.config, values.gin)
+
+
+def _folder(values: flags.FlagValues, name: str, made_by: str) -> Path:
+    """The folder that a flag names.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = Path(str(values[name].value))
+    if not path.is_dir():
+        raise UserError(f"--{name} {path}: there is no such folder; make it with {made_by}.")
+    return path
+
+
+def _define_harvest(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("out", None, "the corpus folder to make", flag_values=values)
+    flags.DEFINE_multi_string(
+        "root",
+        [],
+        "a folder to search beside the system's locale folders and Python's packages; repeats",
+        flag_values=values,
+    )
+
+
+def _harvest(values: flags.FlagValues) -> None:
+    from gshard_nmt.harvest import harvest
+
+    harvest(Path(values.out), [Path(root) for root in values.root])
+
+
+def _define_prepare(values: flags.FlagValues) -> None:
+    _define_config(values)
+    flags.DEFINE_string("corpus", None, "the corpus folder to read", flag_values=values)
+    flags.DEFINE_string("out", None, "the folder of prepared data to make", flag_values=values)
+
+
+def _prepare(values: flags.FlagValues) -> None:
+    config = _config(values)
+    corpus = _folder(values, "corpus", "gshard-data harvest, or put your own text there")
+    from gshard_nmt.prepare import prepare
+
+    prepare(config.data, corpus, Path(values.out))
+
+
+def _define_train(values: flags.FlagValues) -> None:
+    _define_config(values)
+    flags.DEFINE_string(
+        "data", None, "the folder that gshard-data prepare made", flag_values=values
+    )
+    flags.DEFINE_string(
+        "workdir", None, "the run folder; a run that is there goes on", flag_values=values
+    )
+    flags.DEFINE_string(
+        "baselines_of",
+        None,
+        "train instead one bilingual model for each language of this run, in "
+        "--workdir/LANGUAGE, each on as many tokens of its language as the run saw",
+        flag_values=values,
+    )
+
+
+def _train(values: flags.FlagValues) -> None:
+    config = _config(values)
+    data = _folder(values, "data", "gshard-data prepare")
+    if values.baselines_of:
+        of_workdir = _folder(values, "baselines_of", "gshard-train")
+        from gshard_nmt.train import train_baselines
+
+        train_baselines(config, data, of_workdir, Path(values.workdir))
+    else:
+        from gshard_nmt.train import train
+
+        train(config, data, Path(values.workdir))
+
+
+def _define_decode(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("workdir", None, "the run folder of the model", flag_values=values)
+    flags.DEFINE_string(
+        "lang",
+        "",
+        "the language of the input; not needed where the model knows but one",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "target",
+        "",
+        "the language to translate to; not needed where there is but one",
+        flag_values=values,
+    )
+    flags.DEFINE_string("input", None, "one sentence a line, instead of stdin", flag_values=values)
+    flags.DEFINE_string("output", None, "the translations, instead of stdout", flag_values=values)
+    flags.DEFINE_integer(
+        "beam", 4, "hypotheses that the search keeps", lower_bound=1, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "nbest", 1, "translations of each line, best first", lower_bound=1, flag_values=values
+    )
+    flags.DEFINE_boolean("scores", False, "write line number, score and text", flag_values=values)
+    flags.DEFINE_enum(
+        "length_norm",
+        None,
+        ["gnmt", "lingvo", "none"],
+        "how scores allow for length: gnmt, lingvo or none, instead of the run's",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "alpha", None, "exponent of the length norm, instead of the run's", flag_values=values
+    )
+
+
+def _decode(values: flags.FlagValues) -> None:
+    from gshard_nmt.settings import read_config
+
+    workdir = _folder(values, "workdir", "gshard-train")
+    config = read_config(workdir / "config.gin")
+    changes = {"beam": values.beam, "length_norm": values.length_norm, "alpha": values.alpha}
+    given = {name: value for name, value in changes.items() if value is not None}
+    config = dataclasses.replace(config, decode=dataclasses.replace(config.decode, **given))
+    if values.input and not Path(values.input).is_file():
+        raise UserError(f"--input {values.input}: there is no such file.")
+    from gshard_nmt.decode import decode
+
+    with _text(values.input, sys.stdin, "r") as source, _text(values.output, sys.stdout, "w") as to:
+        decode(config, workdir, source, to, values.lang, values.target, values.nbest, values.scores)
+
+
+@contextlib.contextmanager
+def _text(path: str | None, standard: TextIO, mode: Literal["r", "w"]) -> Iterator[TextIO]:
+    """A UTF-8 text file, or a standard stream; only newlines end its lines, whatever the system."""
+    if path:
+        with open(path, mode, encoding="utf-8", newline="\n") as file:
+            yield file
+    else:
+        if isinstance(standard, io.TextIOWrapper):
+            standard.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+        yield standard
+        if mode == "w":
+            standard.flush()
+
+
+def _define_eval(values: flags.FlagValues) -> None:
+    flags.DEFINE_string("workdir", None, "the run folder of the model", flag_values=values)
+    flags.DEFINE_string("corpus", None, "the corpus folder with the references", flag_values=values)
+    flags.DEFINE_string("split", "test", "which split to translate and score", flag_values=values)
+    flags.DEFINE_string(
+        "baselines",
+        None,
+        "bilingual runs, as a folder of run folders named by language, or their "
+        'BLEU, as a JSON file such as {"fr": 30.1}',
+        flag_values=values,
+    )
+    flags.DEFINE_string("report", None, "the folder of the report to make", flag_values=values)
+
+
+def _eval(values: flags.FlagValues) -> None:
+    workdir = _folder(values, "workdir", "gshard-train")
+    corpus = _folder(values, "corpus", "gshard-data harvest, or put your own text there")
+    baselines = Path(values.baselines) if values.baselines else None
+    if baselines and not baselines.exists():
+        raise UserError(f"--baselines {baselines}: there is no such folder or file.")
+    from gshard_nmt.evaluate import evaluate
+
+    evaluate(workdir, corpus, values.split, Path(values.report), baselines)
+
+
+HARVEST = Program(
+    "gshard-data harvest",
+    "makes a parallel corpus of all languages to English from the message catalogues (.mo, .po) of "
+    "the software on this machine.",
+    "gshard-data harvest --out corpus",
+    ("out",),
+    _define_harvest,
+    _harvest,
+)
+PREPARE = Program(
+    "gshard-data prepare",
+    "makes vocabularies and tokenised shards from a corpus folder.",
+    "gshard-data prepare --config demo --corpus corpus --out data",
+    ("config", "corpus", "out"),
+    _define_prepare,
+    _prepare,
+)
+DATA_VERBS = {"harvest": HARVEST, "prepare": PREPARE}
+TRAIN = Program(
+    "gshard-train",
+    "trains a model, or goes on where the run in --workdir stopped.",
+    "gshard-train --config demo --data data --workdir runs/demo",
+    ("config", "data", "workdir"),
+    _define_train,
+    _train,
+)
+DECODE = Program(
+    "gshard-decode",
+    "translates lines of text with a trained model, in their order.",
+    'echo "Fichier introuvable" | gshard-decode --workdir runs/demo --lang fr',
+    ("workdir",),
+    _define_decode,
+    _decode,
+)
+EVAL = Program(
+    "gshard-eval",
+    "translates a test set, scores it by language against baselines and writes the report; what is "
+    "translated already is not translated again.",
+    "gshard-eval --workdir runs/demo --corpus corpus --report runs/demo/report",
+    ("workdir", "corpus", "report"),
+    _define_eval,
+    _eval,
+)

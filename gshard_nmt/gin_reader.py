@@ -1,0 +1,225 @@
+"""Reads gin files and the bindings of `--gin` into a `Config`. The only importer of gin.
+
+gin parses the statements, keeps the bindings and resolves the macros; here each statement is looked
+at on its way, so that every mistake is told in the user's words with its file and line.
+"""
+
+import dataclasses
+import pathlib
+import re
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gin
+import gin.config
+import gin.config_parser
+
+from gshard_nmt import settings
+from gshard_nmt.config import Config
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings import CLASSES, Key, Setting, did_you_mean
+
+
+def load_config(
+    source: str, overrides: Sequence[str] = (), classes: Mapping[str, str | type] = CLASSES
+) -> Config:
+    """Reads a config and the bindings of `--gin`, in this order, and makes the instances.
+
+    Args:
+      source: a path, or a name (the stem of a file of configs/experiments).
+      overrides: gin statements, such as "Model.layers = 4" or, for a macro, "EXPERTS = 8".
+      classes: the configurable classes by name, or the modules that hold them.
+
+    Raises:
+      UserError: anything in the config that does not parse, is not known, has the wrong type or
+        is required and missing.
+    """
+    loaded = settings.load_classes(classes)
+    reader = _Reader(loaded)
+    reader.read_file(settings.find_config(source))
+    for override in overrides:
+        reader.read_text(override, f"--gin {override!r}")
+    return settings.build(reader.resolve(), loaded)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reference:
+    """`@name` in a gin file; our configs hold values only."""
+
+    name: str
+
+
+class _Delegate(gin.config.ParserDelegate):
+    """Makes gin's macros, but no references to functions."""
+
+    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> _Reference:
+        del evaluate
+        return _Reference(scoped_selector)
+
+    def macro(self, name: str) -> object:
+        return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else super().macro(name)
+
+
+class _Reader:
+    """Binds the statements of gin files, one by one, so that each mistake names its line."""
+
+    def __init__(self, classes: Mapping[str, type]) -> None:
+        self._classes = classes
+        self._selectors = {name: _register(cls) for name, cls in classes.items()}
+        self._bound: dict[Key, str] = {}
+        self._macros: dict[str, str] = {}
+        self._uses: dict[str, str] = {}
+        self._open_files: list[pathlib.Path] = []
+        gin.clear_config()
+
+    def read_file(self, path: pathlib.Path) -> None:
+        """Binds what a file says; an include is read where it stands."""
+        if path.resolve() in self._open_files:
+            raise UserError(f"{path} includes itself; take one include away.")
+        self._open_files.append(path.resolve())
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not a text file: {error}.") from error
+        self._read(text, str(path), path.parent, in_file=True)
+        self._open_files.pop()
+
+    def read_text(self, text: str, where: str) -> None:
+        """Binds what one `--gin` flag says."""
+        self._read(text, where, pathlib.Path(), in_file=False)
+
+    def _read(self, text: str, name: str, folder: pathlib.Path, in_file: bool) -> None:
+        def at(line: int) -> str:
+            return f"{name}, line {line}" if in_file else name
+
+        try:
+            for statement in gin.config_parser.ConfigParser(text, _Delegate()):
+                where = at(statement.location.line_num)
+                match statement:
+                    case gin.config_parser.BindingStatement():
+                        self._bind(statement, where)
+                    case gin.config_parser.BlockDeclaration():
+                        self._check_class(statement.scope, statement.selector, where)
+                    case gin.config_parser.IncludeStatement():
+                        self.read_file(_find_include(statement.filename, folder, where))
+                    case _:
+                        raise UserError(f"{where}: configs import no modules; take this line away.")
+        except SyntaxError as error:
+            raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}") from error
+        except tokenize.TokenError as error:
+            raise UserError(f"{at(error.args[1][0])}: a bracket or a quote is open.") from error
+
+    def _bind(self, statement: Any, where: str) -> None:
+        self._check_value(statement.value, where)
+        if not statement.arg_name:
+            macro = "/".join(filter(None, (statement.scope, statement.selector)))
+            gin.bind_parameter((macro, "gin.macro", "value"), statement.value)
+            self._macros[macro] = where
+            return
+        self._check_class(statement.scope, statement.selector, where)
+        settings.check_name(self._classes, statement.selector, statement.arg_name, where)
+        selector = self._selectors[statement.selector]
+        gin.bind_parameter(("", selector, statement.arg_name), statement.value)
+        self._bound[statement.selector, statement.arg_name] = where
+
+    def _check_class(self, scope: str, class_name: str, where: str) -> None:
+        if scope:
+            raise UserError(f"{where}: configs have no scopes; write {class_name}, not {scope}/.")
+        if class_name not in self._classes:
+            settings.check_name(self._classes, class_name, "", where)
+
+    def _check_value(self, value: object, where: str) -> None:
+        for part in _parts(value):
+            if isinstance(part, _Reference):
+                raise UserError(
+                    f"{where}: configs hold values, not references; @{part.name} is one."
+                )
+            if isinstance(part, gin.config.ConfigurableReference):
+                self._uses.setdefault(part.scoped_selector.removesuffix("/gin.macro"), where)
+
+    def resolve(self) -> dict[Key, Setting]:
+        """The bindings with the macros' values in their places."""
+        self._check_macros()
+        for (class_name, field), where in self._bound.items():
+            value = gin.get_bindings(self._selectors[class_name], resolve_references=False)[field]
+            _check_not_required(f"{class_name}.{field}", value, where)
+        try:
+            values = {key: gin.get_bindings(self._selectors[key[0]])[key[1]] for key in self._bound}
+        except RecursionError:
+            raise UserError(
+                f"the macros {', '.join(self._macros)} use one another in a ring."
+            ) from None
+        return {key: Setting(value, self._bound[key]) for key, value in values.items()}
+
+    def _check_macros(self) -> None:
+        for macro, where in self._uses.items():
+            if macro not in self._macros:
+                raise UserError(
+                    f"{where}: the macro %{macro} has no value{did_you_mean(macro, self._macros)} "
+                    f"Set it in the config or with --gin '{macro} = ...'."
+                )
+        for macro, where in self._macros.items():
+            _check_not_required(macro, gin.query_parameter(f"{macro}/gin.macro.value"), where)
+            if macro not in self._uses:
+                names = [
+                    f"{name}.{field.name}"
+                    for name, cls in self._classes.items()
+                    for field in dataclasses.fields(cls)
+                ]
+                same = [each for each in names if each.split(".")[1] == macro]
+                hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(macro, self._uses)
+                raise UserError(
+                    f"{where}: nothing uses {macro!r}{hint} A setting is written Class.name, with "
+                    f"one of the classes {', '.join(self._classes)}."
+                )
+
+
+def _check_not_required(name: str, value: object, where: str) -> None:
+    if any(part is gin.REQUIRED for part in _parts(value)):
+        raise UserError(
+            f"{where}: {name} is required; set it in the config or with --gin '{name} = ...'."
+        )
+
+
+_registered: dict[type, str] = {}
+
+
+def _register(cls: type) -> str:
+    """The full name that gin knows a class by, after making it one of its configurables once."""
+    if cls not in _registered:
+        gin.external_configurable(cls, cls.__name__, module=cls.__module__)
+        _registered[cls] = f"{cls.__module__}.{cls.__name__}"
+    return _registered[cls]
+
+
+def _parts(value: object) -> Iterator[object]:
+    """A value and everything in it."""
+    yield value
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _parts(each)
+
+
+def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:
+    """An included file: beside the file that includes it, or below the configs folder."""
+    configs = settings.configs_folder()
+    for base in (folder, configs):
+        if (base / name).is_file():
+            return base / name
+    known = [str(path.relative_to(configs)) for path in sorted(configs.glob("*/*.gin"))]
+    raise UserError(
+        f"{where}: there is no file {name!r} to include, neither in {folder} nor in {configs}"
+        f"{did_you_mean(name, known)}"
+    )
+
+
+def _plain_words(error: SyntaxError) -> str:
+    """What gin's parser could not read, for someone who does not know its insides."""
+    token = re.search(r"Failed to parse token '(.*)'", str(error.msg))
+    if token:
+        return f"cannot read {token[1]}; a string needs quotes, a macro a % before its name."
+    line = (error.text or "").strip()
+    return f"cannot read {line!r}; a setting is written Class.name = value ({error.msg})"

@@ -1,0 +1,1 @@
+"""The MoE Transformer and its training step, as pure TensorFlow functions."""

@@ -1,0 +1,1 @@
+"""One program for many devices: annotation, lowering, partitioned execution."""

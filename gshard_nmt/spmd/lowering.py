@@ -1,0 +1,176 @@
+"""A TensorFlow function becomes StableHLO, and StableHLO becomes part of a JAX program.
+
+TF2XLA lowers the function on the host for every target: stock TensorFlow has no lowering for a TPU,
+and the StableHLO it gives for the CPU is the same program. Annotations arrive as `@Sharding` custom
+calls. A primitive then inlines the program into a JAX function, so that jax partitions, compiles and
+exports it.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import rules
+
+Dimensions = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """An array that need not exist: shape, dtype and one letter a dimension."""
+
+    shape: Dimensions
+    dtype: np.dtype
+    letters: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+ArraySpecs = Mapping[str, ArraySpec]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What a program takes and gives: groups of named arrays, flattened by sorted name."""
+
+    inputs: tuple[ArraySpecs, ...]
+    outputs: tuple[ArraySpecs, ...]
+
+    def flat_inputs(self) -> list[tuple[str, ArraySpec]]:
+        """(name, spec) of every input in the order of the program's arguments."""
+        return _flatten(self.inputs)
+
+    def flat_outputs(self) -> list[tuple[str, ArraySpec]]:
+        """(name, spec) of every output in the order of the program's results."""
+        return _flatten(self.outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredProgram:
+    """A whole program, not yet partitioned.
+
+    Attributes:
+      stablehlo: MLIR bytecode of a module with a function `main`.
+      signature: its arguments and results.
+    """
+
+    stablehlo: bytes
+    signature: Signature
+
+
+def lower(
+    function: Callable[..., Sequence[Mapping[str, object]]],
+    inputs: Sequence[ArraySpecs],
+    output_letters: Sequence[Mapping[str, str]],
+    mesh: Mesh | None,
+) -> LoweredProgram:
+    """Lowers a function of TensorFlow tensors, with its annotations for `mesh`.
+
+    Args:
+      function: takes one dict of tensors for each group of inputs, gives a sequence of such dicts.
+      inputs: the groups of inputs.
+      output_letters: for each group of outputs the letters of its arrays; an array that is not named
+        is replicated.
+      mesh: whose rules the annotations follow; None ignores them.
+
+    Returns:
+      The program, with every argument kept, in the order of `Signature.flat_inputs`.
+    """
+    tf = _tensorflow()
+    names = _flatten(inputs)
+    results: list[Mapping[str, object]] = []
+
+    def flat(*tensors):
+        groups = unflatten(inputs, tensors)
+        results[:] = function(*groups)
+        return [value for _, value in _flatten(results)]
+
+    specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), _tf_name(n)) for n, s in names]
+    with rules(mesh):
+        compiled = tf.function(flat, jit_compile=True, autograph=False)
+        ir = compiled.experimental_get_compiler_ir(*specs)(
+            stage="stablehlo_serialized", platform_name="CPU"
+        )
+    outputs = tuple(
+        {
+            name: ArraySpec(tuple(t.shape), np.dtype(t.dtype.as_numpy_dtype), letters.get(name, ""))
+            for name, t in group.items()
+        }
+        for group, letters in zip(results, output_letters, strict=True)
+    )
+    return LoweredProgram(ir, Signature(tuple(inputs), outputs))
+
+
+def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
+    """The inverse of flattening: one dict for each group, its names in sorted order."""
+    remaining = iter(values)
+    return [{name: next(remaining) for name in sorted(group)} for group in groups]
+
+
+def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
+    """A JAX function of flat arguments to a list of flat results, to be jitted or exported."""
+    avals = tuple((spec.shape, np.dtype(spec.dtype)) for _, spec in program.signature.flat_outputs())
+
+    def call(*arguments):
+        return _primitive().bind(*arguments, stablehlo=program.stablehlo, avals=avals)
+
+    return call
+
+
+def _flatten(groups: Sequence[Mapping]) -> list[tuple[str, object]]:
+    return [(name, group[name]) for group in groups for name in sorted(group)]
+
+
+def _tf_name(name: str) -> str:
+    return name.replace("/", "_")
+
+
+@functools.cache
+def _tensorflow():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    import tensorflow as tf
+
+    # TensorFlow only traces and lowers; it must not take an accelerator's memory.
+    tf.config.set_visible_devices([], "GPU")
+    return tf
+
+
+@functools.cache
+def _primitive():
+    import jax
+    from jax._src.interpreters import mlir as mlir_internal
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func
+
+    primitive = Primitive("lowered_program")
+    primitive.multiple_results = True
+
+    @primitive.def_abstract_eval
+    def abstract_eval(*_, stablehlo, avals):
+        del stablehlo
+        return [jax.core.ShapedArray(shape, dtype) for shape, dtype in avals]
+
+    def inline(ctx, *arguments, stablehlo, avals):
+        del avals
+        module = ctx.module_context.module
+        name = mlir_internal.merge_mlir_modules(
+            module,
+            "lowered_program",
+            ir.Module.parse(stablehlo),
+            dst_symtab=ctx.module_context.symbol_table,
+        )
+        types = [mlir.aval_to_ir_type(ctx.module_context, aval) for aval in ctx.avals_out]
+        return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), list(arguments)).results
+
+    mlir.register_lowering(primitive, inline)
+    return primitive

@@ -1,0 +1,202 @@
+"""gshard-train: trains a run, or resumes it where it stopped.
+
+`train` is the whole loop, top to bottom. The order of its stages matters: the run folder is claimed
+before anything slow, the devices are started before anything uses jax, and the input is opened after
+the checkpoint has said where it stopped.
+"""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gshard_nmt.checkpoint import LAST, Checkpoints
+from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.dev import DevEvaluation
+from gshard_nmt.errors import UserError
+from gshard_nmt.model.steps import Steps
+from gshard_nmt.programs import Programs, check_fits_mesh, parameter_table, specs_of
+from gshard_nmt.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
+from gshard_nmt.run_folder import RunFolder
+from gshard_nmt.spmd import runtime
+
+if TYPE_CHECKING:
+    from gshard_nmt.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """How long to train, and how often to look.
+
+    Attributes:
+      steps: training ends after so many steps.
+      tokens: and as soon as so many real tokens were seen, source and target; 0 = no bound.
+      seed: of the parameters and of dropout. The order of the data has its own, Data.seed.
+      log_every: steps between two lines of metrics.jsonl.
+      checkpoint_every: steps between two checkpoints to resume from.
+      dev_every: steps between two evaluations on dev; one is always at the end. 0 = none at all.
+      dev_batches: batches of dev text of each language for dev_nll.
+      bleu_sentences: dev sentences of each language that are decoded for dev BLEU, which chooses the
+        best checkpoint; 0 = dev_nll chooses it.
+    """
+
+    steps: int = 10_000
+    tokens: int = 0
+    seed: int = 1
+    log_every: int = 50
+    checkpoint_every: int = 500
+    dev_every: int = 500
+    dev_batches: int = 2
+    bleu_sentences: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.log_every < 1 or self.checkpoint_every < 1:
+            raise UserError(
+                f"Train: steps {self.steps}, log_every {self.log_every} and checkpoint_every "
+                f"{self.checkpoint_every} must all be 1 or more."
+            )
+
+
+def train(config: "Config", data: Path, workdir: Path) -> None:
+    """Trains until Train.steps or Train.tokens, saving as it goes.
+
+    Args:
+      config: the run.
+      data: a folder that gshard-data prepare made.
+      workdir: the run folder; one that holds an unfinished run of the same model and data resumes.
+
+    Raises:
+      UserError: the data, the folder, the mesh and the model do not fit each other.
+      KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
+    """
+    # 1. The data, and the folder that this run is recorded in.
+    limits = config.train
+    prepared = PreparedData.open(data)
+    check_fits_mesh(config)
+    run = RunFolder(workdir)
+    run.claim(config, prepared)
+    steps = run.steps(config)
+    run.write_text("parameters.txt", parameter_table(specs_of(steps), config.mesh))
+    checkpoints = Checkpoints(run.checkpoints)
+    progress = TrainingProgress(workdir.name)
+    ledger = Ledger(**checkpoints.metadata(LAST)) if checkpoints.latest(LAST) else Ledger()
+    if ledger.is_complete(limits.steps, limits.tokens):
+        progress.note(f"{workdir} is finished: {ledger.step} steps, nothing to do")
+        return
+
+    # 2. The devices, and the training step compiled for them.
+    progress.note(_starting(workdir, ledger, config))
+    devices = runtime.start(config.mesh, run.programs)
+    programs = Programs(config, steps, devices)
+    progress.note(_compiled(programs.train))
+
+    # 3. The state and the place in the data: where an earlier process stopped, or the beginning.
+    state, cursors = _restore(checkpoints, programs) if ledger.step else (None, None)
+    state = state or programs.initialize()
+    batches = TrainBatches(prepared, config.data, state=cursors)
+    dev = DevEvaluation(run, programs, prepared, checkpoints)
+    log = MetricsLog(run, ledger.step)
+
+    # 4. The loop. A checkpoint holds the state, the place in the data, and the ledger.
+    ledger.skip_time()
+    saved = ledger.step
+    with progress, Interrupt() as interrupt:
+        for batch, info in batches:
+            last_step = ledger.last_step(limits.steps, limits.tokens)
+            arrays = devices.put(batch, programs.batch_specs)
+            state, metrics = programs.train(state, arrays, programs.control(last_step))
+            ledger.count(info.tokens)
+            done = ledger.is_complete(limits.steps, limits.tokens)
+            progress.advance(ledger.step, last_step)
+            if ledger.step % limits.log_every == 0 or done:
+                progress.show(ledger.step, last_step, log.step_metrics(ledger, metrics))
+            if limits.dev_every and (ledger.step % limits.dev_every == 0 or done):
+                progress.note(dev.run(ledger, state, log))
+                log.restart_clock(ledger)
+                ledger.skip_time()
+            if ledger.step % limits.checkpoint_every == 0:
+                _save(run, checkpoints, ledger, state, batches.state())
+                saved = ledger.step
+            if done or interrupt.requested:
+                break
+
+        # 5. Nothing is lost: what was trained since the last checkpoint is saved before leaving.
+        if ledger.step != saved:
+            _save(run, checkpoints, ledger, state, batches.state())
+        checkpoints.close()
+        batches.close()
+        log.close()
+    if interrupt.requested and not done:
+        raise KeyboardInterrupt(
+            f"saved {workdir} at step {ledger.step}; the same command goes on from there"
+        )
+    progress.note(
+        f"{workdir}: {ledger.step} steps, {ledger.total_tokens:,} tokens, "
+        f"{ledger.seconds:.0f} s of training"
+    )
+
+
+def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> None:
+    """Trains a bilingual model of each language of a multilingual run, for as many of its tokens.
+
+    Args:
+      config: of the bilingual models; its languages and its token bound are set for each.
+      data: the prepared data of the multilingual run.
+      of: the multilingual run folder, trained.
+      workdir: gets one run folder a language. Finished ones are skipped, others resume.
+
+    Raises:
+      UserError: `of` has not been trained.
+    """
+    budget = RunFolder(of).budget().get("tokens_by_language")
+    if not budget:
+        raise UserError(f"{of} has no budget.json; train it with gshard-train before its baselines.")
+    workdir.mkdir(parents=True, exist_ok=True)
+    RunFolder(workdir).write_json("baselines.json", {"of": str(of), "tokens_by_language": budget})
+    for language, tokens in sorted(budget.items(), key=lambda item: -item[1]):
+        train(config.for_language(language, tokens), data, workdir / language)
+
+
+def _restore(checkpoints: Checkpoints, programs: Programs) -> tuple[dict, dict]:
+    specs = programs.devices.abstract(programs.state_specs)
+    parameters = programs.parameters_of(specs)
+    others = {name: spec for name, spec in specs.items() if not name.startswith("parameters/")}
+    groups = {"parameters": parameters, "optimizer": others, "input": {}}
+    restored = checkpoints.restore(LAST, groups)
+    state = {f"parameters/{name}": array for name, array in restored["parameters"].items()}
+    return state | restored["optimizer"], restored["input"]
+
+
+def _save(
+    run: RunFolder, checkpoints: Checkpoints, ledger: Ledger, state: dict, cursors: dict
+) -> None:
+    groups = {
+        "parameters": Programs.parameters_of(state),
+        "optimizer": {k: v for k, v in state.items() if not k.startswith("parameters/")},
+        "input": cursors,
+    }
+    metadata = {"step": ledger.step, "tokens": ledger.tokens, "seconds": ledger.seconds}
+    checkpoints.save(LAST, ledger.step, groups, metadata)
+    budget: dict[str, Any] = {
+        "steps": ledger.step,
+        "seconds": round(ledger.seconds, 1),
+        "parameters": sum(v.size for v in groups["parameters"].values()),
+        "tokens_by_language": dict(sorted(ledger.tokens.items())),
+    }
+    run.write_json("budget.json", budget)
+
+
+def _starting(workdir: Path, ledger: Ledger, config: "Config") -> str:
+    mesh = " x ".join(f"{a}={n}" for a, n in zip(config.mesh.axes, config.mesh.shape, strict=True))
+    where = f"resuming {workdir} at step {ledger.step}" if ledger.step else f"starting {workdir}"
+    return f"{where} on the mesh {mesh}; compiling the training step"
+
+
+def _compiled(program: runtime.Program) -> str:
+    counts = {kind: n for kind, n in program.collectives().items() if n}
+    found = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no collectives"
+    return (
+        f"lowered in {program.lower_seconds:.1f} s, compiled in {program.compile_seconds:.1f} s: "
+        f"{found}"
+    )

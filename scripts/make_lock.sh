@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Writes requirements.lock: one exact version, with hashes, of everything that `make` installs, the
+# same on Python 3.11, 3.12 and 3.13, for Linux on x86-64.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools=$(mktemp -d)
+trap 'rm -rf "$tools"' EXIT
+"${PYTHON:-python3}" -m venv "$tools"
+"$tools/bin/pip" install --quiet uv
+
+# The resolver repeats the platform of pyproject.toml behind every line; the header says it once.
+platform="python_full_version < '3.14' and platform_machine == 'x86_64' and sys_platform == 'linux'"
+{
+  echo "# Everything \`make\` installs, pinned: Python 3.11 to 3.13 on Linux, x86-64."
+  echo "# Made by \`make lock\` from setup.py; edit that, not this."
+  "$tools/bin/uv" pip compile setup.py --extra dev --extra demo --universal \
+    --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
+    --quiet | sed "s/ ; $platform \\\\\$/ \\\\/"
+} > "$tools/requirements.lock"
+mv "$tools/requirements.lock" requirements.lock

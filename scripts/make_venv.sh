@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Makes the virtual environment FOLDER from requirements.lock and installs this checkout into it.
+# PYTHON names an interpreter; without it the first of python3.11, 3.12, 3.13, python3 that serves.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$1
+
+fail() {
+  printf 'make: %s\n' "$@" >&2
+  exit 2
+}
+
+[[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail \
+  "this is $(uname -s) on $(uname -m); requirements.lock pins wheels for Linux on x86-64." \
+  "On another platform try 'pip install -e .[demo,dev]' in an environment of your own."
+
+serves='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+python=""
+for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+  # A shim may be on the path for a version that is not there, so each candidate is tried.
+  if "$candidate" -c "$serves" 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[[ -n "$python" ]] || fail \
+  "no Python 3.11, 3.12 or 3.13 found (looked for: ${PYTHON:-python3.11 python3.12 python3.13 python3})." \
+  "Install one, or name one: make venv PYTHON=/path/to/python3.11"
+"$python" -c 'import ensurepip, venv' 2>/dev/null || fail \
+  "$python cannot make virtual environments: its venv module is missing." \
+  "On Debian and Ubuntu: apt-get install python3-venv"
+
+# An environment of another Python version cannot be mended, only made anew.
+if [[ -e "$folder" ]] && ! "$folder/bin/python" -c "$serves" 2>/dev/null; then
+  rm -rf "$folder"
+fi
+if [[ ! -e "$folder" ]]; then
+  echo "Making $folder with $("$python" --version) ..."
+  "$python" -m venv "$folder"
+fi
+echo "Installing the packages of requirements.lock (3.3 GB on disk; a minute or more) ..."
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.lock
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+  --no-deps --no-build-isolation -e .

@@ -1,0 +1,77 @@
+"""Packaging of gshard-nmt: version ranges and programs. Exact pins live in requirements.lock."""
+
+import pathlib
+import re
+
+import setuptools
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "gshard_nmt/__init__.py").read_text())[1]
+
+# The lower bounds are what the code needs; the upper ones stop at the next release that may break.
+# tensorflow-text and tensorflow must share a minor version (2.21.0 of the former does not load
+# beside 2.21.0 of the latter: a symbol is missing); jaxlib, libtpu and jax share a release.
+REQUIRES = [
+    "absl-py>=2.1",
+    "array_record>=0.8",
+    "gin-config>=0.5",
+    "jax>=0.10.2,<0.11",
+    "jaxlib>=0.10.2,<0.11",
+    "matplotlib>=3.9",
+    "numpy>=2.0",
+    "orbax-checkpoint>=0.11,<0.13",
+    "rich>=13.7",
+    "sacrebleu>=2.5,<3",
+    "scipy>=1.14",
+    "sentencepiece>=0.2",
+    "tensorboardX>=2.6",
+    "tensorflow>=2.21,<2.22",
+    "tensorflow-text>=2.21.1,<2.22",
+]
+
+EXTRAS = {
+    # A TPU slice, and the compiler for slices that are not there.
+    "tpu": ["jax[tpu]>=0.10.2,<0.11"],
+    "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
+    # Software whose wheels carry message catalogues in 99, 60 and 70 languages: a machine without
+    # a single system catalogue still has a corpus to train on.
+    "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
+    "dev": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "ruff>=0.12"],
+}
+
+setuptools.setup(
+    name="gshard-nmt",
+    version=VERSION,
+    description="Massively multilingual translation with GShard's sharded Mixture of Experts",
+    long_description=(HERE / "README.md").read_text() if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11,<3.14",
+    packages=[*setuptools.find_packages(include=["gshard_nmt*"]), "gshard_nmt.configs"],
+    package_dir={"gshard_nmt.configs": "configs"},
+    package_data={"gshard_nmt.configs": ["*/*.gin"]},
+    install_requires=REQUIRES,
+    extras_require=EXTRAS,
+    entry_points={
+        "console_scripts": [
+            "gshard-data = gshard_nmt.cli:data_program",
+            "gshard-train = gshard_nmt.cli:train_program",
+            "gshard-decode = gshard_nmt.cli:decode_program",
+            "gshard-eval = gshard_nmt.cli:eval_program",
+        ]
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Environment :: Console",
+        "Environment :: GPU :: NVIDIA CUDA :: 13",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
+)

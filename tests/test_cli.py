@@ -1,0 +1,351 @@
+import io
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from absl import flags
+
+from gshard_nmt import __version__, cli
+from gshard_nmt.command_line import Program, help_text, run
+from gshard_nmt.errors import TryAgain, UserError
+
+PROGRAMS = {
+    "gshard-data": cli.data_program,
+    "gshard-train": cli.train_program,
+    "gshard-decode": cli.decode_program,
+    "gshard-eval": cli.eval_program,
+}
+
+
+def program(action=lambda values: None) -> Program:
+    def define(values: flags.FlagValues) -> None:
+        flags.DEFINE_integer("beam", 4, "width", lower_bound=1, flag_values=values)
+        flags.DEFINE_string("out", None, "where", flag_values=values)
+        flags.DEFINE_boolean("scores", False, "whether", flag_values=values)
+
+    return Program("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
+
+
+def ending(error: BaseException) -> Program:
+    def action(values: flags.FlagValues) -> None:
+        raise error
+
+    return program(action)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--bem", "3", "--out=x"],
+            "there is no flag --bem; did you mean '--beam'? See gshard-try --help.",
+        ),
+        (["--zebra"], "there is no flag --zebra. See gshard-try --help."),
+        (
+            ["--beam=four", "--out=x"],
+            "--beam is 'four'; it takes a positive integer. See gshard-try --help.",
+        ),
+        (
+            ["--beam=0", "--out=x"],
+            "--beam is '0'; it takes a positive integer. See gshard-try --help.",
+        ),
+        (
+            ["--scores=7", "--out=x"],
+            "--scores is '7'; it takes true or false. See gshard-try --help.",
+        ),
+        (["--out"], "Missing value for flag --out. See gshard-try --help."),
+        ([], "--out is missing. For example:\n  gshard-try --out x\nSee gshard-try --help."),
+        (
+            ["--out="],
+            "--out is missing. For example:\n  gshard-try --out x\nSee gshard-try --help.",
+        ),
+        (
+            ["word", "--out=x"],
+            "'word' is not a flag; a flag is written --name value. See gshard-try --help.",
+        ),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_message(capsys, arguments, message):
+    assert run(program(), arguments) == 2
+    assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("no such thing."), 2, "no such thing."),
+        (TryAgain("a peer died."), 75, "a peer died."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt("interrupted; saved step 3"), 130, "interrupted; saved step 3"),
+        (
+            PermissionError(13, "Permission denied", "/root/x"),
+            2,
+            "/root/x: Permission denied.",
+        ),
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            2,
+            "the input is not UTF-8 (invalid start byte); convert it, for instance with iconv.",
+        ),
+    ],
+)
+def test_the_way_a_program_ends_is_its_exit_code(capsys, error, code, message):
+    assert run(ending(error), ["--out=x"]) == code
+    assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), FileNotFoundError(2, "gone"), OSError("?")])
+def test_a_mistake_of_ours_keeps_its_traceback(error):
+    with pytest.raises(type(error)):
+        run(ending(error), ["--out=x"])
+
+
+def test_the_flags_reach_the_program(capsys):
+    seen = []
+    assert run(program(seen.append), ["--out", "x", "--noscores", "--beam", "7"]) == 0
+    assert (seen[0].out, seen[0].scores, seen[0].beam) == ("x", False, 7)
+
+
+def python(code: str, **options) -> subprocess.Popen[str]:
+    setup = """
+        import sys, time
+        from gshard_nmt.command_line import Program, run
+        def end(action):
+            nothing = lambda values: None
+            program = Program("gshard-try", "", "", (), nothing, lambda values: action())
+            sys.exit(run(program, []))
+    """
+    text = textwrap.dedent(setup) + textwrap.dedent(code)
+    return subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=pathlib.Path(cli.__file__).parents[1],
+        **options,
+    )
+
+
+def test_sigterm_interrupts_and_leaves_time_to_save():
+    process = python("""
+        def action():
+            print("ready", flush=True)
+            try:
+                time.sleep(60)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("interrupted; saved step 3")
+        end(action)
+    """)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "gshard-try: interrupted; saved step 3\n")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    process = python("""
+        def action():
+            for _ in range(100_000):
+                print("a line of text")
+        end(action)
+    """)
+    assert process.stdout.readline() == "a line of text\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == 141
+
+
+def test_another_broken_pipe_is_a_mistake_of_ours():
+    process = python("""
+        def action():
+            raise BrokenPipeError
+        end(action)
+    """)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "BrokenPipeError" in err
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_tells_its_version(capsys, name):
+    assert PROGRAMS[name](["--version"]) == 0
+    assert capsys.readouterr() == (f"gshard-nmt {__version__}\n", "")
+
+
+ALL = [cli.HARVEST, cli.PREPARE, cli.TRAIN, cli.DECODE, cli.EVAL]
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda program: program.name)
+def test_help_names_every_flag_and_an_example(capsys, each):
+    assert run(each, ["--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    values = flags.FlagValues()
+    each.define(values)
+    for name in [*values, "help", "version"]:
+        assert f"  --{name}" in out
+    assert each.example in out
+    assert all(f"{values[name].help} (required)" in " ".join(out.split()) for name in each.required)
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda program: program.name)
+def test_the_example_of_the_help_is_accepted(each):
+    from gshard_nmt.command_line import parse_flags
+
+    words = each.example.split("| ")[-1].split()
+    parse_flags(each, words[len(each.name.split()) :])
+
+
+def test_help_is_complete():
+    assert help_text(program()) == (
+        "gshard-try: tries.\n\nExample:\n  gshard-try --out x\n\nFlags:\n"
+        "  --beam K                width (default: 4)\n"
+        "  --out DIR               where (required)\n"
+        "  --scores                whether\n"
+        "  --help                  print this\n"
+        "  --version               print the version\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "which verb? There are: harvest, prepare. See gshard-data --help."),
+        (
+            ["harvets"],
+            "there is no verb 'harvets'; did you mean 'harvest'? There are: harvest, prepare, "
+            "which come first. See gshard-data --help.",
+        ),
+    ],
+)
+def test_gshard_data_wants_a_verb(capsys, arguments, message):
+    assert cli.data_program(arguments) == 2
+    assert capsys.readouterr() == ("", f"gshard-data: {message}\n")
+
+
+def test_gshard_data_help_names_the_verbs(capsys):
+    assert cli.data_program(["--help"]) == 0
+    out, _ = capsys.readouterr()
+    assert "gshard-data harvest" in out
+    assert "gshard-data prepare" in out
+
+
+def test_an_unknown_setting_is_an_error_even_where_it_is_not_used(capsys, tmp_path):
+    arguments = ["prepare", "--config=demo", f"--corpus={tmp_path}", f"--out={tmp_path / 'data'}"]
+    assert cli.data_program([*arguments, "--gin=Decode.bem = 3"]) == 2
+    _, err = capsys.readouterr()
+    assert err.startswith(
+        "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no parameter 'bem'; did you mean "
+        "'beam'? Decode has: beam, "
+    )
+
+
+def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
+    gone = tmp_path / "gone"
+    assert cli.train_program(["--config=demo", f"--data={gone}", "--workdir=w"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-train: --data {gone}: there is no such folder; make it with gshard-data prepare.\n"
+    )
+    assert cli.decode_program([f"--workdir={gone}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-decode: --workdir {gone}: there is no such folder; make it with gshard-train.\n"
+    )
+    assert cli.eval_program([f"--workdir={tmp_path}", f"--corpus={gone}", "--report=r"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-eval: --corpus {gone}: there is no such folder; make it with gshard-data harvest, "
+        "or put your own text there.\n"
+    )
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A folder with the config of a run."""
+    from gshard_nmt.gin_reader import load_config
+
+    (tmp_path / "config.gin").write_text(load_config("demo").text)
+    return tmp_path
+
+
+def test_decode_changes_the_runs_search_by_its_flags(monkeypatch, run_folder):
+    from gshard_nmt.settings import read_config
+
+    calls, lines = [], []
+
+    def decode(*arguments):
+        calls.append(arguments)
+        lines.extend(arguments[2])
+
+    monkeypatch.setattr("gshard_nmt.decode.decode", decode)
+    source, output = run_folder / "in.txt", run_folder / "out.txt"
+    source.write_text("un\rdeux\n")
+    before = read_config(run_folder / "config.gin")
+    code = cli.decode_program(
+        [
+            *(f"--workdir={run_folder}", "--lang=fr", "--beam=2", "--alpha=0.8"),
+            *("--length_norm=lingvo", f"--input={source}", f"--output={output}", "--scores"),
+        ]
+    )
+    assert code == 0
+    config, workdir, _, _, language, target, nbest, scores = calls[0]
+    assert (workdir, language, target, nbest, scores) == (run_folder, "fr", "", 1, True)
+    assert (config.decode.beam, config.decode.length_norm, config.decode.alpha) == (
+        2,
+        "lingvo",
+        0.8,
+    )
+    assert config.model == before.model
+    assert lines == ["un\rdeux\n"]
+    assert output.read_text() == ""
+
+
+def test_decode_reads_stdin_and_writes_stdout(monkeypatch, capsys, run_folder):
+    def upper(config, workdir, source, output, *rest):
+        output.writelines(line.upper() for line in source)
+
+    monkeypatch.setattr("gshard_nmt.decode.decode", upper)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é\nb\n".encode())))
+    assert cli.decode_program([f"--workdir={run_folder}", "--lang=fr"]) == 0
+    assert capsys.readouterr() == ("É\nB\n", "")
+
+
+def test_decode_names_a_missing_input(capsys, run_folder):
+    arguments = [f"--workdir={run_folder}", "--lang=fr", "--input=gone.txt"]
+    assert cli.decode_program(arguments) == 2
+    assert capsys.readouterr().err == "gshard-decode: --input gone.txt: there is no such file.\n"
+
+
+def test_help_waits_for_no_library(tmp_path):
+    code = (
+        "import sys; from gshard_nmt import cli; cli.data_program(['harvest', '--help']); "
+        "heavy = {'tensorflow', 'jax', 'numpy', 'matplotlib', 'gin', 'rich'} & set(sys.modules); "
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(cli.__file__).parents[1],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_reading_a_config_imports_neither_tensorflow_nor_jax():
+    code = (
+        "import sys; from gshard_nmt.gin_reader import load_config; load_config('demo'); "
+        "heavy = {'tensorflow', 'jax', 'matplotlib'} & set(sys.modules); "
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(cli.__file__).parents[1],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
