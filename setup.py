@@ -6,7 +6,7 @@ import re
 import setuptools
 
 HERE = pathlib.Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "gshard_nmt/__init__.py").read_text())[1]
+(VERSION,) = re.findall(r'__version__ = "(.+)"', (HERE / "gshard_nmt/__init__.py").read_text())
 
 # The lower bounds are what the code needs; the upper ones stop at the next release that may break.
 # tensorflow-text and tensorflow must share a minor version (2.21.0 of the former does not load

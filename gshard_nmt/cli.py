@@ -168,7 +168,12 @@ def _define_decode(values: flags.FlagValues) -> None:
     flags.DEFINE_string("input", None, "one sentence a line, instead of stdin", flag_values=values)
     flags.DEFINE_string("output", None, "the translations, instead of stdout", flag_values=values)
     flags.DEFINE_integer(
-        "beam", 4, "hypotheses that the search keeps", lower_bound=1, flag_values=values
+        "beam",
+        None,
+        "hypotheses that the search keeps, instead of the run's, which is 4 unless its config says "
+        "otherwise",
+        lower_bound=1,
+        flag_values=values,
     )
     flags.DEFINE_integer(
         "nbest", 1, "translations of each line, best first", lower_bound=1, flag_values=values
@@ -178,7 +183,7 @@ def _define_decode(values: flags.FlagValues) -> None:
         "length_norm",
         None,
         ["gnmt", "lingvo", "none"],
-        "how scores allow for length: gnmt, lingvo or none, instead of the run's",
+        "how scores allow for length, instead of the run's: gnmt, lingvo or none",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -194,7 +199,7 @@ def _decode(values: flags.FlagValues) -> None:
     changes = {"beam": values.beam, "length_norm": values.length_norm, "alpha": values.alpha}
     given = {name: value for name, value in changes.items() if value is not None}
     config = dataclasses.replace(config, decode=dataclasses.replace(config.decode, **given))
-    if values.input and not Path(values.input).is_file():
+    if values.input and not Path(values.input).exists():
         raise UserError(f"--input {values.input}: there is no such file.")
     from gshard_nmt.decode import decode
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -63,7 +64,7 @@ def parse_flags(program: Program, arguments: Sequence[str]) -> flags.FlagValues:
         bad = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
         if bad is None:
             raise UserError(f"{error} {see}") from None
-        kind = values[bad[1]].parser.syntactic_help or "true or false"
+        kind = _kind(values[bad[1]].parser)
         raise UserError(f"--{bad[1]} is {bad[2]!r}; it takes {kind}. {see}") from None
     except flags.Error as error:
         raise UserError(f"{error}. {see}") from None
@@ -72,10 +73,21 @@ def parse_flags(program: Program, arguments: Sequence[str]) -> flags.FlagValues:
     missing = [f"--{name}" for name in program.required if not values[name].value]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise UserError(
-            f"{' and '.join(missing)} {verb} missing. For example:\n  {program.example}\n{see}"
-        )
+        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise UserError(f"{listed} {verb} missing. For example:\n  {program.example}\n{see}")
     return values
+
+
+def _kind(parser: flags.ArgumentParser[Any]) -> str:
+    """The values that a flag takes, in words."""
+    if isinstance(parser, flags.EnumParser):
+        return "one of " + ", ".join(parser.enum_values)
+    return parser.syntactic_help or "true or false"
+
+
+def flag_help(flag: flags.Flag[Any]) -> str:
+    """A flag's help as its definition has it, without what absl writes around it."""
+    return re.sub(r"^<[^>]*>: |;\s+repeat this option.*$", "", flag.help or "", flags=re.DOTALL)
 
 
 def help_text(program: Program) -> str:
@@ -86,10 +98,10 @@ def help_text(program: Program) -> str:
     lines += [f"  {program.example}", "", "Flags:"]
     for name in values:
         flag = values[name]
-        about = flag.help
+        about = flag_help(flag)
         if name in program.required:
             about += " (required)"
-        elif flag.default not in (None, False, []):
+        elif flag.default:
             about += f" (default: {flag.default})"
         lines += _help_entry(f"--{name} {_PLACEHOLDERS.get(name, '')}", about)
     lines += _help_entry("--help", "print this")

@@ -108,7 +108,7 @@ class _Reader:
         except SyntaxError as error:
             raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}") from error
         except tokenize.TokenError as error:
-            raise UserError(f"{at(error.args[1][0])}: a bracket or a quote is open.") from error
+            raise UserError(f"{name}: a bracket or a quote is not closed.") from error
 
     def _bind(self, statement: Any, where: str) -> None:
         self._check_value(statement.value, where)

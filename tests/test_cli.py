@@ -10,7 +10,7 @@ import pytest
 from absl import flags
 
 from gshard_nmt import __version__, cli
-from gshard_nmt.command_line import Program, help_text, run
+from gshard_nmt.command_line import Program, flag_help, help_text, parse_flags, run
 from gshard_nmt.errors import TryAgain, UserError
 
 PROGRAMS = {
@@ -26,6 +26,8 @@ def program(action=lambda values: None) -> Program:
         flags.DEFINE_integer("beam", 4, "width", lower_bound=1, flag_values=values)
         flags.DEFINE_string("out", None, "where", flag_values=values)
         flags.DEFINE_boolean("scores", False, "whether", flag_values=values)
+        flags.DEFINE_enum("norm", "gnmt", ["gnmt", "none"], "how", flag_values=values)
+        flags.DEFINE_multi_string("root", [], "a folder; repeats", flag_values=values)
 
     return Program("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
 
@@ -64,6 +66,10 @@ def ending(error: BaseException) -> Program:
             "--out is missing. For example:\n  gshard-try --out x\nSee gshard-try --help.",
         ),
         (
+            ["--norm=gmnt", "--out=x"],
+            "--norm is 'gmnt'; it takes one of gnmt, none. See gshard-try --help.",
+        ),
+        (
             ["word", "--out=x"],
             "'word' is not a flag; a flag is written --name value. See gshard-try --help.",
         ),
@@ -96,6 +102,14 @@ def test_a_wrong_command_line_ends_with_2_and_one_message(capsys, arguments, mes
 def test_the_way_a_program_ends_is_its_exit_code(capsys, error, code, message):
     assert run(ending(error), ["--out=x"]) == code
     assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+def test_all_missing_flags_are_named_at_once(capsys):
+    assert cli.train_program([]) == 2
+    assert capsys.readouterr().err == (
+        "gshard-train: --config, --data and --workdir are missing. For example:\n"
+        "  gshard-train --config demo --data data --workdir runs/demo\nSee gshard-train --help.\n"
+    )
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), FileNotFoundError(2, "gone"), OSError("?")])
@@ -133,8 +147,8 @@ def python(code: str, **options) -> subprocess.Popen[str]:
 def test_sigterm_interrupts_and_leaves_time_to_save():
     process = python("""
         def action():
-            print("ready", flush=True)
             try:
+                print("ready", flush=True)
                 time.sleep(60)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt("interrupted; saved step 3")
@@ -190,14 +204,14 @@ def test_help_names_every_flag_and_an_example(capsys, each):
     for name in [*values, "help", "version"]:
         assert f"  --{name}" in out
     assert each.example in out
-    assert all(f"{values[name].help} (required)" in " ".join(out.split()) for name in each.required)
+    assert all(
+        f"{flag_help(values[name])} (required)" in " ".join(out.split()) for name in each.required
+    )
     assert max(map(len, out.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda program: program.name)
 def test_the_example_of_the_help_is_accepted(each):
-    from gshard_nmt.command_line import parse_flags
-
     words = each.example.split("| ")[-1].split()
     parse_flags(each, words[len(each.name.split()) :])
 
@@ -208,6 +222,8 @@ def test_help_is_complete():
         "  --beam K                width (default: 4)\n"
         "  --out DIR               where (required)\n"
         "  --scores                whether\n"
+        "  --norm                  how (default: gnmt)\n"
+        "  --root DIR              a folder; repeats\n"
         "  --help                  print this\n"
         "  --version               print the version\n"
     )

@@ -142,7 +142,7 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
             "my.gin, line 1: cannot read 'Model.layers 4'; a setting is written "
             "Class.name = value (Couldn't parse statement, expected ':' or '='.)",
         ),
-        ("Mesh.shape = [1,\n", "my.gin, line 2: a bracket or a quote is open."),
+        ("Mesh.shape = [1,\n", "my.gin: a bracket or a quote is not closed."),
         (
             "Model.layers = %LAYRES\nLAYERS = 4",
             "my.gin, line 1: the macro %LAYRES has no value; did you mean 'LAYERS'? Set it in the "

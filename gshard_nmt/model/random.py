@@ -35,6 +35,12 @@ class Key:
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.constant(index, tf.uint32)))
 
+    def fold_each(self, names: Sequence[str]) -> dict[str, "Key"]:
+        """The same as `fold` of every name, in one call of the generator."""
+        tags = tf.constant([zlib.crc32(name.encode()) for name in names], tf.uint32)
+        words = threefry(self, tags, tf.zeros([len(names)], tf.uint32))
+        return {name: Key(words[0][i], words[1][i]) for i, name in enumerate(names)}
+
 
 def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
     """Threefry-2x32: two uint32 words of the key and two of the counter give two random words.

@@ -49,8 +49,9 @@ def start(mesh: Mesh, cache: Path | None = None) -> "Runtime":
     os.environ.setdefault("JAX_PLATFORMS", _platforms())
     import jax
 
-    with contextlib.suppress(RuntimeError):  # the devices were started; their number is checked
-        jax.config.update("jax_num_cpu_devices", mesh.num_devices)
+    if jax.config.jax_num_cpu_devices < mesh.num_devices:
+        with contextlib.suppress(RuntimeError):  # already started; their number is checked below
+            jax.config.update("jax_num_cpu_devices", mesh.num_devices)
     devices = jax.devices()
     if len(devices) < mesh.num_devices:
         raise UserError(

@@ -48,7 +48,7 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
     mesh = _mesh.get()
     if x.shape.rank != len(letters):
         raise UserError(
-            f"annotate({name or x!r}, {letters!r}): the tensor has {x.shape.rank} dimensions, "
+            f"annotate({name or 'a tensor'}, {letters!r}): the tensor has {x.shape.rank} dimensions, "
             f"the letters name {len(letters)}; give one letter a dimension."
         )
     if mesh is None or mesh.num_devices == 1:

@@ -61,3 +61,10 @@ def test_keep_mask_drops_its_rate(rate):
     kept = random.keep_mask(key_of(2, 3), (300, 333), rate).numpy()
     expected = 5 * np.sqrt(rate * (1 - rate) / kept.size)
     assert abs((1 - kept.mean()) - rate) < expected
+
+
+def test_folding_names_together_gives_each_the_key_that_it_gets_alone():
+    base = key_of(7, 8)
+    for name, key in base.fold_each(["a", "b/c"]).items():
+        alone = base.fold(name)
+        assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))

@@ -1,0 +1,75 @@
+"""Every config that ships parses, names only what there is, and says what it is for."""
+
+import pathlib
+import re
+
+import pytest
+
+from gshard_nmt import command_line, settings
+from gshard_nmt.cli import DATA_VERBS, DECODE, EVAL, TRAIN
+from gshard_nmt.gin_reader import load_config
+
+CONFIGS = settings.configs_folder()
+FRAGMENTS = [
+    *CONFIGS.glob("models/*.gin"),
+    *CONFIGS.glob("meshes/*.gin"),
+    *CONFIGS.glob("runs/*.gin"),
+]
+EXPERIMENTS = sorted(CONFIGS.glob("experiments/*.gin"))
+PROGRAMS = {
+    **{f"gshard-data {verb}": program for verb, program in DATA_VERBS.items()},
+    "gshard-train": TRAIN,
+    "gshard-decode": DECODE,
+    "gshard-eval": EVAL,
+}
+
+
+def ids(path: pathlib.Path) -> str:
+    return path.relative_to(CONFIGS).as_posix()
+
+
+def header(path: pathlib.Path) -> str:
+    """The comment that a config opens with, without its marks."""
+    lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    assert all(line.startswith("#") for line in lines), f"{path} does not open with a comment"
+    return "\n".join(line[1:].removeprefix(" ") for line in lines)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=ids)
+def test_an_experiment_makes_a_config_that_reads_back(path, tmp_path):
+    config = load_config(path.stem)
+    written = tmp_path / "config.gin"
+    written.write_text(config.text, encoding="utf-8")
+    assert settings.read_config(written) == config
+    assert load_config(str(written)) == config
+
+
+@pytest.mark.parametrize("path", sorted(FRAGMENTS), ids=ids)
+def test_a_part_makes_a_config_once_its_required_macros_are_given(path):
+    required = re.findall(r"^(\w+) = %gin.REQUIRED$", path.read_text(encoding="utf-8"), re.M)
+    load_config(str(path), [f"{macro} = 8" for macro in required])
+    listed = re.search(r"^Required: (.*)", header(path), re.M)
+    assert all(macro in (listed[1] if listed else "") for macro in required)
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=ids)
+def test_an_experiment_opens_with_paper_command_and_hardware(path):
+    text = header(path)
+    assert re.search(r"GShard section|GSPMD section|GShard \(", " ".join(text.split())), "no paper"
+    assert "Hardware: " in text
+    commands = re.findall(r"^  (gshard-.*)$", text.replace("\\\n", ""), re.M)
+    assert commands, "no command"
+    for command in commands:
+        name = next(name for name in PROGRAMS if command.startswith(name))
+        command_line.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
+
+
+@pytest.mark.parametrize("path", [*EXPERIMENTS, *sorted(FRAGMENTS)], ids=ids)
+def test_no_line_is_too_long(path):
+    assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 100
+
+
+def test_there_are_experiments_models_meshes_and_runs():
+    folders = {path.parent.name for path in CONFIGS.glob("*/*.gin")}
+    assert folders == {"experiments", "meshes", "models", "runs"}
+    assert {path.stem for path in EXPERIMENTS} >= {"demo", "baseline"}
