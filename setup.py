@@ -20,6 +20,7 @@ REQUIRES = [
     "matplotlib>=3.9",
     "numpy>=2.0",
     "orbax-checkpoint>=0.11,<0.13",
+    "polib>=1.2",
     "rich>=13.7",
     "sacrebleu>=2.5,<3",
     "scipy>=1.14",
@@ -50,7 +51,7 @@ setuptools.setup(
     python_requires=">=3.11,<3.14",
     packages=[*setuptools.find_packages(include=["gshard_nmt*"]), "gshard_nmt.configs"],
     package_dir={"gshard_nmt.configs": "configs"},
-    package_data={"gshard_nmt.configs": ["*/*.gin"]},
+    package_data={"gshard_nmt": ["templates/*.html"], "gshard_nmt.configs": ["*/*.gin"]},
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     entry_points={

@@ -233,6 +233,13 @@ def _define_eval(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     flags.DEFINE_string("report", None, "the folder of the report to make", flag_values=values)
+    flags.DEFINE_integer(
+        "sentences",
+        0,
+        "sentences of each language, the first of the split; 0 means all",
+        lower_bound=0,
+        flag_values=values,
+    )
 
 
 def _eval(values: flags.FlagValues) -> None:
@@ -241,9 +248,11 @@ def _eval(values: flags.FlagValues) -> None:
     baselines = Path(values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(f"--baselines {baselines}: there is no such folder or file.")
+    from gshard_nmt.decode import translate_run
     from gshard_nmt.evaluate import evaluate
 
-    evaluate(workdir, corpus, values.split, Path(values.report), baselines)
+    report = Path(values.report)
+    evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
 
 
 HARVEST = Program(

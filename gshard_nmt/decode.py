@@ -5,6 +5,7 @@ compiled program: encoder, then flat beam search in one loop.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from gshard_nmt.checkpoint import BEST, LAST, Checkpoints
 from gshard_nmt.errors import UserError
 from gshard_nmt.run_folder import RunFolder
+from gshard_nmt.settings import read_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 
@@ -278,6 +280,21 @@ def load_translator(config: "Config", workdir: Path, nbest: int = 1) -> TextTran
     abstract = devices.abstract(specs)
     parameters = checkpoints.restore(kind, {"parameters": abstract})["parameters"]
     return TextTranslator(run, Translator(config, steps, devices, parameters, nbest), step)
+
+
+@functools.lru_cache(maxsize=2)
+def _translator_of(workdir: Path) -> tuple[TextTranslator, str]:
+    config = read_config(RunFolder(workdir).config)
+    return load_translator(config, workdir), config.decode.settings()
+
+
+def translate_run(
+    workdir: Path, source: str, target: str, lines: Sequence[str]
+) -> tuple[list[str], str]:
+    """The best translation of each line by a run folder's model, and what made it, in words."""
+    translator, settings = _translator_of(workdir)
+    found = [nbest[0].text for nbest in translator.translate(lines, source, target)]
+    return found, f"step {translator.step}, {settings}"
 
 
 def decode(

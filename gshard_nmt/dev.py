@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from gshard_nmt.bleu import corpus_bleu_score
+from gshard_nmt import bleu
 from gshard_nmt.checkpoint import BEST, Checkpoints
 from gshard_nmt.data.batches import dev_batches, dev_examples
 from gshard_nmt.data.shards import PreparedData
@@ -40,9 +40,9 @@ class DevEvaluation:
         shown = f"step {ledger.step}: dev nll {score:.3f}"
         score = -score
         if config.train.bleu_sentences:
-            bleu = self._bleu(parameters)
-            values |= {f"dev_bleu/{language}": value for language, value in bleu.items()}
-            values["dev_bleu"] = score = sum(bleu.values()) / max(len(bleu), 1)
+            scores = self._bleu(parameters)
+            values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
+            values["dev_bleu"] = score = sum(scores.values()) / max(len(scores), 1)
             shown += f", dev BLEU {score:.1f} on {config.train.bleu_sentences} sentences a language"
         log.write(ledger.step, values)
         if score > self._best:
@@ -51,10 +51,13 @@ class DevEvaluation:
             self._checkpoints.save(BEST, ledger.step, {"parameters": parameters}, metadata)
         return shown
 
+    def _languages(self) -> list[str]:
+        return sorted({pair["language"] for pair in self._data.pairs(self._programs.config.data)})
+
     def _nll(self, parameters: dict) -> dict[str, float]:
         """Nats a target token of each language that has dev text."""
         config, result = self._programs.config, {}
-        for language in self._data.languages(config.data):
+        for language in self._languages():
             total = tokens = 0.0
             batches = dev_batches(self._data, config.data, language, config.train.dev_batches)
             for batch in batches:
@@ -75,15 +78,17 @@ class DevEvaluation:
         self._translator.parameters = parameters
         _, target_vocabulary = self._run.vocabularies()
         examples = {
-            language: dev_examples(self._data, language, config.train.bleu_sentences)
-            for language in self._data.languages(config.data)
+            language: dev_examples(
+                self._data, config.data, language, config.train.bleu_sentences
+            )
+            for language in self._languages()
         }
-        sources = [source for pairs in examples.values() for source, _ in pairs]
+        sources = [source.tolist() for pairs in examples.values() for source, _ in pairs]
         found = iter(self._translator.translate_ids(sources))
         result = {}
         for language, pairs in examples.items():
             if pairs:
                 hypotheses = target_vocabulary.decode([next(found)[0][0] for _ in pairs])
-                references = target_vocabulary.decode([target for _, target in pairs])
-                result[language] = corpus_bleu_score(hypotheses, references)
+                references = target_vocabulary.decode([target.tolist() for _, target in pairs])
+                result[language] = bleu.score(hypotheses, references).bleu
         return result

@@ -50,8 +50,13 @@ class RunFolder:
 
     @property
     def programs(self) -> Path:
-        """Folder of lowered and compiled programs; may be deleted, it is only a cache."""
-        return self.path / "programs"
+        """Folder of lowered and compiled programs; may be deleted, it is only a cache.
+
+        The bilingual baselines of one run are one program, and share it.
+        """
+        siblings = self.path.parent
+        shared = (siblings / "baselines.json").exists()
+        return (siblings if shared else self.path) / "programs"
 
     @property
     def metrics(self) -> Path:
@@ -170,7 +175,7 @@ class RunFolder:
         for name in ("source.model", "target.model"):
             shutil.copyfile(data.folder / name, self.path / name)
         self.write_text("config.gin", config.text)
-        self.write_json("data.json", {**data.summary(), "identity": identity})
+        self.write_json("data.json", {**data.summary(config.data), "identity": identity})
 
     def _check_same(self, identity: Mapping[str, str]) -> None:
         for part, now in identity.items():

@@ -6,7 +6,6 @@ the checkpoint has said where it stopped.
 """
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,10 @@ from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.dev import DevEvaluation
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.steps import Steps
 from gshard_nmt.programs import Programs, check_fits_mesh, parameter_table, specs_of
 from gshard_nmt.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
 from gshard_nmt.run_folder import RunFolder
+from gshard_nmt.settings import as_text
 from gshard_nmt.spmd import runtime
 
 if TYPE_CHECKING:
@@ -155,7 +154,18 @@ def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> No
     workdir.mkdir(parents=True, exist_ok=True)
     RunFolder(workdir).write_json("baselines.json", {"of": str(of), "tokens_by_language": budget})
     for language, tokens in sorted(budget.items(), key=lambda item: -item[1]):
-        train(config.for_language(language, tokens), data, workdir / language)
+        train(_for_language(config, language, tokens), data, workdir / language)
+
+
+def _for_language(config: "Config", language: str, tokens: int) -> "Config":
+    """The configuration of one bilingual run, bounded by tokens."""
+    changed = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, languages=(language,)),
+        train=dataclasses.replace(config.train, tokens=tokens),
+    )
+    parts = (getattr(changed, f.name) for f in dataclasses.fields(changed) if f.name != "text")
+    return dataclasses.replace(changed, text=as_text(parts))
 
 
 def _restore(checkpoints: Checkpoints, programs: Programs) -> tuple[dict, dict]:

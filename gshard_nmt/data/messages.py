@@ -1,0 +1,148 @@
+"""Message catalogues: reading .mo and .po, and cleaning one message.
+
+A message is a pair of English (the msgid) and its translation. What cleaning drops is counted by
+reason, so that nothing goes missing unseen.
+"""
+
+import dataclasses
+import html
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+MAXIMUM_CHARACTERS = 200
+
+_CONTEXT_END = "\x04"
+_PLURAL = "\x00"
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
+_SPACE = re.compile(r"\s+")
+# _File, _(F), &File, ~File: a mark before a letter that is not inside a word.
+_CJK_MARK = re.compile(r"\s*[(（][_&~]?[A-Z0-9][)）](?=\W*$)|\s*[(（][_&~][A-Za-z0-9][)）]")
+_LATIN_MARK = re.compile(r"(?<![\w&_~.])[_&~](?=\w)|(?<=[^\W_])[_&](?=[^\W_])")
+_KEY = re.compile(r"[\w.-]+")
+_CODE = re.compile(r"[{}<>=\\|#$@^]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """English and a translation of it."""
+
+    english: str
+    translation: str
+
+
+class UnreadableError(ValueError):
+    """A file that is no catalogue, or is damaged."""
+
+
+def read_catalogue(path: Path) -> Iterator[Message]:
+    """The raw messages of a .mo or .po file: contexts removed, plurals as pairs of their forms.
+
+    Fuzzy and obsolete entries of a .po file, and the header, are left out.
+
+    Raises:
+      UnreadableError: the file is damaged.
+    """
+    entries = _read_po(path) if path.suffix == ".po" else _read_mo(path.read_bytes())
+    for msgid, msgstr in entries:
+        english = msgid.rpartition(_CONTEXT_END)[2]
+        if not english:
+            continue
+        forms, translations = english.split(_PLURAL), msgstr.split(_PLURAL)
+        if len(forms) == 1:
+            yield Message(english, translations[0])
+        elif len(translations) == 1:  # a language without plural: its form serves for many
+            yield Message(forms[1], translations[0])
+        else:
+            yield Message(forms[0], translations[0])
+            yield Message(forms[1], translations[-1])
+
+
+def clean(message: Message) -> Message | str:
+    """A message as clean text, or the reason why it is dropped."""
+    if not message.english.strip() or not message.translation.strip():
+        return "empty"
+    if max(len(message.english), len(message.translation)) > 2 * MAXIMUM_CHARACTERS:
+        return "overlong"
+    english, translation = _clean_text(message.english), _clean_text(message.translation)
+    if not english or not translation:
+        return "markup"
+    longest, shortest = sorted((len(english), len(translation)), reverse=True)
+    if longest > MAXIMUM_CHARACTERS:
+        return "overlong"
+    if english == translation:
+        return "identical"
+    if longest > 10 + 4 * shortest:
+        return "length ratio"
+    if not any(c.isalpha() for c in english) or not any(c.isalpha() for c in translation):
+        return "no letters"
+    if not english.isascii() and sum(c.isalpha() and not c.isascii() for c in english) > 3:
+        return "not English"
+    if " " not in english and _KEY.fullmatch(english) and re.search(r"[._\d]|[a-z][A-Z]", english):
+        return "key"
+    if len(_CODE.findall(english)) * 6 > len(english):
+        return "code"
+    return Message(english, translation)
+
+
+def _clean_text(text: str) -> str:
+    if "<" in text or "&" in text:
+        text = html.unescape(_TAG.sub(" ", text))
+    if "_" in text or "&" in text or "~" in text:
+        text = _without_mark(text)
+    return _SPACE.sub(" ", text).strip()
+
+
+def _without_mark(text: str) -> str:
+    """Without the accelerator mark, where there is exactly one and it is not part of a name."""
+    text = _CJK_MARK.sub("", text)
+    if re.search(r"\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b|%\(", text):
+        return text
+    marks = _LATIN_MARK.findall(text)
+    return _LATIN_MARK.sub("", text) if len(marks) == 1 else text
+
+
+def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:
+    """The format of GNU gettext: a header of offsets, two tables of (length, offset), then text."""
+    magic = data[:4]
+    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(magic)
+    if order is None or len(data) < 20:
+        raise UnreadableError("no .mo header")
+    try:
+        _, count, originals, translations = struct.unpack_from(f"{order}4I", data, 4)
+        if count > len(data) // 16:
+            raise UnreadableError("more entries than the file can hold")
+        tables = [
+            struct.unpack_from(f"{order}{2 * count}I", data, at) for at in (originals, translations)
+        ]
+    except struct.error:
+        raise UnreadableError("cut short") from None
+    charset = "utf-8"
+    for i in range(count):
+        raw = [data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables]
+        if not raw[0]:
+            found = re.search(rb"charset=([\w-]+)", raw[1])
+            charset = found[1].decode() if found else charset
+            continue
+        try:
+            yield raw[0].decode(charset), raw[1].decode(charset)
+        except (UnicodeDecodeError, LookupError):
+            raise UnreadableError(f"text is not {charset}") from None
+
+
+def _read_po(path: Path) -> Iterator[tuple[str, str]]:
+    import polib
+
+    try:
+        entries = polib.pofile(str(path))
+    except (OSError, UnicodeDecodeError, LookupError, ValueError) as error:
+        raise UnreadableError(str(error)) from None
+    for entry in entries:
+        if entry.obsolete or entry.fuzzy:
+            continue
+        if entry.msgid_plural:
+            forms = [entry.msgstr_plural[i] for i in sorted(entry.msgstr_plural)]
+            yield f"{entry.msgid}{_PLURAL}{entry.msgid_plural}", _PLURAL.join(forms)
+        else:
+            yield entry.msgid, entry.msgstr
