@@ -52,7 +52,7 @@ class DevEvaluation:
         return shown
 
     def _languages(self) -> list[str]:
-        return sorted({pair["language"] for pair in self._data.pairs(self._programs.config.data)})
+        return self._data.languages(self._programs.config.data)
 
     def _nll(self, parameters: dict) -> dict[str, float]:
         """Nats a target token of each language that has dev text."""
@@ -83,12 +83,12 @@ class DevEvaluation:
             )
             for language in self._languages()
         }
-        sources = [source.tolist() for pairs in examples.values() for source, _ in pairs]
+        sources = [one.source.tolist() for found in examples.values() for one in found]
         found = iter(self._translator.translate_ids(sources))
         result = {}
         for language, pairs in examples.items():
             if pairs:
                 hypotheses = target_vocabulary.decode([next(found)[0][0] for _ in pairs])
-                references = target_vocabulary.decode([target.tolist() for _, target in pairs])
+                references = target_vocabulary.decode([one.target.tolist() for one in pairs])
                 result[language] = bleu.score(hypotheses, references).bleu
         return result

@@ -99,7 +99,7 @@ def _test_sets(run: RunFolder, corpus: Path, split: str, sentences: int) -> list
                     language,
                     pair["source"],
                     pair["target"],
-                    pair["train"],
+                    pair["train_pairs"],
                     [row[0] for row in rows],
                     [row[1] for row in rows],
                 )

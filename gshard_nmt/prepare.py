@@ -1,10 +1,7 @@
 """gshard-data prepare: a corpus becomes vocabularies and tokenised shards."""
 
 import dataclasses
-import difflib
-import hashlib
 import itertools
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,9 +22,26 @@ from gshard_nmt.data.corpus import (
     fingerprint,
     read_pairs,
 )
-from gshard_nmt.data.mixture import weights
-from gshard_nmt.data.shards import FORMAT, MANIFEST, write_examples
-from gshard_nmt.data.vocabulary import UNK, Vocabulary, source_tag, target_tag
+from gshard_nmt.data.mixture import sampling_rates
+from gshard_nmt.data.shards import (
+    FORMAT,
+    PreparedData,
+    PreparedPair,
+    ShardWriter,
+    SplitData,
+    pair_folder,
+    read_manifest,
+    unknown_language,
+    word_type,
+    write_manifest,
+)
+from gshard_nmt.data.vocabulary import (
+    Vocabulary,
+    VocabularySpec,
+    source_tag,
+    target_tag,
+    train_vocabulary,
+)
 from gshard_nmt.errors import UserError
 
 _BLOCK = 20_000
@@ -58,12 +72,12 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
     pairs = choose_pairs(config, find_pairs(corpus))
     identity = _identity(config, fingerprint(pairs))
     if out.exists() and any(out.iterdir()):
-        if not (out / MANIFEST).exists():
+        manifest = read_manifest(out)
+        if manifest is None:
             raise UserError(f"--out {out} is not empty and not prepared data; choose another folder.")
-        manifest = json.loads((out / MANIFEST).read_text())
-        if manifest.get("identity") == identity and manifest.get("format") == FORMAT:
+        if manifest["format"] == FORMAT and all(manifest[k] == v for k, v in identity.items()):
             console.print(f"{out} is up to date")
-            _show(manifest)
+            _show(PreparedData.open(out))
             return
     directions = [d for pair in pairs for d in _directions(config, pair)]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -71,27 +85,24 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
         made = Path(temporary) / "data"
         made.mkdir()
         vocabularies = _train_vocabularies(config, directions, made, console)
-        manifest = {
-            "format": FORMAT,
-            "identity": identity,
-            "direction": config.direction,
-            "corpus_fingerprint": identity["corpus"],
-            "source_vocabulary": len(vocabularies[0]),
-            "target_vocabulary": len(vocabularies[1]),
-            "temperature": config.temperature,
-            "pairs": [],
-        }
+        prepared: list[PreparedPair] = []
         with Progress(console=console, disable=not console.is_terminal) as progress:
             task = progress.add_task("tokenising", total=len(directions))
             for direction in directions:
-                manifest["pairs"].append(_tokenise(config, direction, vocabularies, made))
+                prepared.append(_tokenise(config, direction, vocabularies, made))
                 progress.advance(task)
-        manifest["pairs"].sort(key=lambda pair: (-pair["train"], pair["language"]))
-        (made / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        prepared.sort(key=lambda pair: (-pair.splits["train"].examples, pair.language))
+        facts = identity | {
+            "direction": config.direction,
+            "source_vocabulary": vocabularies[0].size,
+            "target_vocabulary": vocabularies[1].size,
+            "temperature": config.temperature,
+        }
+        write_manifest(made, prepared, facts)
         if out.exists():
             shutil.rmtree(out)
         made.replace(out)
-    _show(manifest)
+    _show(PreparedData.open(out))
 
 
 def choose_pairs(config: Data, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
@@ -105,12 +116,7 @@ def choose_pairs(config: Data, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
     if config.languages:
         for language in config.languages:
             if language not in by_language:
-                close = difflib.get_close_matches(language, by_language, 3, 0.4)
-                hint = f" Did you mean {' or '.join(close)}?" if close else ""
-                raise UserError(
-                    f"Data.languages names {language}, which the corpus lacks; it has "
-                    f"{', '.join(sorted(by_language))}.{hint}"
-                )
+                raise unknown_language(language, list(by_language), "the corpus")
         return [by_language[language] for language in config.languages]
     sizes = {language: count_lines(pair, "train") for language, pair in by_language.items()}
     ranked = sorted(sizes, key=lambda language: (-sizes[language], language))
@@ -137,12 +143,7 @@ def _directions(config: Data, pair: CorpusPair) -> Iterator[Direction]:
 
 def _identity(config: Data, corpus: str) -> dict[str, Any]:
     """What the prepared data depend on: the text, and the settings that shape it."""
-    settings = dataclasses.asdict(config)
-    for name in ("rows", "seed", "temperature"):  # only training uses these
-        del settings[name]
-    settings["languages"] = list(settings["languages"])
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    return {"corpus": corpus, "settings": settings, "digest": digest[:16]}
+    return {"corpus_fingerprint": corpus, "data": config.shaping()}
 
 
 def _train_vocabularies(
@@ -159,9 +160,15 @@ def _train_vocabularies(
     ):
         lines = _sample(config, directions, column)
         console.print(f"training the {side} vocabulary on {len(lines):,} lines")
-        vocabulary = Vocabulary.train(lines, size, tags if side == "source" else ())
-        vocabulary.save(out / f"{side}.model")
-        made.append(vocabulary)
+        spec = VocabularySpec(
+            size,
+            config.vocabulary_model,
+            config.character_coverage,
+            tuple(tags) if side == "source" else (),
+            # What is only read may be normalised; what is written must equal its reference.
+            "nmt_nfkc" if side == "source" else "identity",
+        )
+        made.append(train_vocabulary(lines, spec, out / f"{side}.model"))
     return made[0], made[1]
 
 
@@ -171,7 +178,8 @@ def _sample(config: Data, directions: Sequence[Direction], column: int) -> list[
         list(dict.fromkeys(row[column] for row in read_pairs(d.pair, "train", d.source, d.target)))
         for d in directions
     ]
-    shares = weights([max(len(lines), 1) for lines in texts], config.temperature)
+    sizes = [max(len(lines), 1) for lines in texts]
+    shares = sampling_rates(sizes, config.vocabulary_temperature)
     sampled = [
         lines[: max(1, int(share * config.vocabulary_sentences))]
         for lines, share in zip(texts, shares, strict=True)
@@ -184,57 +192,73 @@ def _tokenise(
     direction: Direction,
     vocabularies: tuple[Vocabulary, Vocabulary],
     out: Path,
-) -> dict[str, Any]:
-    """Writes the shards of train and dev; returns the pair's entry of the manifest."""
+) -> PreparedPair:
+    """Writes the shards of train and dev; test text is read from the corpus when it is judged."""
     source, target = direction.source, direction.target
-    entry: dict[str, Any] = {"language": direction.pair.language, "source": source, "target": target}
-    counts = dict.fromkeys(("source_tokens", "target_tokens", "unknown", "overlong"), 0)
+    folder = out / pair_folder(source, target)
+    word = word_type(*(vocabulary.size for vocabulary in vocabularies))
+    splits = {"test": SplitData(count_lines(direction.pair, "test"))}
     for split in ("train", "dev"):
-        kept: list[tuple[list[int], list[int]]] = []
+        writer = ShardWriter(folder, split, word)
+        counts = dict.fromkeys(("pairs", "examples", "source_tokens", "target_tokens", "spelled"), 0)
         rows = read_pairs(direction.pair, split, source, target)
+        if split == "train" and config.maximum_pairs:
+            rows = itertools.islice(rows, config.maximum_pairs)
         while block := list(itertools.islice(rows, _BLOCK)):
             sources = vocabularies[0].encode_source([row[0] for row in block], source, target)
             targets = vocabularies[1].encode_target([row[1] for row in block])
-            for one, other in zip(sources, targets, strict=True):
-                if len(one) > config.source_length or len(other) > config.target_length:
-                    counts["overlong"] += 1
-                    continue
-                kept.append((one, other))
-        write_examples(out / "shards" / f"{source}-{target}-{split}.array_record", kept)
-        entry[split] = len(kept)
-        if split == "train":
-            counts["source_tokens"] = sum(len(one) for one, _ in kept)
-            counts["target_tokens"] = sum(len(other) for _, other in kept)
-            counts["unknown"] = sum(ids.count(UNK) for pair in kept for ids in pair)
-    if not entry["train"]:
+            kept = [
+                (one, other)
+                for one, other in zip(sources, targets, strict=True)
+                if len(one) <= config.source_length and len(other) <= config.target_length
+            ]
+            writer.write(kept)
+            counts["pairs"] += len(block)
+            counts["examples"] += len(kept)
+            for side, name in enumerate(("source_tokens", "target_tokens")):
+                flat = np.fromiter(itertools.chain.from_iterable(p[side] for p in kept), np.int64)
+                counts[name] += len(flat)
+                counts["spelled"] += int(vocabularies[side].spells[flat].sum())
+        splits[split] = SplitData(
+            counts["pairs"],
+            counts["examples"],
+            counts["source_tokens"],
+            counts["target_tokens"],
+            counts["spelled"],
+            writer.close(),
+        )
+    if not splits["train"].examples:
         raise UserError(
             f"{direction.pair.folder} has no training pair of at most {config.source_length} source "
             f"and {config.target_length} target tokens; raise the lengths or leave {source} out."
         )
-    entry["test"] = count_lines(direction.pair, "test")
-    return entry | counts
+    return PreparedPair(source, target, direction.pair.language, splits)
 
 
-def _show(manifest: dict[str, Any]) -> None:
-    table = Table(title=f"prepared {manifest['direction']}")
-    names = ("pair", "train", "dev", "test", "tokens a pair", "overlong", "sampled")
+def _show(data: PreparedData) -> None:
+    table = Table(title=f"prepared {data.manifest['direction']}")
+    names = ("pair", "train", "dev", "test", "tokens a pair", "left out", "spelled", "sampled")
     for name in names:
         table.add_column(name, justify="left" if name == "pair" else "right")
-    pairs = manifest["pairs"]
-    shares = weights([pair["train"] for pair in pairs], manifest["temperature"])
-    for pair, share in zip(pairs, shares, strict=True):
-        tokens = (pair["source_tokens"] + pair["target_tokens"]) / pair["train"]
+    sizes = [pair.splits["train"].examples for pair in data.pairs]
+    shares = sampling_rates(sizes, data.manifest["temperature"])
+    for pair, share in zip(data.pairs, shares, strict=True):
+        train = pair.splits["train"]
         table.add_row(
-            f"{pair['source']}-{pair['target']}",
-            *(f"{pair[split]:,}" for split in ("train", "dev", "test")),
-            f"{tokens:.1f}",
-            f"{pair['overlong']:,}",
+            pair_folder(pair.source, pair.target),
+            f"{train.examples:,}",
+            f"{pair.splits['dev'].examples:,}",
+            f"{pair.splits['test'].pairs:,}",
+            f"{train.tokens / train.examples:.1f}",
+            f"{train.pairs - train.examples:,}",
+            f"{train.spelled_tokens / max(train.tokens, 1):.2%}",
             f"{share:.1%}",
         )
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        f"{len(pairs)} pairs, {sum(pair['train'] for pair in pairs):,} training examples; "
-        f"vocabularies of {manifest['source_vocabulary']:,} and {manifest['target_vocabulary']:,} "
-        f"pieces; corpus {manifest['corpus_fingerprint']}"
+        f"{len(data.pairs)} pairs, {sum(sizes):,} training examples; vocabularies of "
+        f"{data.source_vocabulary:,} and {data.target_vocabulary:,} pieces; corpus "
+        f"{data.manifest['corpus_fingerprint']}. Left out: longer than the rows. Spelled: tokens that "
+        "are bytes of rare characters."
     )

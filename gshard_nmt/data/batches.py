@@ -1,14 +1,14 @@
 """Endless training batches that resume exactly, and the batches of dev text.
 
 Row r of a batch of B rows is packed from draws r, r + B, r + 2 B, ... of the mixture. The state of the
-input is one cursor a row; it does not depend on the number of processes, and a process may make any
-subset of the rows.
+input is a cursor and a few waiting draws for each row; it does not depend on the number of processes,
+and a process may make any subset of the rows.
 """
 
 import dataclasses
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -38,6 +38,9 @@ class BatchInfo:
 Batch = tuple[dict[str, np.ndarray], BatchInfo]
 
 
+State = dict[str, np.ndarray]
+
+
 class TrainBatches:
     """An iterator of (arrays, info); a background thread stays a few batches ahead."""
 
@@ -49,34 +52,44 @@ class TrainBatches:
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """Starts at `state`, or at the beginning; `rows` are those that this process makes."""
-        self._data, self._config = data, config
+        self._config = config
         self._rows = range(config.rows) if rows is None else rows
-        pairs = data.pairs(config)
-        self._languages = [pair["language"] for pair in pairs]
-        self._examples = [data.examples(pair, "train") for pair in pairs]
-        sizes = tuple(len(examples) for examples in self._examples)
+        pairs = data.pairs_of(config)
+        self._languages = [pair.language for pair in pairs]
+        self._readers = [data.reader(pair, "train") for pair in pairs]
+        sizes = tuple(len(reader) for reader in self._readers)
         self._mixture = Mixture(sizes, config.temperature, config.seed)
-        start = np.zeros(config.rows, np.int64)
-        self._delivered = start if state is None else np.array(state["cursors"], np.int64)
-        self._buffers: dict[int, tuple[int, list[tuple[int, Example]]]] = {}
+        start = state or {
+            "cursors": np.zeros(config.rows, np.int64),
+            "waiting": np.full((config.rows, config.packing_window), -1, np.int64),
+        }
+        self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
+        self._streams = {r: _Stream(self, r) for r in self._rows}
         self._queue: queue.Queue = queue.Queue(_PREFETCHED)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
         self._thread.start()
 
     def __iter__(self) -> Self:
+        """Itself."""
         return self
 
     def __next__(self) -> Batch:
+        """The next batch."""
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
         arrays, info, self._delivered = item
         return arrays, info
 
-    def state(self) -> dict[str, np.ndarray]:
-        """`cursors` int64[B]: how many draws each row has used up to the last batch delivered."""
-        return {"cursors": self._delivered.copy()}
+    def state(self) -> State:
+        """The input as it stood after the last batch delivered.
+
+        Returns:
+          `cursors` int64[B], draws that each row has taken; `waiting` int64[B, window], numbers of
+          draws that were taken and are in no row yet, -1 where there are fewer.
+        """
+        return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self) -> None:
         """Stops the thread."""
@@ -87,59 +100,94 @@ class TrainBatches:
             except queue.Empty:
                 self._thread.join(0.01)
 
+    def read(self, draws: np.ndarray) -> list[Example]:
+        """The examples of draws of the mixture, in their order."""
+        languages, places = self._mixture.draw(draws)
+        found: list[Example | None] = [None] * len(draws)
+        for language in np.unique(languages).tolist():
+            chosen = np.flatnonzero(languages == language)
+            examples = self._readers[language].read(places[chosen], language)
+            for place, example in zip(chosen.tolist(), examples, strict=True):
+                found[place] = example
+        return [example for example in found if example is not None]
+
+    def draw_number(self, row: int, cursor: np.ndarray) -> np.ndarray:
+        """The numbers in the mixture of a row's draws."""
+        return cursor * self._config.rows + row
+
     def _produce(self) -> None:
-        cursors = self._delivered.copy()
         try:
+            state = self.state()
+            for row, stream in self._streams.items():
+                stream.restore(int(state["cursors"][row]), state["waiting"][row])
             while not self._stopping.is_set():
-                self._queue.put(self._make(cursors))
+                self._queue.put(self._make(state))
+                state = {name: array.copy() for name, array in state.items()}
         except Exception as error:  # whatever goes wrong here is the consumer's to see
             self._queue.put(error)
 
-    def _make(self, cursors: np.ndarray) -> tuple[dict[str, np.ndarray], BatchInfo, np.ndarray]:
-        """One batch; moves `cursors` on."""
+    def _make(self, state: State) -> tuple[dict[str, np.ndarray], BatchInfo, State]:
+        """One batch; brings `state` to what comes after it."""
         config = self._config
-        rows: list[list[Example]] = []
+        rows = []
         tokens = dict.fromkeys(self._languages, 0)
-        used = 0
-        for r in self._rows:
-            row = Row(config.source_length, config.target_length)
-            while True:
-                language, example = self._draw(r, int(cursors[r]))
-                if not row.add(example):
-                    break
-                cursors[r] += 1
-                count = len(example[0]) + len(example[1])
-                tokens[self._languages[language]] += count
-                used += count
-            rows.append(row.examples)
-        places = len(self._rows) * (config.source_length + config.target_length)
+        for r, stream in self._streams.items():
+            examples = stream.fill(Row(config.source_length, config.target_length))
+            for example in examples:
+                count = len(example.source) + len(example.target)
+                tokens[self._languages[example.language]] += count
+            rows.append(examples)
+            state["cursors"][r] = stream.cursor
+            state["waiting"][r] = -1
+            state["waiting"][r, : len(stream.waiting)] = [number for number, _ in stream.waiting]
+        places = len(rows) * (config.source_length + config.target_length)
         arrays = to_arrays(rows, config.source_length, config.target_length)
-        return arrays, BatchInfo(tokens, used / places), cursors.copy()
+        return arrays, BatchInfo(tokens, sum(tokens.values()) / places), state
 
-    def _draw(self, row: int, cursor: int) -> tuple[int, Example]:
-        """Draw number `cursor` of a row, from a chunk that is read in one go."""
-        begin, chunk = self._buffers.get(row, (-1, []))
-        if not begin <= cursor < begin + len(chunk):
-            numbers = np.arange(cursor, cursor + _CHUNK) * self._config.rows + row
-            languages, examples = self._mixture.draw(numbers)
-            chunk = [(int(one), None) for one in languages]
-            for one in np.unique(languages):
-                places = np.flatnonzero(languages == one)
-                read = self._examples[one].read(examples[places])
-                for place, example in zip(places, read, strict=True):
-                    chunk[place] = (int(one), example)
-            begin = cursor
-            self._buffers[row] = (begin, chunk)
-        return chunk[cursor - begin]
+
+class _Stream:
+    """The draws of one row of the batch."""
+
+    def __init__(self, batches: TrainBatches, row: int) -> None:
+        self._batches, self._row = batches, row
+        self._window = batches._config.packing_window
+        self.restore(0, np.empty(0, np.int64))
+
+    def restore(self, cursor: int, waiting: np.ndarray) -> None:
+        """Goes to a state that was saved."""
+        self.cursor = cursor
+        numbers = waiting[waiting >= 0]
+        examples = self._batches.read(numbers) if len(numbers) else []
+        self.waiting = list(zip(numbers.tolist(), examples, strict=True))
+        self._ahead: list[tuple[int, Example]] = []
+
+    def fill(self, row: Row) -> list[Example]:
+        """The examples of the next row."""
+        self.waiting = [item for item in self.waiting if not row.add(item[1])]
+        while len(self.waiting) < self._window and not row.is_full():
+            number, example = self._next()
+            if not row.add(example):
+                self.waiting.append((number, example))
+        return row.examples
+
+    def _next(self) -> tuple[int, Example]:
+        if not self._ahead:
+            cursors = np.arange(self.cursor, self.cursor + _CHUNK)
+            numbers = self._batches.draw_number(self._row, cursors)
+            examples = self._batches.read(numbers)
+            self._ahead = list(zip(numbers.tolist(), examples, strict=True))[::-1]
+        self.cursor += 1
+        return self._ahead.pop()
 
 
 def dev_examples(data: PreparedData, config: Data, language: str, limit: int) -> list[Example]:
     """The first `limit` dev examples (0 = all) of a language, over all its pairs."""
     found: list[Example] = []
-    for pair in data.pairs(config):
-        if pair["language"] == language and pair["dev"]:
-            examples = data.examples(pair, "dev")
-            found += examples.read(range(min(len(examples), limit or len(examples))))
+    for pair in data.pairs_of(config):
+        count = pair.splits["dev"].examples
+        if pair.language == language and count:
+            places = np.arange(min(count, limit or count))
+            found += data.reader(pair, "dev").read(places)
     return found
 
 
@@ -150,7 +198,7 @@ def dev_batches(
     waiting = iter(dev_examples(data, config, language, 0))
     example = next(waiting, None)
     for _ in range(limit):
-        rows: list[list[Example]] = []
+        rows: list[Sequence[Example]] = []
         while example is not None and len(rows) < config.rows:
             row = Row(config.source_length, config.target_length)
             while example is not None and row.add(example):
@@ -158,5 +206,5 @@ def dev_batches(
             rows.append(row.examples)
         if not rows:
             return
-        rows += [[]] * (config.rows - len(rows))
+        rows += [()] * (config.rows - len(rows))
         yield to_arrays(rows, config.source_length, config.target_length)

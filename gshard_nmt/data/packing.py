@@ -1,7 +1,8 @@
 """Several sentences share a row: fewer padding tokens, the same result.
 
-Each row of a batch is filled from its own stream of examples, in order, until the next fits on either
-side; that one begins the next row. The only state is how far each stream has come.
+Each row of a batch is filled from its own stream of examples. One that does not fit on either side
+waits, and is the first to be tried for the row after; a row is full when `window` examples wait. So the
+state of a stream is how far it has come and which of its draws are waiting.
 
     sources  [7 8 1] [9 1]        source_ids       7 8 1 9 1 0
                                   source_segments  1 1 1 2 2 0
@@ -36,9 +37,13 @@ class Row:
         self._used = [0, 0]
         self.examples: list[Example] = []
 
+    def is_full(self) -> bool:
+        """Whether no example can be added any more: one has at least EOS on both sides."""
+        return self._used[0] >= self.source_length or self._used[1] >= self.target_length
+
     def add(self, example: Example) -> bool:
         """Adds an example where both sides have room for it; says whether it did."""
-        used = [n + len(ids) for n, ids in zip(self._used, example, strict=True)]
+        used = [self._used[0] + len(example.source), self._used[1] + len(example.target)]
         if used[0] > self.source_length or used[1] > self.target_length:
             return False
         self._used = used
@@ -61,15 +66,15 @@ def to_arrays(
         at = [0, 0]
         for segment, example in enumerate(examples, 1):
             for s, side in enumerate(SIDES):
-                ids = example[s]
+                ids = (example.source, example.target)[s]
                 place = slice(at[s], at[s] + len(ids))
                 arrays[f"{side}_ids"][r, place] = ids
                 arrays[f"{side}_segments"][r, place] = segment
                 arrays[f"{side}_positions"][r, place] = np.arange(len(ids))
                 at[s] += len(ids)
-            begin = at[1] - len(example[1])
+            begin = at[1] - len(example.target)
             inputs[r, begin] = BOS
-            inputs[r, begin + 1 : at[1]] = example[1][:-1]
+            inputs[r, begin + 1 : at[1]] = example.target[:-1]
     arrays["target_labels"] = arrays.pop("target_ids")
     arrays["target_inputs"] = inputs
     return arrays

@@ -117,6 +117,8 @@ def write_slots(cache: "tf.Tensor", new: "tf.Tensor", t: "tf.Tensor") -> "tf.Ten
         slots = tf.range(cache.shape[1])
         written = (slots // k == t)[tf.newaxis, :, tf.newaxis, tf.newaxis]
         return tf.where(written, tf.tile(new, [1, cache.shape[1] // k, 1, 1]), cache)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
     zero = tf.zeros([], tf.int32)
     starts = tf.stack([zero, t * k, zero, zero])
-    return tf.raw_ops.XlaDynamicUpdateSlice(input=cache, update=new, indices=starts)
+    return gen_xla_ops.xla_dynamic_update_slice(cache, new, starts)
