@@ -90,9 +90,7 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     return np.where(nothing, 0.0, values)
 
 
-def _statistics(
-    hypotheses: Sequence[str], references: Sequence[str], target: str
-) -> np.ndarray:
+def _statistics(hypotheses: Sequence[str], references: Sequence[str], target: str) -> np.ndarray:
     """float64[sentences, 10]."""
     bleu = _bleu(target)
     rows = []

@@ -105,7 +105,6 @@ class Translator:
         self, sources: Sequence[Sequence[int]]
     ) -> list[list[tuple[list[int], float]]]:
         """For each list of source ids (end included) its n-best (target ids, score), best first."""
-        decode = self._config.decode
         results: list[list[tuple[list[int], float]]] = [[] for _ in sources]
         for shape, indices in self._batches([len(ids) for ids in sources]):
             arrays = self._pad([sources[i] for i in indices], shape)
@@ -146,7 +145,7 @@ class Translator:
         decode, mesh = self._config.decode, self._devices.mesh
         rows = ArraySpec((decode.rows, shape.source_length), np.dtype(np.int32), "BL")
         limits = ArraySpec((decode.rows,), np.dtype(np.int32), "B")
-        batch = {name: rows for name in ("source_ids", "source_segments", "source_positions")}
+        batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), rows)
         batch["max_lengths"] = limits
         parameters = parameter_specs(self._steps)
         mesh.check_divides("Decode.rows", "B", (decode.rows,))

@@ -78,9 +78,7 @@ class DevEvaluation:
         self._translator.parameters = parameters
         _, target_vocabulary = self._run.vocabularies()
         examples = {
-            language: dev_examples(
-                self._data, config.data, language, config.train.bleu_sentences
-            )
+            language: dev_examples(self._data, config.data, language, config.train.bleu_sentences)
             for language in self._languages()
         }
         sources = [one.source.tolist() for found in examples.values() for one in found]

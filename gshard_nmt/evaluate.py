@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from gshard_nmt import bleu, report
-from gshard_nmt.data.corpus import CorpusPair, find_pairs, first_pairs, fingerprint, read_pairs
+from gshard_nmt.data.corpus import CorpusPair, find_pairs, fingerprint, first_pairs, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.run_folder import RunFolder
 
@@ -156,7 +156,11 @@ def _decoded(
     stem = folder / f"{split}.{test.source}-{test.target}"
     text, about = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.json")
     sources = hashlib.sha256("\n".join(test.sources).encode()).hexdigest()
-    identity = {"sources": sources, "checkpoint": _checkpoint(run), "config": run.config.read_text()}
+    identity = {
+        "sources": sources,
+        "checkpoint": _checkpoint(run),
+        "config": run.config.read_text(),
+    }
     if about.exists() and text.exists():
         before = json.loads(about.read_text())
         if before.get("identity") == identity:

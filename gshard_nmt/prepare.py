@@ -68,15 +68,17 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
       UserError: no language qualifies, one that is named is missing, or the text is misaligned.
     """
     console = Console(stderr=True, highlight=False)
-    console.print(f"reading {corpus}")
+    console.print(f"reading {corpus}", soft_wrap=True)
     pairs = choose_pairs(config, find_pairs(corpus))
     identity = _identity(config, fingerprint(pairs))
     if out.exists() and any(out.iterdir()):
         manifest = read_manifest(out)
         if manifest is None:
-            raise UserError(f"--out {out} is not empty and not prepared data; choose another folder.")
+            raise UserError(
+                f"--out {out} is not empty and not prepared data; choose another folder."
+            )
         if manifest["format"] == FORMAT and all(manifest[k] == v for k, v in identity.items()):
-            console.print(f"{out} is up to date")
+            console.print(f"{out} is up to date", soft_wrap=True)
             _show(PreparedData.open(out))
             return
     directions = [d for pair in pairs for d in _directions(config, pair)]
@@ -200,7 +202,9 @@ def _tokenise(
     splits = {"test": SplitData(count_lines(direction.pair, "test"))}
     for split in ("train", "dev"):
         writer = ShardWriter(folder, split, word)
-        counts = dict.fromkeys(("pairs", "examples", "source_tokens", "target_tokens", "spelled"), 0)
+        counts = dict.fromkeys(
+            ("pairs", "examples", "source_tokens", "target_tokens", "spelled"), 0
+        )
         rows = read_pairs(direction.pair, split, source, target)
         if split == "train" and config.maximum_pairs:
             rows = itertools.islice(rows, config.maximum_pairs)

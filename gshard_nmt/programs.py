@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,9 +59,7 @@ class Programs:
     def evaluate(self) -> runtime.Program:
         """(parameters, batch) -> (nll_sum, tokens)."""
         parameters = self.parameters_of(self.state_specs)
-        return self._compile(
-            "evaluate", self.steps.evaluate, [parameters, self.batch_specs], [{}]
-        )
+        return self._compile("evaluate", self.steps.evaluate, [parameters, self.batch_specs], [{}])
 
     def initialize(self) -> dict:
         """The state of step 0, drawn on the devices."""
@@ -79,7 +77,7 @@ class Programs:
         return self.devices.put(values, CONTROL)
 
     @staticmethod
-    def parameters_of(state: dict) -> dict:
+    def parameters_of(state: Mapping[str, Any]) -> dict[str, Any]:
         """The model's weights among the arrays (or specs) of a state, by their own names."""
         prefix = "parameters/"
         return {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
@@ -88,7 +86,9 @@ class Programs:
     def _letters(self) -> dict[str, str]:
         return {name: spec.letters for name, spec in self.state_specs.items()}
 
-    def _compile(self, name: str, function: Callable, inputs, letters, donate=()) -> runtime.Program:
+    def _compile(
+        self, name: str, function: Callable, inputs, letters, donate=()
+    ) -> runtime.Program:
         rows, lengths = self.config.data.rows, _lengths(self.config)
         key = json.dumps([name, repr(self.steps), rows, lengths])
         mesh = self.devices.mesh

@@ -146,7 +146,7 @@ class MetricsLog:
         run.write_text(run.metrics.name, kept)
         self._file = run.metrics.open("a", buffering=1)
         self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)
-        self._since = (time.perf_counter(), None)
+        self._since: tuple[float, int | None] = (time.perf_counter(), None)
 
     def step_metrics(self, ledger: Ledger, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, with the speed since the last call.

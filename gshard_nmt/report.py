@@ -94,7 +94,9 @@ def write(report: Report, folder: Path) -> None:
     figure = _figure(report)
     for suffix in ("png", "svg"):
         made = io.BytesIO()
-        figure.savefig(made, format=suffix, dpi=150, metadata={"Date": None} if suffix == "svg" else {})
+        figure.savefig(
+            made, format=suffix, dpi=150, metadata={"Date": None} if suffix == "svg" else {}
+        )
         _write(folder / f"trendline.{suffix}", made.getvalue())
     _write(folder / "bleu.json", (json.dumps(as_json(report), indent=1) + "\n").encode())
     _write(folder / "bleu.csv", _csv(report).encode())
@@ -143,7 +145,7 @@ def _figure(report: Report):
 
     rows = report.sorted()
     compared = all(one.delta_bleu is not None for one in rows)
-    values = [one.delta_bleu if compared else one.bleu for one in rows]
+    values = [one.bleu - (one.baseline_bleu or 0.0) if compared else one.bleu for one in rows]
     window = min(_WINDOW if len(rows) >= _FEW else _SMALL_WINDOW, len(rows))
     with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "gshard-nmt"}):
         figure = Figure(figsize=(9, 5), layout="constrained")
@@ -195,7 +197,10 @@ def _page(report: Report, figure: bytes) -> str:
         "rows": "\n".join(_row(one) for one in report.sorted()),
         "facts": "\n".join(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in [*report.facts, *((f"{k} signature", v) for k, v in report.signatures.items())]
+            for name, value in [
+                *report.facts,
+                *((f"{k} signature", v) for k, v in report.signatures.items()),
+            ]
         ),
         "samples": "\n".join(_samples(one) for one in report.sorted()),
     }
@@ -206,7 +211,9 @@ def _page(report: Report, figure: bytes) -> str:
 
 
 def _row(one: LanguageResult) -> str:
-    interval = "" if one.delta_ci95 is None else f"{one.delta_ci95[0]:+.1f} to {one.delta_ci95[1]:+.1f}"
+    interval = (
+        "" if one.delta_ci95 is None else f"{one.delta_ci95[0]:+.1f} to {one.delta_ci95[1]:+.1f}"
+    )
     cells = [
         f"{one.train_pairs:,}",
         _number(one.tokens),
@@ -218,7 +225,9 @@ def _row(one: LanguageResult) -> str:
         "" if one.delta_bleu is None else f"<b>{one.delta_bleu:+.1f}</b>",
         interval,
     ]
-    return f"<tr><th>{html.escape(one.lang)}</th>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    return (
+        f"<tr><th>{html.escape(one.lang)}</th>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
+    )
 
 
 def _samples(one: LanguageResult) -> str:
@@ -229,7 +238,8 @@ def _samples(one: LanguageResult) -> str:
         if sample.baseline is not None:
             lines.append(("baseline", sample.baseline))
         rows = "".join(
-            f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>' for name, text in lines
+            f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>'
+            for name, text in lines
         )
         blocks.append(f"<table class='sample'>{rows}</table>")
     return f"<details><summary>{html.escape(one.lang)}</summary>{''.join(blocks)}</details>"

@@ -1,12 +1,12 @@
 """The run folder: what a training run keeps, and what decoding and evaluation read from it.
 
-    config.gin        the resolved configuration
-    parameters.txt    name, shape, dtype, sharding and bytes of every array
-    data.json         languages, direction, sizes and fingerprint of the data
-    source.model, target.model      the vocabularies
-    metrics.jsonl     one object a logged step
-    budget.json       tokens seen of each language, steps, seconds
-    tensorboard/  checkpoints/  programs/
+config.gin        the resolved configuration
+parameters.txt    name, shape, dtype, sharding and bytes of every array
+data.json         languages, direction, sizes and fingerprint of the data
+source.model, target.model      the vocabularies
+metrics.jsonl     one object a logged step
+budget.json       tokens seen of each language, steps, seconds
+tensorboard/  checkpoints/  programs/
 """
 
 import dataclasses
@@ -144,7 +144,9 @@ class RunFolder:
         if not target and len(targets) == 1:
             return targets[0]
         if not target:
-            raise UserError(f"--target is missing: from {source} this model knows {_listed(targets)}.")
+            raise UserError(
+                f"--target is missing: from {source} this model knows {_listed(targets)}."
+            )
         if target not in targets:
             raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
         return target

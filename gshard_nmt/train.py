@@ -150,7 +150,9 @@ def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> No
     """
     budget = RunFolder(of).budget().get("tokens_by_language")
     if not budget:
-        raise UserError(f"{of} has no budget.json; train it with gshard-train before its baselines.")
+        raise UserError(
+            f"{of} has no budget.json; train it with gshard-train before its baselines."
+        )
     workdir.mkdir(parents=True, exist_ok=True)
     RunFolder(workdir).write_json("baselines.json", {"of": str(of), "tokens_by_language": budget})
     for language, tokens in sorted(budget.items(), key=lambda item: -item[1]):

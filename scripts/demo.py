@@ -17,25 +17,53 @@ STAGES = [
     ),
     (
         "Prepare: vocabularies and tokenised shards",
-        "gshard-data prepare --config demo".split()
-        + ["--corpus", f"{DATA}/corpus", "--out", f"{DATA}/prepared"],
+        [
+            "gshard-data",
+            "prepare",
+            "--config",
+            "demo",
+            "--corpus",
+            f"{DATA}/corpus",
+            "--out",
+            f"{DATA}/prepared",
+        ],
         None,
     ),
     (
         "Train one multilingual Mixture of Experts on two devices",
-        "gshard-train --config demo".split() + ["--data", f"{DATA}/prepared", "--workdir", f"{RUN}"],
+        ["gshard-train", "--config", "demo", "--data", f"{DATA}/prepared", "--workdir", f"{RUN}"],
         None,
     ),
     (
         "Train its bilingual baselines, each on as many tokens of its language",
-        "gshard-train --config baseline".split()
-        + ["--data", f"{DATA}/prepared", "--workdir", f"{RUN}-baselines", "--baselines_of", f"{RUN}"],
+        [
+            "gshard-train",
+            "--config",
+            "baseline",
+            "--data",
+            f"{DATA}/prepared",
+            "--workdir",
+            f"{RUN}-baselines",
+            "--baselines_of",
+            f"{RUN}",
+        ],
         None,
     ),
     (
         "Decode the test sets and write the report",
-        ["gshard-eval", "--workdir", f"{RUN}", "--corpus", f"{DATA}/corpus", "--sentences", "100"]
-        + ["--baselines", f"{RUN}-baselines", "--report", f"{RUN}/report"],
+        [
+            "gshard-eval",
+            "--workdir",
+            f"{RUN}",
+            "--corpus",
+            f"{DATA}/corpus",
+            "--sentences",
+            "100",
+            "--baselines",
+            f"{RUN}-baselines",
+            "--report",
+            f"{RUN}/report",
+        ],
         None,
     ),
 ]
@@ -59,7 +87,9 @@ def main() -> int:
     print("\n== Wall time")
     for seconds, title in times:
         print(f"{seconds:6.0f} s  {title}")
-    print(f"{sum(seconds for seconds, _ in times):6.0f} s  in all\n\nThe report: {RUN}/report/index.html")
+    print(
+        f"{sum(seconds for seconds, _ in times):6.0f} s  in all\n\nThe report: {RUN}/report/index.html"
+    )
     return 0
 
 

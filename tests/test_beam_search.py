@@ -156,9 +156,7 @@ def plain_beam_search(table, mixing, search: BeamSearch, limit: int):
             ended = total + log_probs[search.eos]
             done.append((ended / norm(len(prefix)), [*prefix[1:], search.eos]))
             options += [
-                (total + log_probs[v], [*prefix, v])
-                for v in range(VOCABULARY)
-                if v != search.eos
+                (total + log_probs[v], [*prefix, v]) for v in range(VOCABULARY) if v != search.eos
             ]
         options.sort(key=lambda option: -option[0])
         live = [(prefix, total) for total, prefix in options[: search.beam]]
@@ -203,7 +201,8 @@ def test_rows_that_do_not_matter_end_at_once():
 
     search = BeamSearch(beam=2, max_steps=5)
     found = flat_beam_search(step, tf.constant(0), 2, search, live=tf.constant([False, True]))
-    assert found.lengths.numpy()[0, 0] == 1 and found.lengths.numpy()[1, 0] >= 1
+    assert found.lengths.numpy()[0, 0] == 1
+    assert found.lengths.numpy()[1, 0] >= 1
 
 
 def test_a_limit_forces_the_end():

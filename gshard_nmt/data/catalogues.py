@@ -19,10 +19,55 @@ from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
 from gshard_nmt.data.locales import bcp47, is_english
 from gshard_nmt.data.messages import Message, UnreadableError, clean, read_catalogue
 
-_LIST_DOMAINS = re.compile(r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?")
+_LIST_DOMAINS = re.compile(
+    r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
+)
 _FUNCTION_WORDS = frozenset(
-    "a an and are as at be by can cannot do for from has have if in into is it must no not of on or "
-    "please should that the then there this to use was when will with you your %s %d".split()
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "cannot",
+        "do",
+        "for",
+        "from",
+        "has",
+        "have",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "must",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "please",
+        "should",
+        "that",
+        "the",
+        "then",
+        "there",
+        "this",
+        "to",
+        "use",
+        "was",
+        "when",
+        "will",
+        "with",
+        "you",
+        "your",
+        "%s",
+        "%d",
+    ]
 )
 _SENTENCE = re.compile(r"[.?!:…,;]\s|[.?!:…]$|%[sdn(]|\{")
 _MINIMUM_LIST = 40
@@ -78,7 +123,9 @@ class Harvest:
 def default_roots() -> list[Path]:
     """The system's locale folders and the packages of this Python, those that exist."""
     data = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
-    folders = [Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")]
+    folders = [
+        Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")
+    ]
     folders += [Path(sys.prefix) / "share" / "locale"]
     folders += [Path(p) for p in [*site.getsitepackages(), site.getusersitepackages()]]
     unique = dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir())
@@ -126,7 +173,7 @@ def harvest(
     catalogues: Sequence[Catalogue],
     dev_share: float = 0.01,
     test_share: float = 0.02,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] | None = None,
     workers: int = 0,
 ) -> Harvest:
     """Reads, cleans, deduplicates and splits.
@@ -153,7 +200,8 @@ def harvest(
             before = len(pairs)
             pairs.add((message.translation, message.english))
             dropped["duplicate"] += len(pairs) == before
-        progress(done)
+        if progress:
+            progress(done)
     lists = _list_domains(messages)
     rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
     by_language: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)

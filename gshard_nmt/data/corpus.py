@@ -51,7 +51,7 @@ class CorpusPair:
             if any(found):
                 missing = names[found.index(None)]
                 raise UserError(
-                    f"{self.folder} has {[p.name for p in found if p][0]} but not {missing}; "
+                    f"{self.folder} has {next(p.name for p in found if p)} but not {missing}; "
                     "give both sides of a split."
                 )
         return None
@@ -63,7 +63,9 @@ def find_pairs(corpus: Path) -> list[CorpusPair]:
     Raises:
       UserError: there is no such folder, or it holds no pair.
     """
-    layout = "expected <src>-<tgt>/train.<lang>[.gz], for instance fr-en/train.fr and fr-en/train.en"
+    layout = (
+        "expected <src>-<tgt>/train.<lang>[.gz], for instance fr-en/train.fr and fr-en/train.en"
+    )
     if not corpus.is_dir():
         raise UserError(f"--corpus {corpus}: there is no such folder; {layout}.")
     pairs = []
@@ -154,9 +156,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _aligned(first: Path, second: Path) -> Iterator[tuple[str, str]]:
-    done = 0
     lines = itertools.zip_longest(_lines(first), _lines(second))
-    for one, other in lines:
+    for done, (one, other) in enumerate(lines):
         if one is None or other is None:
             counts = [done + (one is not None), done + (other is not None)]
             for rest in lines:
@@ -165,7 +166,6 @@ def _aligned(first: Path, second: Path) -> Iterator[tuple[str, str]]:
                 f"the two sides of {first.parent.name} differ in length: {first} has {counts[0]} "
                 f"lines, {second} has {counts[1]}. Line N of one must translate line N of the other."
             )
-        done += 1
         yield one, other
 
 

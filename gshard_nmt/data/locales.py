@@ -6,7 +6,15 @@ _LOCALE = re.compile(
     r"(?P<language>[a-z]{2,3})(?:[_-](?P<script>[A-Z][a-z]{3}))?"
     r"(?:[_-](?P<region>[A-Z]{2}|[0-9]{3}))?(?:\.[\w-]+)?(?:@(?P<modifier>[\w=]+))?"
 )
-_SAME_LANGUAGE = {"no": "nb", "iw": "he", "in": "id", "ji": "yi", "mo": "ro", "tl": "fil", "sh": "sr"}
+_SAME_LANGUAGE = {
+    "no": "nb",
+    "iw": "he",
+    "in": "id",
+    "ji": "yi",
+    "mo": "ro",
+    "tl": "fil",
+    "sh": "sr",
+}
 _MODIFIERS = {
     "latin": "Latn",
     "Latn": "Latn",
@@ -22,16 +30,107 @@ _MODIFIERS = {
 }
 # The region that a catalogue without one is for: de_DE and de are one language, pt_BR and pt are two.
 _MAIN_REGION = {
-    **{x: x.upper() for x in "de fr it es nl pl ru fi hu ro bg hr is lt lv mk mt no pt ro sk th tr".split()},
+    **{
+        x: x.upper()
+        for x in [
+            "de",
+            "fr",
+            "it",
+            "es",
+            "nl",
+            "pl",
+            "ru",
+            "fi",
+            "hu",
+            "ro",
+            "bg",
+            "hr",
+            "is",
+            "lt",
+            "lv",
+            "mk",
+            "mt",
+            "no",
+            "pt",
+            "ro",
+            "sk",
+            "th",
+            "tr",
+        ]
+    },
     **dict(
         pair.split(":")
-        for pair in (
-            "sv:SE da:DK cs:CZ el:GR ja:JP ko:KR uk:UA he:IL fa:IR hi:IN bn:BD ca:ES eu:ES gl:ES et:EE "
-            "sl:SI sq:AL sr:RS bs:BA ka:GE hy:AM kk:KZ vi:VN id:ID ms:MY ta:IN te:IN ml:IN kn:IN gu:IN "
-            "mr:IN pa:IN or:IN as:IN ne:NP si:LK km:KH lo:LA my:MM mn:MN az:AZ be:BY ga:IE cy:GB br:FR "
-            "oc:FR af:ZA zu:ZA xh:ZA nb:NO nn:NO se:NO ar:EG ur:PK am:ET sw:KE uz:UZ ky:KG tg:TJ tk:TM "
-            "tt:RU ug:CN fil:PH ia:FR fy:NL li:NL wa:BE lb:LU fo:FO"
-        ).split()
+        for pair in [
+            "sv:SE",
+            "da:DK",
+            "cs:CZ",
+            "el:GR",
+            "ja:JP",
+            "ko:KR",
+            "uk:UA",
+            "he:IL",
+            "fa:IR",
+            "hi:IN",
+            "bn:BD",
+            "ca:ES",
+            "eu:ES",
+            "gl:ES",
+            "et:EE",
+            "sl:SI",
+            "sq:AL",
+            "sr:RS",
+            "bs:BA",
+            "ka:GE",
+            "hy:AM",
+            "kk:KZ",
+            "vi:VN",
+            "id:ID",
+            "ms:MY",
+            "ta:IN",
+            "te:IN",
+            "ml:IN",
+            "kn:IN",
+            "gu:IN",
+            "mr:IN",
+            "pa:IN",
+            "or:IN",
+            "as:IN",
+            "ne:NP",
+            "si:LK",
+            "km:KH",
+            "lo:LA",
+            "my:MM",
+            "mn:MN",
+            "az:AZ",
+            "be:BY",
+            "ga:IE",
+            "cy:GB",
+            "br:FR",
+            "oc:FR",
+            "af:ZA",
+            "zu:ZA",
+            "xh:ZA",
+            "nb:NO",
+            "nn:NO",
+            "se:NO",
+            "ar:EG",
+            "ur:PK",
+            "am:ET",
+            "sw:KE",
+            "uz:UZ",
+            "ky:KG",
+            "tg:TJ",
+            "tk:TM",
+            "tt:RU",
+            "ug:CN",
+            "fil:PH",
+            "ia:FR",
+            "fy:NL",
+            "li:NL",
+            "wa:BE",
+            "lb:LU",
+            "fo:FO",
+        ]
     ),
 }
 # Chinese is written in the script of its region; a script alone stands for the region most use it in.

@@ -97,7 +97,7 @@ def _clean_text(text: str) -> str:
 def _without_mark(text: str) -> str:
     """Without the accelerator mark, where there is exactly one and it is not part of a name."""
     text = _CJK_MARK.sub("", text)
-    if re.search(r"\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b|%\(", text):
+    if re.search(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b|%\(", text):
         return text
     marks = _LATIN_MARK.findall(text)
     return _LATIN_MARK.sub("", text) if len(marks) == 1 else text

@@ -138,7 +138,7 @@ def _feistel(value: np.ndarray, half: np.ndarray, key: np.ndarray) -> np.ndarray
 
 def _key(seed: int, stream: npt.ArrayLike, number: np.ndarray) -> np.ndarray:
     """uint64[n]: an independent key for each (seed, stream, number)."""
-    key = np.full(number.shape, seed % (1 << 64), np.uint64)
+    key: np.ndarray = np.full(number.shape, seed % (1 << 64), np.uint64)
     for word in (stream, number):
         key = _mix(key + _GOLDEN) ^ np.asarray(word, np.int64).astype(np.uint64)
     return _mix(key + _GOLDEN)

@@ -248,7 +248,9 @@ class PreparedData:
         for language in config.languages:
             if language not in known:
                 raise unknown_language(language, known, f"--data {self.folder}")
-        return tuple(p for p in self.pairs if not config.languages or p.language in config.languages)
+        return tuple(
+            p for p in self.pairs if not config.languages or p.language in config.languages
+        )
 
     def languages(self, config: Data) -> list[str]:
         """The languages that a run uses, most training examples first; errors as `pairs_of`."""
@@ -284,7 +286,7 @@ class PreparedData:
         }
 
     def _check_files(self) -> None:
-        files = [("source.model", None), ("target.model", None)]
+        files: list[tuple[str, int | None]] = [("source.model", None), ("target.model", None)]
         for pair in self.pairs:
             folder = pair_folder(pair.source, pair.target)
             for split in pair.splits.values():

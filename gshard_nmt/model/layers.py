@@ -44,9 +44,10 @@ def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
     """Zeroes each element with probability `rate` and rescales the others; training only."""
-    if not mode.training or rate == 0.0:
+    key = mode.named(name).key
+    if not mode.training or rate == 0.0 or key is None:
         return x
-    keep = random.keep_mask(mode.named(name).key, x.shape.as_list(), rate)
+    keep = random.keep_mask(key, x.shape.as_list(), rate)
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 

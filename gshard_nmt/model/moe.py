@@ -138,9 +138,10 @@ def route(
       mode: training draws the random second expert where the policy asks for it.
     """
     logits = tf.einsum("GSM,ME->GSE", tokens, gate)
+    key = mode.named("second_expert").key
     draw = None
-    if mode.training and moe.second_expert == "random":
-        draw = random.uniform(mode.named("second_expert").key, real.shape.as_list())
+    if mode.training and moe.second_expert == "random" and key is not None:
+        draw = random.uniform(key, real.shape.as_list())
     return top2(annotate(logits, "GSE"), real, moe.capacity(real.shape[1]), draw)
 
 
@@ -191,7 +192,9 @@ def top2(
     density = tf.reduce_mean(hot1 * real_float, axis=1)
     mean_gate = tf.reduce_mean(gates * real_float, axis=1)
     aux_loss = experts * tf.reduce_mean(tf.reduce_sum(density * mean_gate, axis=-1))
-    wanted = tf.reduce_sum(tf.cast(wanted1, tf.float32)) + tf.reduce_sum(tf.cast(wanted2, tf.float32))
+    wanted = tf.reduce_sum(tf.cast(wanted1, tf.float32)) + tf.reduce_sum(
+        tf.cast(wanted2, tf.float32)
+    )
     lost = wanted - tf.reduce_sum(tf.cast(kept, tf.float32))
     load = tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9)
     return Routing(slot, weight, capacity, aux_loss, lost / tf.maximum(wanted, 1.0), load)

@@ -120,7 +120,7 @@ def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dic
     for stack, depth in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         block: dict[str, Parameter] = {}
         for sublayer in sublayers(model, stack):
-            block |= scoped(sublayer, _declare_sublayer(model, sublayer, stack))
+            block |= scoped(sublayer, _declare_sublayer(model, sublayer))
         declared |= scoped(f"{stack}/block", stacked(depth // model.block_layers, block))
         declared |= scoped(f"{stack}/final_norm", layers.declare_norm(m))
     return declared
@@ -137,7 +137,7 @@ def sublayers(model: Model, stack: str) -> list[str]:
     return names
 
 
-def _declare_sublayer(model: Model, sublayer: str, stack: str) -> dict[str, Parameter]:
+def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
     kind = sublayer.rpartition("_")[0]
     if kind == "moe":
         declared = declare_moe(model.model_dim, model.moe(training=True))
@@ -184,7 +184,9 @@ def run_stack(
     return rms_norm(within(p, "final_norm"), x) * keep
 
 
-def embed(model: Model, table: "tf.Tensor", ids: "tf.Tensor", positions: "tf.Tensor") -> "tf.Tensor":
+def embed(
+    model: Model, table: "tf.Tensor", ids: "tf.Tensor", positions: "tf.Tensor"
+) -> "tf.Tensor":
     """Rows of an embedding VM for int32[B, L], with sinusoids where positions are absolute."""
     x = tf.gather(table, ids)
     if model.positions == "sinusoidal":
@@ -209,7 +211,9 @@ def encode(
             return attention.attend(
                 values, x, x, bias, mode.named(f"encoder/{name}", repeat), model.attention_dropout
             )
-        return feed_forward_or_moe(values, x, real, moe, mode.named(f"encoder/{name}", repeat), routings)
+        return feed_forward_or_moe(
+            values, x, real, moe, mode.named(f"encoder/{name}", repeat), routings
+        )
 
     x = run_stack(model, "encoder", within(p, "encoder"), x, real, mode, sublayer)
     return annotate(x, "BLM"), routings

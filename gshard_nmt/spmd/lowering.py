@@ -6,10 +6,12 @@ calls. A primitive then inlines the program into a JAX function, so that jax par
 exports it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +68,7 @@ class LoweredProgram:
 
 
 def lower(
-    function: Callable[..., Sequence[Mapping[str, object]]],
+    function: Callable[..., Sequence[Mapping[str, Any]]],
     inputs: Sequence[ArraySpecs],
     output_letters: Sequence[Mapping[str, str]],
     mesh: Mesh | None,
@@ -85,7 +87,7 @@ def lower(
     """
     tf = _tensorflow()
     names = _flatten(inputs)
-    results: list[Mapping[str, object]] = []
+    results: list[Mapping[str, Any]] = []
 
     def flat(*tensors):
         groups = unflatten(inputs, tensors)
@@ -116,7 +118,9 @@ def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[
 
 def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
     """A JAX function of flat arguments to a list of flat results, to be jitted or exported."""
-    avals = tuple((spec.shape, np.dtype(spec.dtype)) for _, spec in program.signature.flat_outputs())
+    avals = tuple(
+        (spec.shape, np.dtype(spec.dtype)) for _, spec in program.signature.flat_outputs()
+    )
 
     def call(*arguments):
         return _primitive().bind(*arguments, stablehlo=program.stablehlo, avals=avals)
@@ -124,7 +128,7 @@ def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
     return call
 
 
-def _flatten(groups: Sequence[Mapping]) -> list[tuple[str, object]]:
+def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     return [(name, group[name]) for group in groups for name in sorted(group)]
 
 
@@ -136,11 +140,26 @@ def _tf_name(name: str) -> str:
 def _tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    import tensorflow as tf
+    with _silenced_stderr():
+        import tensorflow as tf
 
+        tf.config.list_physical_devices()
     # TensorFlow only traces and lowers; it must not take an accelerator's memory.
     tf.config.set_visible_devices([], "GPU")
     return tf
+
+
+@contextlib.contextmanager
+def _silenced_stderr() -> Iterator[None]:
+    """Keeps what TensorFlow says about absent GPUs, before its log can be set, off the terminal."""
+    saved = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,9 @@ def start(mesh: Mesh, cache: Path | None = None) -> "Runtime":
         jax.config.update("jax_compilation_cache_dir", str((cache / "xla").absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return Runtime(mesh, jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes)), cache)
+    return Runtime(
+        mesh, jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes)), cache
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Program:
     """A compiled program: call it with one dict of arrays for each group of inputs."""
 
     signature: Signature
-    executable: Callable
+    executable: Any
     lower_seconds: float
     compile_seconds: float
 
@@ -91,7 +94,7 @@ class Runtime:
     """A mesh of real devices, and the cache of the programs that were compiled for it."""
 
     mesh: Mesh
-    devices: object
+    devices: Any
     cache: Path | None
 
     def sharding(self, spec: ArraySpec, name: str = ""):
@@ -189,9 +192,7 @@ class Runtime:
 
 def count_collectives(hlo: str) -> dict[str, int]:
     """Counts the collectives of a compiled program's text, asynchronous ones once."""
-    return {
-        kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVES
-    }
+    return {kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVES}
 
 
 def _abstract(signature: Signature, shardings: Sequence) -> list:

@@ -68,13 +68,19 @@ def triples(routing: moe.Routing) -> list[list[tuple[int, int, float]]]:
     found = []
     for slots, weights in zip(routing.slot.numpy()[0], routing.weight.numpy()[0], strict=True):
         found.append(
-            [(*divmod(int(j), routing.capacity), w) for j, w in zip(slots, weights, strict=True) if w]
+            [
+                (*divmod(int(j), routing.capacity), w)
+                for j, w in zip(slots, weights, strict=True)
+                if w
+            ]
         )
     return found
 
 
 def assert_same(found, expected):
-    assert [[t[:2] for t in token] for token in found] == [[t[:2] for t in token] for token in expected]
+    assert [[t[:2] for t in token] for token in found] == [
+        [t[:2] for t in token] for token in expected
+    ]
     for token, other in zip(found, expected, strict=True):
         np.testing.assert_allclose([t[2] for t in token], [t[2] for t in other], rtol=1e-5)
 
@@ -138,15 +144,18 @@ def test_the_auxiliary_loss_at_balance_at_collapse_and_below_one():
 def test_extreme_and_equal_logits_stay_finite_and_choose_two_experts():
     logits = tf.constant([[[1e4, -1e4, -1e4], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0]]])
     routing = moe.top2(logits, tf.ones([1, 3], tf.bool), 3, None)
-    assert np.isfinite(routing.weight.numpy()).all() and np.isfinite(float(routing.aux_loss))
+    assert np.isfinite(routing.weight.numpy()).all()
+    assert np.isfinite(float(routing.aux_loss))
     experts = routing.slot.numpy()[0] // 3
     assert (experts[:, 0] != experts[:, 1]).all()
 
 
 def test_a_group_of_padding_routes_nothing():
     routing = moe.top2(tf.zeros([1, 4, 3]), tf.zeros([1, 4], tf.bool), 2, None)
-    assert (routing.slot.numpy() == 6).all() and not routing.weight.numpy().any()
-    assert float(routing.aux_loss) == 0 and float(routing.overflow_fraction) == 0
+    assert (routing.slot.numpy() == 6).all()
+    assert not routing.weight.numpy().any()
+    assert float(routing.aux_loss) == 0
+    assert float(routing.overflow_fraction) == 0
 
 
 def layer(rules: moe.MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 5):

@@ -66,7 +66,8 @@ def test_a_vector_is_not_factored_and_its_update_is_clipped():
 def test_moments_keep_batch_dimensions_and_one_side(letters, shape, row, column):
     moments = adafactor.declare_moments(SMALL, {"w": Parameter(shape, letters, ZEROS)})
     sizes = dict(zip(letters, shape, strict=True))
-    assert moments["row/w"].letters == row and moments["column/w"].letters == column
+    assert moments["row/w"].letters == row
+    assert moments["column/w"].letters == column
     for moment in moments.values():
         assert moment.shape == tuple(sizes[letter] for letter in moment.letters)
 
@@ -100,9 +101,7 @@ def test_stacked_layers_and_experts_update_as_if_each_stood_alone():
 
 def test_the_schedule_is_the_papers():
     def rate(optimizer, number, last=10**6):
-        return float(
-            adafactor.learning_rate(optimizer, tf.constant(number), tf.constant(last))
-        )
+        return float(adafactor.learning_rate(optimizer, tf.constant(number), tf.constant(last)))
 
     assert [round(rate(Optimizer(), n), 6) for n in (1, 10_000, 40_000)] == [0.01, 0.01, 0.005]
     assert rate(Optimizer(linear_warmup_steps=10), 5) == pytest.approx(0.005)

@@ -49,11 +49,14 @@ def test_steps_names_and_repeats_are_uncorrelated():
 
 def test_moments_of_uniform_and_normal():
     uniform = random.uniform(key_of(1, 1), (400, 500)).numpy()
-    assert uniform.min() >= 0 and uniform.max() < 1
-    assert abs(uniform.mean() - 0.5) < 0.003 and abs(uniform.var() - 1 / 12) < 0.001
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 0.003
+    assert abs(uniform.var() - 1 / 12) < 0.001
     normal = random.normal(key_of(1, 1), (400, 500)).numpy()
     assert np.isfinite(normal).all()
-    assert abs(normal.mean()) < 0.01 and abs(normal.std() - 1) < 0.01
+    assert abs(normal.mean()) < 0.01
+    assert abs(normal.std() - 1) < 0.01
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

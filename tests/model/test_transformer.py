@@ -79,9 +79,7 @@ def test_decoding_token_by_token_equals_teacher_forcing(model):
         for past in range(t + 1):
             mask[:, range(beam), past * beam + np.arange(beam)] = 1
         ids = tf.repeat(batch["target_inputs"][:, t, tf.newaxis], beam, axis=1)
-        found, cache = incremental.step(
-            model, p, ids, tf.constant(mask), tf.constant(t), cache
-        )
+        found, cache = incremental.step(model, p, ids, tf.constant(mask), tf.constant(t), cache)
         for row, length in ((0, 3), (1, 4)):
             if t < length:
                 expected = np.repeat(whole[row, t][np.newaxis], beam, axis=0)
@@ -98,7 +96,8 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     relative = (4 + 2) * 2 * 32
     assert count(declared) == encoder + decoder + norms + relative + (50 + 40) * m
     first = "encoder/block/moe_0/wi"
-    assert declared[first].shape == (2, 4, 16, 24) and declared[first].letters == "REMH"
+    assert declared[first].shape == (2, 4, 16, 24)
+    assert declared[first].letters == "REMH"
 
 
 def test_depth_must_be_a_whole_number_of_blocks():

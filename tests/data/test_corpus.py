@@ -1,0 +1,85 @@
+"""Layouts of a corpus, and what is said of one that is not right."""
+
+import gzip
+
+import pytest
+
+from gshard_nmt.data import corpus
+from gshard_nmt.errors import UserError
+
+
+def write(path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [("fr-en", ("fr", "en")), ("pt-BR-en", ("pt-BR", "en")), ("en-sr-Latn", ("en", "sr-Latn"))],
+)
+def test_folder_names_are_split_at_english(tmp_path, name, languages):
+    write(tmp_path / name / f"train.{languages[0]}", "a\n")
+    write(tmp_path / name / f"train.{languages[1]}", "b\n")
+    (pair,) = corpus.find_pairs(tmp_path)
+    assert (pair.source, pair.target) == languages
+    assert pair.language == next(tag for tag in languages if tag != "en")
+
+
+def test_plain_compressed_opus_and_tsv_files_are_read_in_either_direction(tmp_path):
+    write(tmp_path / "fr-en/train.fr.gz", "un\ndeux\n")
+    write(tmp_path / "fr-en/train.en", "one\ntwo\n")
+    write(tmp_path / "de-en/opus.de-en-dev.de", "eins\n")
+    write(tmp_path / "de-en/opus.de-en-dev.en", "one\n")
+    write(tmp_path / "it-en/test.tsv", "uno\tone\n")
+    german, french, italian = corpus.find_pairs(tmp_path)
+    assert list(corpus.read_pairs(french, "train", "en", "fr")) == [("one", "un"), ("two", "deux")]
+    assert list(corpus.read_pairs(german, "dev", "de", "en")) == [("eins", "one")]
+    assert list(corpus.read_pairs(italian, "test", "it", "en")) == [("uno", "one")]
+    assert list(corpus.read_pairs(italian, "train", "it", "en")) == []
+
+
+def test_sides_of_different_length_are_named_with_their_counts(tmp_path):
+    write(tmp_path / "fr-en/train.fr", "un\ndeux\ntrois\n")
+    write(tmp_path / "fr-en/train.en", "one\n")
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError) as error:
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+    folder = tmp_path / "fr-en"
+    assert str(error.value) == (
+        f"the two sides of fr-en differ in length: {folder}/train.fr has 3 lines, {folder}/train.en "
+        "has 1. Line N of one must translate line N of the other."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("train.tsv", b"a\tb\tc\n", "line 1 has 3 columns"),
+        ("train.tsv", b"a\tb\n\xff\tb\n", "line 2 is not UTF-8"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, name, content, words):
+    (tmp_path / "fr-en").mkdir()
+    (tmp_path / "fr-en" / name).write_bytes(content)
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError, match=words):
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+
+
+def test_a_missing_side_and_an_empty_folder_are_errors(tmp_path):
+    with pytest.raises(UserError, match="holds no language pair"):
+        corpus.find_pairs(tmp_path)
+    write(tmp_path / "fr-en/train.fr", "un\n")
+    with pytest.raises(UserError, match=r"has train.fr but not train.en"):
+        corpus.find_pairs(tmp_path)
+
+
+def test_the_fingerprint_is_of_the_text_not_of_its_compression(tmp_path):
+    rows = [("un", "one"), ("deux", "two")]
+    corpus.write_pairs(tmp_path / "a" / "fr-en", "train", "fr", "en", rows)
+    write(tmp_path / "b/fr-en/train.fr", "un\ndeux\n")
+    write(tmp_path / "b/fr-en/train.en", "one\ntwo\n")
+    prints = [corpus.fingerprint(corpus.find_pairs(tmp_path / name)) for name in "ab"]
+    assert prints[0] == prints[1]
+    write(tmp_path / "b/fr-en/train.en", "one\nthree\n")
+    assert corpus.fingerprint(corpus.find_pairs(tmp_path / "b")) != prints[0]
