@@ -271,10 +271,11 @@ def load_translator(config: "Config", workdir: Path, nbest: int = 1) -> TextTran
     """
     run = RunFolder(workdir)
     steps = run.steps(config)
+    # Before the checkpoints are opened: that starts jax, with as many devices as are set by then.
+    devices = runtime.start(config.mesh, run.programs)
     checkpoints = Checkpoints(run.checkpoints)
     kind = BEST if checkpoints.latest(BEST) is not None else LAST
     step = checkpoints.metadata(kind)["step"]
-    devices = runtime.start(config.mesh, run.programs)
     specs = parameter_specs(steps)
     abstract = devices.abstract(specs)
     parameters = checkpoints.restore(kind, {"parameters": abstract})["parameters"]

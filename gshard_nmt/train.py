@@ -77,16 +77,17 @@ def train(config: "Config", data: Path, workdir: Path) -> None:
     run.claim(config, prepared)
     steps = run.steps(config)
     run.write_text("parameters.txt", parameter_table(specs_of(steps), config.mesh))
-    checkpoints = Checkpoints(run.checkpoints)
     progress = TrainingProgress(workdir.name)
+
+    # 2. The devices, before anything else starts jax, and how far an earlier process came.
+    devices = runtime.start(config.mesh, run.programs)
+    checkpoints = Checkpoints(run.checkpoints)
     ledger = Ledger(**checkpoints.metadata(LAST)) if checkpoints.latest(LAST) else Ledger()
     if ledger.is_complete(limits.steps, limits.tokens):
         progress.note(f"{workdir} is finished: {ledger.step} steps, nothing to do")
         return
 
-    # 2. The devices, and the training step compiled for them.
     progress.note(_starting(workdir, ledger, config))
-    devices = runtime.start(config.mesh, run.programs)
     programs = Programs(config, steps, devices)
     progress.note(_compiled(programs.train))
 

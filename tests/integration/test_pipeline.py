@@ -1,0 +1,215 @@
+"""The real programs on a small corpus: train, stop, resume, decode, judge."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.corpus import write_pairs
+
+WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]
+SETTINGS = {
+    "STEPS": 6,
+    "EXPERTS": 4,
+    "Model.model_dim": 32,
+    "Model.hidden_dim": 32,
+    "Model.expert_hidden_dim": 32,
+    "Model.heads": 2,
+    "Model.head_dim": 8,
+    "Data.minimum_pairs": 1,
+    "Data.source_vocabulary": 400,
+    "Data.target_vocabulary": 400,
+    "Data.source_length": 16,
+    "Data.target_length": 16,
+    "Data.rows": 8,
+    "Train.log_every": 1,
+    "Train.checkpoint_every": 4,
+    "Train.dev_every": 3,
+    "Train.bleu_sentences": 2,
+    "Decode.rows": 8,
+    "Decode.beam": 2,
+    "Decode.source_lengths": (16,),
+}
+
+
+def program(name: str, *arguments: object, stdin: str | None = None):
+    """Runs a program as a user does, on two devices of its own."""
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    code = f"import sys; from gshard_nmt import cli; sys.exit(cli.{name}_program())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
+
+
+def gin(**changes: object) -> list[str]:
+    return [f"--gin={name} = {value!r}" for name, value in (SETTINGS | changes).items()]
+
+
+def succeed(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A corpus of two languages, prepared, and a run of it that was trained."""
+    root = tmp_path_factory.mktemp("pipeline")
+    rng = np.random.default_rng(0)
+    for language, count in (("fr", 150), ("de", 60)):
+        for split, number in (("train", count), ("dev", 8), ("test", 6)):
+            chosen = [rng.choice(WORDS, rng.integers(1, 5)) for _ in range(number)]
+            rows = [(" ".join(w[::-1] for w in words), " ".join(words)) for words in chosen]
+            write_pairs(root / "corpus" / f"{language}-en", split, language, "en", rows)
+    common = ["--config", "demo", *gin()]
+    succeed(
+        program("data", "prepare", *common, "--corpus", root / "corpus", "--out", root / "data")
+    )
+    train = ["--config", "demo", "--data", root / "data", "--workdir", root / "run"]
+    succeed(program("train", *train, *gin()))
+    return root
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_folder_says_what_was_run(folder):
+    run = folder / "run"
+    steps = [line for line in lines(run / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
+    names = {"loss", "nll", "aux_loss", "learning_rate", "tokens", "tokens_per_second"}
+    assert names | {"overflow_fraction"} <= set(steps[0])
+    dev = [line for line in lines(run / "metrics.jsonl") if "dev_nll/fr" in line]
+    assert [line["step"] for line in dev] == [3, 6]
+    assert {"dev_nll/de", "dev_bleu"} <= set(dev[0])
+    table = (run / "parameters.txt").read_text()
+    assert "parameters/encoder/block/moe_0/wi" in table
+    budget = json.loads((run / "budget.json").read_text())
+    assert budget["steps"] == 6
+    assert set(budget["tokens_by_language"]) == {"de", "fr"}
+    assert sum(budget["tokens_by_language"].values()) == steps[-1]["tokens"]
+
+
+def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
+    """Steps 1 to 4, then 5 and 6 by another process, log the same losses as six in one."""
+    train = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "parts"]
+    succeed(program("train", *train, *gin(**{"Train.steps": 4, "Optimizer.cooldown_steps": 0})))
+    succeed(program("train", *train, *gin(**{"Train.steps": 6, "Optimizer.cooldown_steps": 0})))
+    whole = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "whole"]
+    succeed(program("train", *whole, *gin(**{"Train.steps": 6, "Optimizer.cooldown_steps": 0})))
+    losses = [
+        [line["loss"] for line in lines(folder / name / "metrics.jsonl") if "loss" in line]
+        for name in ("parts", "whole")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(folder):
+    arguments = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "killed"]
+    arguments += gin(**{"Train.steps": 100_000, "Train.checkpoint_every": 100_000})
+    arguments += ["--gin=Train.dev_every = 0"]
+    code = "import sys; from gshard_nmt import cli; sys.exit(cli.train_program())"
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        seen = ""
+        for line in process.stderr:
+            seen += line
+            if line.startswith("step 3/"):
+                process.send_signal(signal.SIGTERM)
+                break
+        seen += process.stderr.read()
+        assert process.wait(60) == 130, seen
+    assert "the same command goes on from there" in seen
+    saved = json.loads((folder / "killed" / "budget.json").read_text())["steps"]
+    assert saved >= 3
+
+
+def test_decoding_keeps_lines_in_order_and_starts_from_the_cached_program(folder):
+    text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
+    done = succeed(program("decode", "--workdir", folder / "run", "--lang", "fr", stdin=text))
+    assert len(done.stdout.split("\n")) == 5
+    assert done.stdout.split("\n")[1] == ""
+    programs = sorted((folder / "run" / "programs").glob("*.jaxexport"))
+    again = succeed(program("decode", "--workdir", folder / "run", "--lang", "fr", stdin=text))
+    assert again.stdout == done.stdout
+    assert sorted((folder / "run" / "programs").glob("*.jaxexport")) == programs
+    scored = succeed(
+        program(
+            "decode", "--workdir", folder / "run", "--lang", "fr", "--nbest", 2, stdin="der\nelppa\n"
+        )
+    )
+    columns = [line.split("\t") for line in scored.stdout.splitlines()]
+    assert [row[0] for row in columns] == ["1", "1", "2", "2"]
+    assert all(float(a[1]) >= float(b[1]) for a, b in zip(columns[::2], columns[1::2], strict=True))
+
+
+def test_baselines_and_the_report(folder):
+    common = ["--data", folder / "data", "--baselines_of", folder / "run"]
+    succeed(
+        program("train", "--config", "baseline", *common, "--workdir", folder / "base", *_dense())
+    )
+    budget = json.loads((folder / "run" / "budget.json").read_text())["tokens_by_language"]
+    for language, tokens in budget.items():
+        trained = json.loads((folder / "base" / language / "budget.json").read_text())
+        assert trained["tokens_by_language"][language] >= tokens
+    evaluate = ["--workdir", folder / "run", "--corpus", folder / "corpus"]
+    evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
+    succeed(program("eval", *evaluate))
+    found = json.loads((folder / "report" / "bleu.json").read_text())
+    assert {row["lang"] for row in found["languages"]} == {"fr", "de"}
+    assert all(row["delta_ci95"] for row in found["languages"])
+    decoded = folder / "run" / "decodes" / "test.fr-en.txt"
+    before = decoded.stat().st_mtime_ns
+    succeed(program("eval", *evaluate))
+    assert decoded.stat().st_mtime_ns == before
+
+
+def _dense() -> list[str]:
+    dropped = ("EXPERTS", "Model.expert_hidden_dim", "STEPS")
+    settings = {k: v for k, v in SETTINGS.items() if k not in dropped}
+    return [f"--gin={name} = {value!r}" for name, value in settings.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        (
+            "train",
+            ["--gin=EXPERTS = 5"],
+            "gshard-train: Model.experts: dimension E has size 5, which does not divide over the 2 "
+            "devices of mesh axes ['x']; the nearest legal sizes are 4 or 6.\n",
+        ),
+        ("train", ["--gin=Model.heads = 1"], "was made with another model"),
+        ("decode", ["--lang", "xx"], "--lang xx: this model translates from de, fr."),
+        ("decode", ["--lang", "fr", "--nbest", "9"], "n-best must be between 1 and the beam"),
+    ],
+)
+def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
+    given = ["--workdir", folder / "run", *arguments]
+    if name == "train":
+        given = ["--config", "demo", "--data", folder / "data", *gin(), *given]
+    done = program(name, *given, stdin="")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_checkpoint_is_said(folder, tmp_path):
+    import shutil
+
+    shutil.copytree(folder / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    done = program("decode", "--workdir", tmp_path / "run", "--lang", "fr", stdin="der\n")
+    assert done.returncode == 2
+    assert "holds no 'last' checkpoint" in done.stderr
