@@ -146,7 +146,14 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cached_program(folder
     assert sorted((folder / "run" / "programs").glob("*.jaxexport")) == programs
     scored = succeed(
         program(
-            "decode", "--workdir", folder / "run", "--lang", "fr", "--nbest", 2, stdin="der\nelppa\n"
+            "decode",
+            "--workdir",
+            folder / "run",
+            "--lang",
+            "fr",
+            "--nbest",
+            2,
+            stdin="der\nelppa\n",
         )
     )
     columns = [line.split("\t") for line in scored.stdout.splitlines()]
