@@ -141,6 +141,7 @@ def sliding_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.n
 
 def _figure(report: Report):
     import matplotlib
+    import matplotlib.ticker
     from matplotlib.figure import Figure
 
     rows = report.sorted()
@@ -165,6 +166,8 @@ def _figure(report: Report):
         top.set_title(report.title)
         bottom.bar(places, [max(one.train_pairs, 1) for one in rows], color="#7a8a99")
         bottom.set_yscale("log")
+        bottom.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        bottom.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
         bottom.set_ylabel("training pairs")
         step = max(1, len(rows) // 40)
         bottom.set_xticks(places[::step], [one.lang for one in rows][::step], rotation=60)

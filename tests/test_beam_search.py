@@ -2,101 +2,398 @@
 
 import dataclasses
 import functools
+import re
 
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
 
 from gshard_nmt.beam_search import BeamSearch, Hypotheses, flat_beam_search
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 
-VOCABULARY, STEPS = 7, 6
+EOS, BOS = 1, 3
+FIELDS = [field.name for field in dataclasses.fields(Hypotheses)]
 
 
-def texts(found: Hypotheses, row: int = 0) -> list[list[int]]:
+def texts(found, row: int = 0) -> list[list[int]]:
+    """The n-best of a row, without those that do not exist."""
+    ids, lengths = np.asarray(found.ids)[row], np.asarray(found.lengths)[row]
     return [
-        found.ids.numpy()[row, n, :length].tolist()
-        for n, length in enumerate(found.lengths.numpy()[row])
+        line[:length].tolist() for line, length in zip(ids, lengths, strict=True) if length > 0
     ]
 
 
-def scripted(rule, vocabulary: int = 100, slots: int = 80):
-    """A decoder that sees its prefix through the mask only and prefers what `rule` says."""
+def write(cache, new, t):
+    """Flat cache [B, K * T, ...] with `new` [B, K, ...] at the slots of step t."""
+    beam, slots = new.shape[1], cache.shape[1]
+    at = tf.reshape(tf.range(slots) // beam == t, [slots] + [1] * (len(cache.shape) - 2))
+    return tf.where(at, tf.tile(new, [1, slots // beam] + [1] * (len(new.shape) - 2)), cache)
 
+
+# The oracle: a plain beam search, in which every hypothesis has a cache of its own.
+
+
+@dataclasses.dataclass
+class Plain:
+    """A finished hypothesis of the plain search."""
+
+    ids: list[int]
+    log_prob: np.float32
+    score: np.float32
+
+
+def plain_beam_search(decoder, cache, search: BeamSearch, limit: int) -> tuple[list[Plain], float]:
+    """The n-best of one sentence, and how close the closest decision was.
+
+    `decoder(token, position, cache)` gives log-probabilities float32[V] and a new cache.
+    """
+    base = {"gnmt": lambda n: (5 + n) / 6, "lingvo": lambda n: (4 + n) / 5, "none": lambda _: 1.0}
+    live, finished, closest = [([search.bos], np.float32(0), cache)], [], np.inf
+    for t in range(limit):
+        norm = np.float32(base[search.length_norm](t + 1) ** search.alpha)
+        options = []
+        for prefix, total, cache in live:
+            log_probs, cache = decoder(prefix[-1], t, cache)
+            totals = total + log_probs
+            finished.append(Plain([*prefix[1:], search.eos], totals[search.eos], np.float32(0)))
+            finished[-1].score = finished[-1].log_prob / norm
+            options += [
+                ([*prefix, v], totals[v], cache) for v in range(len(totals)) if v != search.eos
+            ]
+        options.sort(key=lambda option: -option[1])
+        live = options[: search.beam]
+        if len(options) > search.beam:
+            closest = min(closest, live[-1][1] - options[search.beam][1])
+    finished.sort(key=lambda hypothesis: -hypothesis.score)
+    gaps = np.diff([-hypothesis.score for hypothesis in finished[: search.nbest + 1]])
+    return finished[: search.nbest], min(closest, *gaps, np.inf)
+
+
+# A decoder with attention to its own past, for the flat beam and for one hypothesis.
+
+WIDTH, VOCABULARY, STEPS = 4, 7, 6
+
+
+def attention_weights(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {name: (WIDTH, WIDTH) for name in ("query", "key", "value")}
+    shapes |= {"embedding": (VOCABULARY, WIDTH), "output": (WIDTH, VOCABULARY)}
+    return {name: (1.5 * rng.normal(size=shape)).astype("f") for name, shape in shapes.items()}
+
+
+def flat_attention(weights):
     def step(ids, positions, mask, t, cache):
-        rows, beam = ids.shape
-        at = tf.range(slots) // beam == t
-        cache = tf.where(at, tf.tile(ids, [1, slots // beam]), cache)
-        fed, visible = cache.numpy(), mask.numpy() > 0
-        logits = [
-            rule(fed[row, visible[row, j]].tolist()) for row in range(rows) for j in range(beam)
-        ]
-        log_probs = tf.nn.log_softmax(tf.constant(np.array(logits, "f")))
-        return tf.reshape(log_probs, [rows, beam, vocabulary]), cache
+        x = tf.gather(weights["embedding"], ids) + tf.sin(tf.cast(positions, tf.float32))[..., None]
+        keys = write(cache["keys"], x @ weights["key"], t)
+        values = write(cache["values"], x @ weights["value"], t)
+        scores = tf.einsum("BKM,BTM->BKT", x @ weights["query"], keys) + (mask - 1) * 1e9
+        context = tf.einsum("BKT,BTM->BKM", tf.nn.softmax(scores), values)
+        log_probs = tf.nn.log_softmax(tf.tanh(x + context) @ weights["output"])
+        return log_probs, {"keys": keys, "values": values}
 
     return step
 
 
-def prefer(token: int, second: int | None = None) -> np.ndarray:
-    logits = np.zeros(100)
-    logits[token] = 10.0
-    if second is not None:
-        logits[second] = 5.0
-    return logits
+def plain_attention(weights):
+    def decoder(token, position, cache):
+        x = weights["embedding"][token] + np.sin(np.float32(position))
+        keys = np.vstack([cache[0], x @ weights["key"]])
+        values = np.vstack([cache[1], x @ weights["value"]])
+        scores = np.exp(keys @ (x @ weights["query"]))
+        logits = np.tanh(x + scores @ values / scores.sum()) @ weights["output"]
+        return logits - np.log(np.exp(logits).sum()), (keys, values)
+
+    return decoder
 
 
-def plus_one(seen):
-    return prefer(0 if seen[-1] >= 9 else seen[-1] + 1, seen[-1] + 2 if seen[-1] < 8 else None)
+def poisoned(step):
+    """The same decoder, where for good `step` first spoils every slot that no beam may see."""
+
+    def poisoned_step(ids, positions, mask, t, cache):
+        seen = tf.reduce_max(mask, axis=1)[..., None] > 0
+        poison = {"keys": 3e4, "values": -7e5}
+        cache = {name: tf.where(seen, cache[name], poison[name]) for name in cache}
+        return step(ids, positions, mask, t, cache)
+
+    return poisoned_step
 
 
-def sums(seen):
-    total = sum(seen)
-    return prefer(total if total < 9 else 9 if seen[-1] < 9 else 0)
+@functools.cache
+def attention_search(search: BeamSearch, poison: bool):
+    """Two rows by the same weights, compiled once for all examples."""
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(weights, limits):
+        empty = tf.zeros([2, search.beam * search.max_steps, WIDTH])
+        step = flat_attention(weights)
+        step = poisoned(step) if poison else step
+        cache = {"keys": empty, "values": empty}
+        found = flat_beam_search(step, cache, 2, search, max_lengths=limits)
+        return {name: getattr(found, name) for name in FIELDS}
+
+    return lambda weights, limits: Hypotheses(**run(weights, tf.constant(limits)))
 
 
-def fibonacci(seen):
-    following = [1, 2, 3, 5, 9, 0]
-    return prefer(following[min(len(seen) - 1, 5)])
+RULES = [(1, 3, "gnmt"), (2, 4, "none"), (4, 2, "lingvo")]
+
+
+@settings(deadline=None, max_examples=50)
+@given(seed=st.integers(0, 2**16), rules=st.sampled_from(RULES), limit=st.integers(1, STEPS))
+def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, limit):
+    beam, nbest, norm = rules
+    search = BeamSearch(beam=beam, max_steps=STEPS, nbest=nbest, length_norm=norm)
+    weights = attention_weights(seed)
+    found = attention_search(search, False)(weights, [STEPS, limit])
+    for row, longest in enumerate([STEPS, limit]):
+        empty = (np.zeros([0, WIDTH], "f"),) * 2
+        expected, closest = plain_beam_search(plain_attention(weights), empty, search, longest)
+        assume(closest > 1e-4)  # a decision within rounding may fall either way
+        count = len(expected)
+        assert texts(found, row) == [plain.ids for plain in expected]
+        for name, values in (
+            ("log_probs", [plain.log_prob for plain in expected]),
+            ("scores", [plain.score for plain in expected]),
+        ):
+            got = getattr(found, name).numpy()[row]
+            np.testing.assert_allclose(got[:count], values, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(got[count:], -1e9)
+        ids, lengths = found.ids.numpy()[row], found.lengths.numpy()[row]
+        padding = np.arange(STEPS) >= lengths[:, np.newaxis]
+        assert (ids[padding] == 0).all()
+        assert (ids[np.arange(count), lengths[:count] - 1] == EOS).all()
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 2**16))
+def test_what_masked_slots_hold_does_not_matter(seed):
+    search = BeamSearch(beam=4, max_steps=STEPS, nbest=2, length_norm="lingvo")
+    weights = attention_weights(seed)
+    clean = attention_search(search, False)(weights, [STEPS, 3])
+    spoilt = attention_search(search, True)(weights, [STEPS, 3])
+    for name in FIELDS:
+        np.testing.assert_array_equal(getattr(clean, name), getattr(spoilt, name))
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**16))
+def test_a_beam_of_one_is_greedy_with_an_end_at_every_step(seed):
+    search = BeamSearch(beam=1, max_steps=STEPS, nbest=3)
+    weights = attention_weights(seed)
+    found = attention_search(search, False)(weights, [STEPS, STEPS])
+    decoder, cache = plain_attention(weights), (np.zeros([0, WIDTH], "f"),) * 2
+    token, path, total, ends = BOS, [], 0.0, []
+    for t in range(STEPS):
+        log_probs, cache = decoder(token, t, cache)
+        ends.append(((total + log_probs[EOS]) / ((6 + t) / 6) ** 0.6, [*path, EOS]))
+        others = np.where(np.arange(VOCABULARY) == EOS, -np.inf, log_probs)
+        assume(np.diff(np.sort(others)[-2:])[0] > 1e-4)
+        token = int(others.argmax())
+        path, total = [*path, token], total + log_probs[token]
+    ends.sort(reverse=True)
+    assume(np.diff([-score for score, _ in ends[:4]]).min() > 1e-4)
+    assert texts(found) == [ids for _, ids in ends[:3]]
+
+
+# A decoder whose log-probabilities are eighths, so that sums are exact and equals abound. Its next
+# token depends on the order of all tokens before; its vocabulary is searched by chunks.
+
+STATES, LARGE = 11, 330
+
+
+def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    table = -rng.integers(4, 40, size=(STATES, vocabulary)) / 8
+    table[:, rng.integers(0, vocabulary, 5)] += 0.5
+    table[:, EOS] = -rng.integers(0, 40, size=STATES) / 8
+    return table.astype("f")
+
+
+def flat_table(table):
+    def step(ids, positions, mask, t, cache):
+        codes = (ids * 5 + 2) * (positions + 1) % STATES
+        cache = write(cache, tf.cast(codes, tf.float32), t)
+        state = tf.cast(tf.einsum("BKT,BT->BK", mask, cache), tf.int32) % STATES
+        return tf.einsum("BKS,SV->BKV", tf.one_hot(state, STATES), table), cache
+
+    return step
+
+
+def plain_table(table):
+    def decoder(token, position, state):
+        state = (state + (token * 5 + 2) * (position + 1)) % STATES
+        return table[state], state
+
+    return decoder
+
+
+def table_search(search: BeamSearch, early_stop: bool = True, rows: int = 2):
+    def run(inputs):
+        cache = tf.zeros([rows, search.beam * search.max_steps])
+        found = flat_beam_search(
+            flat_table(inputs["table"]),
+            cache,
+            rows,
+            search,
+            max_lengths=inputs["limits"],
+            early_stop=early_stop,
+        )
+        return [{name: getattr(found, name) for name in FIELDS}]
+
+    return run
+
+
+@functools.cache
+def compiled_table_search(search: BeamSearch, early_stop: bool):
+    run = tf.function(table_search(search, early_stop), jit_compile=True, autograph=False)
+    return lambda table, limits: Hypotheses(**run({"table": table, "limits": limits})[0])
+
+
+def check_same(a: Hypotheses, b: Hypotheses):
+    for name in FIELDS:
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-6, err_msg=name)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**16),
+    rules=st.sampled_from([(4, 3, "gnmt", 0.6), (3, 3, "none", 1.0), (2, 1, "lingvo", 1.5)]),
+    limit=st.integers(1, STEPS),
+)
+def test_of_equals_the_first_is_taken_and_early_stop_changes_nothing(seed, rules, limit):
+    search = BeamSearch(STEPS - 2 if rules[0] == 4 else rules[0], STEPS, *rules[1:])
+    table, limits = table_of(seed), tf.constant([limit, STEPS])
+    found = compiled_table_search(search, True)(table, limits)
+    check_same(found, compiled_table_search(search, False)(table, limits))
+    for row, longest in enumerate([limit, STEPS]):
+        expected, _ = plain_beam_search(plain_table(table), 0, search, longest)
+        count = len(expected)
+        assert texts(found, row) == [plain.ids for plain in expected]
+        got = found.log_probs.numpy()[row, :count]
+        np.testing.assert_array_equal(got, [plain.log_prob for plain in expected])
+        scores = found.scores.numpy()[row, :count]
+        np.testing.assert_allclose(scores, [plain.score for plain in expected], rtol=1e-6)
+        assert (np.diff(scores) <= 0).all()
+        assert len({tuple(ids) for ids in texts(found, row)}) == count
+
+
+def test_eager_compiled_lowered_and_partitioned_searches_agree():
+    search, rows = BeamSearch(beam=4, max_steps=STEPS, nbest=3), 4
+    inputs = {"table": table_of(5), "limits": np.array([6, 2, 5, 1], np.int32)}
+    run = table_search(search, rows=rows)
+    eager = Hypotheses(**run(inputs)[0])
+    check_same(eager, Hypotheses(**tf.function(run, jit_compile=True, autograph=False)(inputs)[0]))
+
+    specs = {name: ArraySpec(array.shape, array.dtype) for name, array in inputs.items()}
+    program = lower(run, [specs], [{}], None)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("x",))
+    by_row, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["x"], []))
+    function = jax.jit(as_jax_function(program), in_shardings=(by_row, whole), out_shardings=by_row)
+    compiled = function.lower(inputs["limits"], inputs["table"]).compile()
+    results = dict(zip(sorted(FIELDS), compiled(inputs["limits"], inputs["table"]), strict=True))
+    check_same(eager, Hypotheses(**results))
+    collectives = re.findall(
+        r" = (\S+) (all-\w+|collective-permute|reduce-scatter)\(", compiled.as_text()
+    )
+    assert collectives == [("pred[]", "all-reduce")], "rows meet only in whether any goes on"
+
+
+# Scripted decoders, run eagerly.
+
+
+def scripted(rule, vocabulary: int, calls: list | None = None):
+    """A decoder whose log-probabilities float[V] are `rule(tokens fed so far)`, seen by the mask."""
+
+    def step(ids, positions, mask, t, cache):
+        cache = write(cache, ids, t)
+        fed, visible = cache.numpy(), mask.numpy() > 0
+        if calls is not None:
+            calls.append((ids.numpy(), positions.numpy(), mask.numpy()))
+        rows = [[rule(fed[b, beam].tolist()) for beam in visible[b]] for b in range(len(fed))]
+        return tf.constant(np.array(rows).reshape([*ids.shape, vocabulary]), tf.float32), cache
+
+    return step
+
+
+def run_script(rule, search: BeamSearch, vocabulary: int, calls=None, rows=1, **kwargs):
+    cache = tf.zeros([rows, search.beam * search.max_steps], tf.int32)
+    return flat_beam_search(scripted(rule, vocabulary, calls), cache, rows, search, **kwargs)
+
+
+def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:
+    """Log-probabilities; what is not named is impossible."""
+    with np.errstate(divide="ignore"):
+        return np.log([probabilities.get(v, 0.0) for v in range(vocabulary)])
+
+
+# After the authors' test decoders: the next number by a rule, or with falling odds one of the four
+# numbers above it; likely the end (0) after a number with a digit 9; the smaller of equals.
+NEXT = {
+    "+1": lambda seen: seen[-1] + 1,
+    "sum": sum,
+    "fib": lambda seen: sum(seen[-2:]),
+}
+
+
+def number_decoder(rule):
+    def log_probs(seen):
+        logits = -np.arange(100) / 4950 / 100
+        for extra in range(5):
+            logits[(NEXT[rule](seen) + extra) % 100] += 5 - extra
+        logits[0] += 9 * ("9" in str(seen[-1]))
+        return logits - np.log(np.exp(logits).sum())
+
+    return log_probs
 
 
 @pytest.mark.parametrize(
-    ("rule", "best"),
+    ("rule", "expected"),
     [
-        (plus_one, [2, 3, 4, 5, 6, 7, 8, 9, 0]),
-        (sums, [1, 2, 4, 8, 9, 0]),
-        (fibonacci, [1, 2, 3, 5, 9, 0]),
+        (
+            "+1",
+            [
+                [2, 3, 4, 5, 6, 7, 8, 9, 0],
+                [2, 3, 4, 5, 6, 7, 9, 0],
+                [2, 3, 4, 5, 6, 8, 9, 0],
+                [2, 3, 4, 5, 7, 8, 9, 0],
+            ],
+        ),
+        (
+            "sum",
+            [
+                [1, 2, 4, 9, 0],
+                [1, 2, 5, 9, 0],
+                [1, 2, 4, 8, 16, 32, 64, 29, 0],
+                [1, 2, 4, 8, 16, 32, 65, 29, 0],
+            ],
+        ),
+        (
+            "fib",
+            [
+                [1, 2, 3, 5, 9, 0],
+                [1, 2, 3, 6, 9, 0],
+                [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 0],
+                [1, 2, 3, 5, 8, 13, 21, 34, 55, 90, 0],
+            ],
+        ),
     ],
 )
-def test_the_best_output_of_a_scripted_decoder_follows_its_rule(rule, best):
-    search = BeamSearch(beam=4, max_steps=20, nbest=4, eos=0, bos=1)
-    cache = tf.zeros([1, 80], tf.int32)
-    found = flat_beam_search(scripted(rule), cache, 1, search)
-    assert texts(found)[0] == best
-    scores = found.scores.numpy()[0]
-    assert (np.diff(scores) <= 0).all()
-    outputs = [tuple(ids) for ids in texts(found)]
-    assert len(set(outputs)) == len(outputs)
-
-
-def two_step(first: dict[int, float], second: dict[int, float]):
-    """Log-probabilities of the first token, and of every later one."""
-
-    def row(values):
-        return np.log([values.get(i, 1e-9) for i in range(5)]).astype("f")
-
-    def step(ids, positions, mask, t, cache):
-        table = tf.where(t == 0, row(first), row(second))
-        return tf.broadcast_to(table, [*ids.shape, 5]), cache
-
-    return step
+def test_the_outputs_of_a_scripted_decoder_follow_its_rule(rule, expected):
+    search = BeamSearch(4, 20, nbest=4, length_norm="lingvo", alpha=0.8, eos=0, bos=1)
+    assert texts(run_script(number_decoder(rule), search, 100)) == expected
 
 
 @pytest.mark.parametrize(("norm", "best"), [("lingvo", [2, 1]), ("gnmt", [1])])
 def test_the_two_length_norms_order_this_pair_differently(norm, best):
+    def rule(seen):
+        return log_of({1: 0.2, 2: 0.5, 4: 0.3} if seen == [3] else {1: 0.3176, 4: 0.6824}, 5)
+
     search = BeamSearch(beam=2, max_steps=2, nbest=2, length_norm=norm, alpha=0.8)
-    step = two_step({1: 0.2, 2: 0.5, 4: 0.3}, {1: 0.3176, 4: 0.6824})
-    found = flat_beam_search(step, tf.zeros([1]), 1, search)
+    found = run_script(rule, search, 5)
     assert texts(found)[0] == best
     scores = dict(zip(map(tuple, texts(found)), found.scores.numpy()[0], strict=True))
     expected = {"lingvo": -1.590372, "gnmt": -1.626621}[norm]
@@ -104,113 +401,95 @@ def test_the_two_length_norms_order_this_pair_differently(norm, best):
     assert scores[(1,)] == pytest.approx(-1.609438, abs=1e-5)
 
 
-@functools.cache
-def random_decoder():
-    """A causal decoder with a cache: weights in, so that one trace serves every example."""
-
-    def step_of(table, mixing):
-        def step(ids, positions, mask, t, cache):
-            beam = ids.shape[1]
-            at = (tf.range(cache.shape[1]) // beam == t)[tf.newaxis, :, tf.newaxis]
-            new = tf.tile(tf.gather(table, ids), [1, cache.shape[1] // beam, 1])
-            cache = tf.where(at, new, cache)
-            summary = tf.einsum("BKS,BSM->BKM", mask, cache)
-            position = tf.cast(positions, tf.float32)[..., tf.newaxis] * 0.1
-            logits = tf.einsum("BKM,MV->BKV", tf.sin(summary + position), mixing)
-            return tf.nn.log_softmax(logits), cache
-
-        return step
-
-    return step_of
+def test_the_end_takes_no_place_among_those_that_go_on():
+    calls = []
+    search = BeamSearch(beam=2, max_steps=2, nbest=3, length_norm="none")
+    found = run_script(lambda _: log_of({1: 0.6, 4: 0.3, 2: 0.1}, 5), search, 5, calls)
+    assert calls[1][0].tolist() == [[4, 2]]
+    assert texts(found) == [[1], [4, 1], [2, 1]]
+    np.testing.assert_allclose(found.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
 
 
-@functools.cache
-def compiled(search: BeamSearch, early_stop: bool):
-    @tf.function(jit_compile=True, autograph=False)
-    def run(table, mixing, limits):
-        step = random_decoder()(table, mixing)
-        cache = tf.zeros([2, search.beam * search.max_steps, 4])
-        found = flat_beam_search(step, cache, 2, search, None, limits, early_stop)
-        return found.ids, found.lengths, found.scores, found.log_probs
-
-    return run
-
-
-def plain_beam_search(table, mixing, search: BeamSearch, limit: int):
-    """One row, prefixes as lists, the same expansion rule."""
-
-    def next_log_probs(prefix):
-        summary = np.sin(table[prefix].sum(0) + 0.1 * (len(prefix) - 1))
-        logits = summary @ mixing
-        return logits - np.log(np.exp(logits).sum())
-
-    def norm(length):
-        base = {"gnmt": (5 + length) / 6, "lingvo": (4 + length) / 5, "none": 1.0}
-        return base[search.length_norm] ** search.alpha
-
-    live, done = [([search.bos], 0.0)], []
-    for _ in range(limit):
-        options = []
-        for prefix, total in live:
-            log_probs = next_log_probs(prefix)
-            ended = total + log_probs[search.eos]
-            done.append((ended / norm(len(prefix)), [*prefix[1:], search.eos]))
-            options += [
-                (total + log_probs[v], [*prefix, v]) for v in range(VOCABULARY) if v != search.eos
-            ]
-        options.sort(key=lambda option: -option[0])
-        live = [(prefix, total) for total, prefix in options[: search.beam]]
-    done.sort(key=lambda item: -item[0])
-    return done[: search.nbest]
+def test_every_mask_is_a_line_of_descent():
+    calls, search = [], BeamSearch(beam=3, max_steps=5)
+    table = np.random.default_rng(1).dirichlet(np.ones(6), size=20)
+    run_script(lambda seen: np.log(table[sum(seen) % 20]), search, 6, calls, early_stop=False)
+    assert len(calls) == 5
+    parents = np.zeros([3, 15])
+    for t, (_, positions, masks) in enumerate(calls):
+        newest = masks[0].reshape(3, 5, 3)[:, t]
+        np.testing.assert_array_equal(newest, np.eye(3))
+        np.testing.assert_array_equal(masks.sum(-1), positions + 1)
+        np.testing.assert_array_equal(masks[0].reshape(3, 5, 3).sum(-1).max(0), np.arange(5) <= t)
+        older = masks[0] * (np.arange(15) < 3 * t)
+        assert all(any((line == parent).all() for parent in parents) for line in older)
+        parents = masks[0]
 
 
-def weights(seed: int):
-    rng = np.random.default_rng(seed)
-    return (
-        rng.normal(size=(VOCABULARY, 4)).astype("f"),
-        (2 * rng.normal(size=(4, VOCABULARY))).astype("f"),
-    )
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    seed=st.integers(0, 2**16),
-    rules=st.sampled_from([(1, 1, "gnmt"), (3, 3, "lingvo"), (4, 2, "gnmt"), (2, 2, "none")]),
+@pytest.mark.parametrize(
+    ("norm", "alpha", "steps", "best"),
+    [
+        ("none", 0.6, 1, [1]),
+        ("gnmt", 0.6, 1, [1]),  # -2.30 / (25 / 6) ** 0.6 = -0.98 < -0.11
+        ("gnmt", 3.0, 20, [4] * 19 + [1]),  # -2.30 / (25 / 6) ** 3 = -0.03 > -0.11
+        ("lingvo", 3.0, 20, [4] * 19 + [1]),
+    ],
 )
-def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules):
-    beam, nbest, norm = rules
-    search = BeamSearch(beam=beam, max_steps=STEPS, nbest=nbest, length_norm=norm)
-    table, mixing = weights(seed)
-    limits = np.array([STEPS, 3], np.int32)
-    found = Hypotheses(*compiled(search, True)(table, mixing, tf.constant(limits)))
-    patient = Hypotheses(*compiled(search, False)(table, mixing, tf.constant(limits)))
-    for row, limit in enumerate(limits):
-        expected = plain_beam_search(table, mixing, search, limit)
-        got = found.scores.numpy()[row][: len(expected)]
-        np.testing.assert_allclose(got, [score for score, _ in expected], rtol=2e-4, atol=2e-4)
-        gaps = np.diff([score for score, _ in expected])
-        if (np.abs(gaps) > 1e-3).all():
-            assert texts(found, row)[: len(expected)] == [ids for _, ids in expected]
-    for field in dataclasses.fields(Hypotheses):
-        np.testing.assert_array_equal(getattr(found, field.name), getattr(patient, field.name))
+def test_the_loop_ends_when_no_length_could_help_and_not_before(norm, alpha, steps, best):
+    def rule(seen):
+        return log_of({1: 0.9, 4: 0.1} if len(seen) == 1 else {4: 1.0}, 5)
+
+    def ending(seen):
+        return rule(seen) if len(seen) < 20 else log_of({1: 1.0}, 5)
+
+    calls, search = [], BeamSearch(2, 20, length_norm=norm, alpha=alpha)
+    assert texts(run_script(ending, search, 5, calls)) == [best]
+    assert len(calls) == steps
 
 
-def test_rows_that_do_not_matter_end_at_once():
-    def step(ids, positions, mask, t, cache):
-        return tf.math.log(tf.fill([2, 2, 5], 0.2)), cache + 1
+def test_rows_that_do_not_matter_and_limits_hold_up_nothing():
+    def rule(seen):
+        return log_of({1: 0.01, 2: 0.5, 4: 0.49}, 5)
 
-    search = BeamSearch(beam=2, max_steps=5)
-    found = flat_beam_search(step, tf.constant(0), 2, search, live=tf.constant([False, True]))
-    assert found.lengths.numpy()[0, 0] == 1
-    assert found.lengths.numpy()[1, 0] >= 1
+    calls, search = [], BeamSearch(beam=2, max_steps=9, length_norm="none")
+    live, limits = tf.constant([False, True, True]), tf.constant([9, 3, 0])
+    found = run_script(rule, search, 5, calls, rows=3, live=live, max_lengths=limits)
+    assert len(calls) == 1  # every later end is less likely than the first
+    assert [texts(found, row) for row in range(3)] == [[[1]]] * 3
+
+    def late(seen):
+        return log_of({1: 0.5, 4: 0.5} if len(seen) > 2 else {2: 0.9, 4: 0.1}, 5)
+
+    calls.clear()
+    found = run_script(late, search, 5, calls, rows=3, live=live, max_lengths=limits)
+    assert len(calls) == 3
+    assert [texts(found, row) for row in range(3)] == [[], [[2, 2, 1]], []]
 
 
-def test_a_limit_forces_the_end():
-    def step(ids, positions, mask, t, cache):
-        never = tf.constant([1e-9, 1e-6, 0.3, 0.3, 0.4])
-        return tf.broadcast_to(tf.math.log(never), [1, 2, 5]), cache
+def test_where_there_are_fewer_continuations_than_beams_the_others_do_not_exist():
+    search = BeamSearch(beam=4, max_steps=30, nbest=4, alpha=2.0)
+    only = run_script(lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2, early_stop=False)
+    assert texts(only) == [[0] * n + [1] for n in (29, 28, 27, 26)]
+    short = run_script(lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2, max_lengths=tf.constant([2]))
+    assert sorted(texts(short)) == [[0, 1], [1]]
+    assert short.scores.numpy()[0, 2:].tolist() == [-1e9, -1e9]
+    broken = run_script(lambda _: np.full(5, np.nan), search, 5)
+    assert texts(broken) == []
 
-    search = BeamSearch(beam=2, max_steps=6, length_norm="none")
-    found = flat_beam_search(step, tf.zeros([]), 1, search, max_lengths=tf.constant([4]))
-    assert found.lengths.numpy()[0, 0] <= 4
-    assert texts(found)[0][-1] == search.eos
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"beam": 0}, "beam is 0; it must be 1 or more."),
+        ({"max_steps": 0}, "max_steps is 0; it must be 1 or more."),
+        ({"nbest": -1}, "nbest is -1; it must be 1 or more."),
+        ({"alpha": -0.5}, "alpha is -0.5; it must be 0 or more."),
+        (
+            {"length_norm": "GNMT"},
+            "length_norm is 'GNMT'; it must be one of ['gnmt', 'lingvo', 'none'].",
+        ),
+    ],
+)
+def test_rules_out_of_range_are_refused(values, message):
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        BeamSearch(**values)
