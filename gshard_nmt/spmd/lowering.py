@@ -128,6 +128,107 @@ def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
     return call
 
 
+def annotations_of(
+    function: Callable[..., Any], *shapes: Sequence[int], mesh: Mesh | None
+) -> list[str]:
+    """The annotations that the lowered program of a function has, in order, as XLA writes them.
+
+    Args:
+      function: of float32 tensors, gives one tensor.
+      shapes: of these tensors.
+      mesh: whose rules the annotations follow.
+
+    Returns:
+      The sharding of each annotation, followed by the dimensions that it leaves to propagation.
+    """
+    names = [f"argument_{i:03}" for i in range(len(shapes))]
+    inputs = {
+        name: ArraySpec(tuple(shape), np.dtype(np.float32))
+        for name, shape in zip(names, shapes, strict=True)
+    }
+
+    def named(group):
+        return [{"result": function(*(group[name] for name in names))}]
+
+    program = lower(named, [inputs], [{}], mesh)
+    return [
+        f"{annotation.sharding} {annotation.unspecified}".rstrip()
+        for annotation in _operations(program)
+        if isinstance(annotation, _Annotation)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotationCount:
+    """How much of a program is annotated (GSPMD section 5.1).
+
+    Attributes:
+      forward: annotations that the model's author wrote.
+      gradient: their copies, which differentiation made.
+      tensors: every other result of an operation.
+    """
+
+    forward: int
+    gradient: int
+    tensors: int
+
+    @property
+    def share(self) -> float:
+        """What the author annotated, as a share of all tensors."""
+        return self.forward / self.tensors
+
+
+def count_annotations(program: LoweredProgram) -> AnnotationCount:
+    """Counts the annotations of a program that `lower` has made, and all its tensors."""
+    forward = gradient = tensors = 0
+    for operation in _operations(program):
+        if not isinstance(operation, _Annotation):
+            tensors += operation
+        elif operation.is_gradient:
+            gradient += 1
+        else:
+            forward += 1
+    return AnnotationCount(forward, gradient, tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Annotation:
+    """One `@Sharding` custom call."""
+
+    sharding: str
+    unspecified: str
+    is_gradient: bool
+
+
+def _operations(program: LoweredProgram) -> list[_Annotation | int]:
+    """For each operation of a program its annotation, or else how many tensors it gives."""
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    found: list[_Annotation | int] = []
+
+    def text(operation, attribute):
+        attributes = operation.attributes
+        return ir.StringAttr(attributes[attribute]).value if attribute in attributes else ""
+
+    def visit(operation):
+        if text(operation, "call_target_name") == "Sharding":
+            # TensorFlow puts the operations of a gradient under this name.
+            is_gradient = "gradient_tape/" in str(operation.location)
+            sharding, unspecified = (
+                text(operation, "mhlo.sharding"),
+                text(operation, "backend_config"),
+            )
+            found.append(_Annotation(sharding, unspecified, is_gradient))
+        else:
+            found.append(len(operation.results))
+        return ir.WalkResult.ADVANCE
+
+    with mlir.make_ir_context():
+        ir.Module.parse(program.stablehlo).operation.walk(visit)
+    return found
+
+
 def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     return [(name, group[name]) for group in groups for name in sorted(group)]
 

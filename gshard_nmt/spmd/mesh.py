@@ -6,8 +6,10 @@ arithmetic only: it imports neither TensorFlow nor jax, so a pod can be describe
 
 import dataclasses
 import fnmatch
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from gshard_nmt.errors import UserError
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () = not split."""
+
+Axes = str | Sequence[str] | None
+"""As a config says it: one mesh axis, an ordered list of them, or None for not split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,20 +31,24 @@ class Mesh:
       shape: the number of devices along each axis.
       rules: letter -> a mesh axis, or an ordered list of mesh axes. Letters without a rule are not
         split. Within a tensor the leftmost letter that claims an axis gets it.
-      overrides: parameter or tensor name pattern (shell wildcards) -> one entry a dimension, a mesh
-        axis, a list of axes or None; for what the rules cannot say.
-      device_order: device numbers in row-major mesh order; empty for 0, 1, 2, ...
+      overrides: parameter or tensor name pattern (shell wildcards) -> what the rules cannot say: one
+        entry a dimension (`['x', None]`), or a table of letters that comes before the rules
+        (`{'M': 'x'}`). The first pattern that matches a name counts.
+      device_order: which device stands at each place of the mesh, row by row: a list of device
+        numbers, or how to permute them, in XLA's notation: `'[4,2]T(1,0)'` lays 0, 1, 2, ... out as
+        4 rows of 2 and reads them by columns. Empty for 0, 1, 2, ... The collectives over an axis
+        run among the devices of one line along it (GShard section A.3, Figure 10).
     """
 
     axes: Sequence[str] = ("x",)
     shape: Sequence[int] = (1,)
-    rules: Mapping[str, str | Sequence[str]] = dataclasses.field(
+    rules: Mapping[str, Axes] = dataclasses.field(
         default_factory=lambda: {"B": "x", "G": "x", "E": "x"}
     )
-    overrides: Mapping[str, Sequence[str | Sequence[str] | None]] = dataclasses.field(
+    overrides: Mapping[str, Sequence[Axes] | Mapping[str, Axes]] = dataclasses.field(
         default_factory=dict
     )
-    device_order: Sequence[int] = ()
+    device_order: Sequence[int] | str = ()
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
@@ -51,21 +60,40 @@ class Mesh:
             raise UserError(f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once.")
         if any(size < 1 for size in self.shape):
             raise UserError(f"Mesh.shape is {list(self.shape)}; every size must be 1 or more.")
-        if self.device_order and sorted(self.device_order) != list(range(self.num_devices)):
+        if sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
-                f"Mesh.device_order is {list(self.device_order)}; it must name each of the devices "
-                f"0 to {self.num_devices - 1} once."
+                f"Mesh.device_order is {_as_given(self.device_order)}; it must name each of the "
+                f"devices 0 to {self.num_devices - 1} once."
             )
-        for letter, axes in [*self.rules.items(), *self._override_entries()]:
-            for axis in _as_axes(axes):
+        for what, axes in self._claims():
+            for axis in axes:
                 if axis not in self.axes:
                     raise UserError(
-                        f"the rule for {letter!r} names the mesh axis {axis!r}; the mesh has "
+                        f"the rule for {what!r} names the mesh axis {axis!r}; the mesh has "
                         f"{list(self.axes)}."
                     )
+            if len(set(axes)) != len(axes):
+                raise UserError(
+                    f"the rule for {what!r} names a mesh axis twice: {list(axes)}; each may split "
+                    "a tensor once."
+                )
 
-    def _override_entries(self) -> list[tuple[str, str | Sequence[str] | None]]:
-        return [(name, axes) for name, dims in self.overrides.items() for axes in dims]
+    def _claims(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """What names mesh axes, and the axes; in one tensor none may stand twice."""
+        yield from ((letter, _as_axes(axes)) for letter, axes in self.rules.items())
+        for name, dims in self.overrides.items():
+            if isinstance(dims, Mapping):
+                yield from (
+                    (f"{letter} of {name}", _as_axes(axes)) for letter, axes in dims.items()
+                )
+            else:
+                yield name, tuple(axis for axes in dims for axis in _as_axes(axes))
+
+    @functools.cached_property
+    def _order(self) -> Sequence[int]:
+        if isinstance(self.device_order, str):
+            return _permuted(self.device_order)
+        return tuple(self.device_order) or range(self.num_devices)
 
     @property
     def num_devices(self) -> int:
@@ -74,8 +102,7 @@ class Mesh:
 
     def devices(self) -> np.ndarray:
         """Device numbers, int64[shape]."""
-        order = self.device_order or range(self.num_devices)
-        return np.array(order, np.int64).reshape(tuple(self.shape))
+        return np.array(self._order, np.int64).reshape(tuple(self.shape))
 
     def axis_size(self, axes: Sequence[str]) -> int:
         """The number of shards that splitting over these axes makes."""
@@ -88,21 +115,30 @@ class Mesh:
         `name`, where given, is looked up in the overrides first. Mesh axes of size 1 are kept: they
         split nothing, and a config then means the same on every mesh.
         """
-        for pattern, dims in self.overrides.items():
-            if name and fnmatch.fnmatchcase(name, pattern):
-                if len(dims) != len(letters):
-                    raise UserError(
-                        f"Mesh.overrides[{pattern!r}] has {len(dims)} entries, but {name} has the "
-                        f"{len(letters)} dimensions {letters}; give one entry a dimension."
-                    )
-                return tuple(_as_axes(axes) for axes in dims)
+        table: Mapping[str, Axes] = self.rules
+        pattern, dims = self._override(name)
+        if isinstance(dims, Mapping):
+            table = {**self.rules, **dims}
+        elif dims is not None:
+            if len(dims) != len(letters):
+                raise UserError(
+                    f"Mesh.overrides[{pattern!r}] has {len(dims)} entries, but {name} has the "
+                    f"{len(letters)} dimensions {letters}; give one entry a dimension."
+                )
+            return tuple(_as_axes(axes) for axes in dims)
         taken: set[str] = set()
         partition = []
         for letter in letters:
-            axes = tuple(a for a in _as_axes(self.rules.get(letter)) if a not in taken)
+            axes = tuple(a for a in _as_axes(table.get(letter)) if a not in taken)
             taken.update(axes)
             partition.append(axes)
         return tuple(partition)
+
+    def _override(self, name: str) -> tuple[str, Sequence[Axes] | Mapping[str, Axes] | None]:
+        for pattern, dims in self.overrides.items():
+            if name and fnmatch.fnmatchcase(name, pattern):
+                return pattern, dims
+        return "", None
 
     def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
         """Raises UserError where a dimension of an input does not divide over its mesh axes.
@@ -121,25 +157,74 @@ class Mesh:
                 )
 
 
-def _as_axes(axes: str | Sequence[str] | None) -> tuple[str, ...]:
+def _as_axes(axes: Axes) -> tuple[str, ...]:
     if axes is None:
         return ()
     return (axes,) if isinstance(axes, str) else tuple(axes)
 
 
-def tile_assignment(mesh: Mesh, partition: Partition) -> tuple[np.ndarray, bool]:
-    """The device of each tile (GSPMD section 3.1, Figure 1).
+def _as_given(order: Sequence[int] | str) -> str:
+    return repr(order) if isinstance(order, str) else str(list(order))
 
-    Returns:
-      int64[tiles of each dimension (+ replicas)] of device numbers, and whether the last dimension
-      counts replicas (a partially tiled tensor) rather than tiles.
+
+def _permuted(order: str) -> tuple[int, ...]:
+    """The devices of `[4,2]T(1,0)`: 0, 2, 4, 6, 1, 3, 5, 7."""
+    match = re.fullmatch(r"\[(\d+(?:,\d+)*)\](?:T\((\d+(?:,\d+)*)\))?", order.replace(" ", ""))
+    shape = [int(size) for size in match[1].split(",")] if match else []
+    dims = [int(dim) for dim in match[2].split(",")] if match and match[2] else range(len(shape))
+    if match is None or sorted(dims) != list(range(len(shape))):
+        raise UserError(
+            f"Mesh.device_order is {order!r}; as text it must be sizes and a permutation of them, "
+            "for instance '[4,2]T(1,0)'."
+        )
+    return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(dims).ravel().tolist())
+
+
+@dataclasses.dataclass(frozen=True)
+class TileAssignment:
+    """The device of each tile of a tensor (GSPMD section 3.1, Figure 1).
+
+    The mesh, its dimensions permuted and grouped: `mesh.transpose(order).reshape(dims)`. Written down
+    so, an assignment to thousands of devices is as short as one to eight.
+
+    Attributes:
+      dims: the tiles along each dimension of the tensor, then `manual`, then `replicas`.
+      order: the mesh's dimensions in the order that makes the tiles.
+      manual: how many devices along the manual axes take each tile; 1 where no axis is manual.
+      replicas: how many devices hold the same tile; above 1 the tensor is partially tiled.
     """
-    used = [axis for axes in partition for axis in axes]
-    unused = [axis for axis in mesh.axes if axis not in used]
-    order = [list(mesh.axes).index(axis) for axis in [*used, *unused]]
+
+    dims: tuple[int, ...]
+    order: tuple[int, ...]
+    manual: int
+    replicas: int
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The tiles along each dimension of the tensor."""
+        return self.dims[:-2]
+
+    def devices(self, mesh: np.ndarray) -> np.ndarray:
+        """Device numbers int64[tiles..., manual, replicas], of those at the places of the mesh."""
+        return mesh.transpose(self.order).reshape(self.dims)
+
+
+def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()) -> TileAssignment:
+    """The tiles that a partition makes; mesh axes that it does not name replicate them.
+
+    Args:
+      mesh: the devices.
+      partition: the mesh axes of each dimension; none of them manual.
+      manual: mesh axes that are partitioned by hand (GSPMD section 3.4).
+    """
+    split = [axis for axes in partition for axis in axes]
+    by_hand = [axis for axis in mesh.axes if axis in manual]
+    rest = [axis for axis in mesh.axes if axis not in split and axis not in by_hand]
     tiles = [mesh.axis_size(axes) for axes in partition]
-    replicas = mesh.axis_size(unused)
-    devices = mesh.devices().transpose(order)
-    if replicas == 1:
-        return devices.reshape(tiles), False
-    return devices.reshape([*tiles, replicas]), True
+    place = list(mesh.axes).index
+    return TileAssignment(
+        (*tiles, mesh.axis_size(by_hand), mesh.axis_size(rest)),
+        tuple(place(axis) for axis in (*split, *by_hand, *rest)),
+        mesh.axis_size(by_hand),
+        mesh.axis_size(rest),
+    )

@@ -26,16 +26,59 @@ def test_an_override_by_name_comes_before_the_rules():
     assert mesh.partition("ME", "encoder/other") == ((), ("x",))
 
 
+def test_an_override_by_letter_fits_tensors_of_any_rank():
+    """GSPMD Table 1: M on x in weights, on y in activations."""
+    mesh = Mesh(
+        ("x", "y"),
+        (2, 3),
+        {"B": "x", "M": "y", "H": "y"},
+        overrides={"parameters/*/gate": {"M": None}, "parameters/*": {"M": "x"}},
+    )
+    assert mesh.partition("BLM") == (("x",), (), ("y",))
+    assert mesh.partition("RMH", "parameters/ff/wi") == ((), ("x",), ("y",))
+    assert mesh.partition("M", "parameters/norm") == (("x",),)
+    assert mesh.partition("ME", "parameters/moe/gate") == ((), ())
+
+
+def assignment(mesh, partition):
+    """As GSPMD Figure 1 writes it: the device of each tile, and whether the last dimension is copies."""
+    tiles = tile_assignment(mesh, partition)
+    devices = tiles.devices(mesh.devices())
+    if tiles.replicas > 1:
+        return devices.reshape([*tiles.tiles, tiles.replicas]).tolist(), True
+    return devices.reshape(tiles.tiles).tolist(), False
+
+
 def test_the_papers_two_examples_of_tiles():
     """GSPMD Figure 1: a tiled and a partially tiled tensor on four devices."""
     mesh = Mesh(("x", "y"), (2, 2), rules={}, device_order=(0, 2, 1, 3))
-    tiles, partial = tile_assignment(mesh, (("x",), ("y",)))
-    assert (tiles.tolist(), partial) == ([[0, 2], [1, 3]], False)
-    tiles, partial = tile_assignment(mesh, (("y",), ("x",)))
-    assert (tiles.tolist(), partial) == ([[0, 1], [2, 3]], False)
+    assert assignment(mesh, (("x",), ("y",))) == ([[0, 2], [1, 3]], False)
+    assert assignment(mesh, (("y",), ("x",))) == ([[0, 1], [2, 3]], False)
     mesh = Mesh(("x", "y"), (2, 2), rules={})
-    tiles, partial = tile_assignment(mesh, ((), ("x",)))
-    assert (tiles.tolist(), partial) == ([[[0, 1], [2, 3]]], True)
+    assert assignment(mesh, ((), ("x",))) == ([[[0, 1], [2, 3]]], True)
+
+
+def test_manual_axes_make_a_group_of_their_own():
+    mesh = Mesh(("x", "y", "z"), (2, 3, 2), rules={})
+    tiles = tile_assignment(mesh, (("z",),), manual=("x",))
+    assert tiles.dims == (2, 2, 3)
+    assert tiles.devices(mesh.devices())[0].tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize(
+    ("order", "devices"),
+    [
+        ((), [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        # A grid of 4 rows by 2 columns read by columns: the lines of the mesh are its long sides.
+        ("[4,2]T(1,0)", [[0, 2, 4, 6], [1, 3, 5, 7]]),
+        ("[8]", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("[2,2,2]T(1,0,2)", [[0, 1, 4, 5], [2, 3, 6, 7]]),
+        ((0, 1, 3, 2, 4, 5, 7, 6), [[0, 1, 3, 2], [4, 5, 7, 6]]),
+    ],
+)
+def test_the_order_of_devices(order, devices):
+    mesh = Mesh(("x", "y"), (2, 4), rules={}, device_order=order)
+    assert mesh.devices().tolist() == devices
 
 
 @st.composite
@@ -56,10 +99,11 @@ def partitions(draw):
 @given(partitions())
 def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
     mesh, partition = case
-    tiles, partial = tile_assignment(mesh, partition)
-    assert sorted(tiles.ravel().tolist()) == list(range(mesh.num_devices))
-    assert tiles.ndim == len(partition) + partial
-    by_tile = tiles.reshape([mesh.axis_size(axes) for axes in partition] + [-1])
+    tiles = tile_assignment(mesh, partition)
+    devices = tiles.devices(mesh.devices())
+    assert sorted(devices.ravel().tolist()) == list(range(mesh.num_devices))
+    assert tiles.tiles == tuple(mesh.axis_size(axes) for axes in partition)
+    by_tile = devices.reshape([*tiles.tiles, -1])
     for coordinates in itertools.product(*map(range, mesh.shape)):
         device = mesh.devices()[coordinates]
         where = dict(zip(mesh.axes, coordinates, strict=True))
@@ -87,6 +131,28 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         (
             lambda: Mesh(("x",), (2,), {}, device_order=(0, 0)),
             "Mesh.device_order is [0, 0]; it must name each of the devices 0 to 1 once.",
+        ),
+        (
+            lambda: Mesh(("x", "y"), (2, 2), {}, device_order="[2,3]"),
+            "Mesh.device_order is '[2,3]'; it must name each of the devices 0 to 3 once.",
+        ),
+        (
+            lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
+            "Mesh.device_order is '2,2'; as text it must be sizes and a permutation of them, for "
+            "instance '[4,2]T(1,0)'.",
+        ),
+        (
+            lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": {"M": "z"}}),
+            "the rule for 'M of w' names the mesh axis 'z'; the mesh has ['x', 'y'].",
+        ),
+        (
+            lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
+            "the rule for 'w' names a mesh axis twice: ['x', 'x']; each may split a tensor once.",
+        ),
+        (
+            lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
+            "Mesh.overrides['w*'] has 1 entries, but wi has the 2 dimensions MH; give one entry a "
+            "dimension.",
         ),
         (
             lambda: GRID.check_divides("Model.experts", "E", (5,)),
