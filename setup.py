@@ -60,6 +60,7 @@ setuptools.setup(
             "gshard-train = gshard_nmt.cli:train_program",
             "gshard-decode = gshard_nmt.cli:decode_program",
             "gshard-eval = gshard_nmt.cli:eval_program",
+            "gshard-inspect = gshard_nmt.cli:inspect_program",
         ]
     },
     classifiers=[

@@ -60,6 +60,11 @@ def eval_program(arguments: Sequence[str] | None = None) -> int:
     return run(EVAL, sys.argv[1:] if arguments is None else arguments)
 
 
+def inspect_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-inspect: says what a config will cost on a topology; returns the exit code."""
+    return run(INSPECT, sys.argv[1:] if arguments is None else arguments)
+
+
 def _define_config(values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "config", None, "a gin file, or the name of one in configs/experiments", flag_values=values
@@ -255,6 +260,58 @@ def _eval(values: flags.FlagValues) -> None:
     evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
 
 
+def _define_inspect(values: flags.FlagValues) -> None:
+    _define_config(values)
+    flags.DEFINE_boolean(
+        "parameters", False, "print the parameter table and compile nothing", flag_values=values
+    )
+    flags.DEFINE_multi_string(
+        "topology",
+        [],
+        "a machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16 or "
+        "cpu:8; repeats, and then shows what grows; the config's own mesh on CPU devices where it is "
+        "not given",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "scale_with_devices",
+        False,
+        "let experts, groups and rows follow the number of devices, from the config's mesh on",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "decoding", False, "inspect decoding instead of the training step", flag_values=values
+    )
+    flags.DEFINE_float(
+        "tokens", 1e12, "the budget that a run's cost is given for", 1.0, flag_values=values
+    )
+    flags.DEFINE_string("json", None, "a file for the figures", flag_values=values)
+    flags.DEFINE_string("html", None, "a file for the report with figures", flag_values=values)
+
+
+def _inspect(values: flags.FlagValues) -> None:
+    config = _config(values)
+    from gshard_nmt import inspect
+
+    if values.parameters:
+        inspect.show_parameters(config)
+        return
+    topologies = values.topology or [f"cpu:{config.mesh.num_devices}"]
+    request = inspect.Request(
+        config,
+        Path(values.config).stem,
+        topologies,
+        values.scale_with_devices,
+        values.decoding,
+        values.tokens,
+    )
+    files = {name: Path(str(values[name].value)) for name in ("json", "html") if values[name].value}
+    for name, file in files.items():
+        if not file.absolute().parent.is_dir():
+            raise UserError(f"--{name} {file}: there is no folder {file.parent} to write it to.")
+    inspect.inspect(request, files.get("json"), files.get("html"))
+
+
 HARVEST = Program(
     "gshard-data harvest",
     "makes a parallel corpus of all languages to English from the message catalogues (.mo, .po) of "
@@ -297,4 +354,13 @@ EVAL = Program(
     ("workdir", "corpus", "report"),
     _define_eval,
     _eval,
+)
+INSPECT = Program(
+    "gshard-inspect",
+    "says what a config will cost on a machine that need not be there: memory, communication and time "
+    "of the real step, compiled by the real compiler.",
+    "gshard-inspect --config demo --topology v3:2x2",
+    ("config",),
+    _define_inspect,
+    _inspect,
 )

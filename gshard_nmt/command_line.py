@@ -126,7 +126,9 @@ _PLACEHOLDERS = {
     "corpus": "DIR",
     "data": "DIR",
     "gin": "'NAME = VALUE'",
+    "html": "FILE",
     "input": "FILE",
+    "json": "FILE",
     "lang": "TAG",
     "length_norm": "NAME",
     "nbest": "N",
@@ -136,6 +138,8 @@ _PLACEHOLDERS = {
     "root": "DIR",
     "split": "NAME",
     "target": "TAG",
+    "tokens": "N",
+    "topology": "NAME",
     "workdir": "DIR",
 }
 """What stands for a flag's value in the help."""

@@ -18,6 +18,7 @@ PROGRAMS = {
     "gshard-train": cli.train_program,
     "gshard-decode": cli.decode_program,
     "gshard-eval": cli.eval_program,
+    "gshard-inspect": cli.inspect_program,
 }
 
 
@@ -191,7 +192,7 @@ def test_every_program_tells_its_version(capsys, name):
     assert capsys.readouterr() == (f"gshard-nmt {__version__}\n", "")
 
 
-ALL = [cli.HARVEST, cli.PREPARE, cli.TRAIN, cli.DECODE, cli.EVAL]
+ALL = [cli.HARVEST, cli.PREPARE, cli.TRAIN, cli.DECODE, cli.EVAL, cli.INSPECT]
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda program: program.name)

@@ -17,6 +17,7 @@ ALLOWED = {
     "spmd/": ("spmd", "errors"),
     "beam_search.py": ("errors",),
     "bleu.py": ("errors", "bleu"),
+    "inspection/": ("inspection", "spmd", "errors"),
     "checkpoint.py": ("errors",),
     "report.py": ("errors", "bleu"),
 }
