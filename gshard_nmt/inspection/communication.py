@@ -272,10 +272,10 @@ def _weight_of(
         if gathered and not any(a in axes for split in partition for a in split):
             continue
         one_layer = held[1:] if spec.letters.startswith("R") else held
-        if array.size > 1 and sorted(_real(array.dims)) in (
-            sorted(_real(held)),
-            sorted(_real(one_layer)),
-        ):
+        shape, fitting = _real(array.dims), (_real(held), _real(one_layer))
+        if shape and shape in fitting:
+            candidates.insert(0, name)
+        elif shape and sorted(shape) in map(sorted, fitting):  # the compiler may transpose it
             candidates.append(name)
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]

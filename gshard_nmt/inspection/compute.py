@@ -253,12 +253,12 @@ def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]
 
 def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]], whole: int) -> int:
     """Bytes of a fusion's operand that it reads."""
-    uses = users.get(parameter.name, ())
-    while len(uses) == 1 and uses[0].opcode in ("bitcast", "reshape"):
-        uses = users.get(uses[0].name, ())
+    name = parameter.name
+    while len(uses := users.get(name, ())) == 1 and uses[0].opcode in ("bitcast", "reshape"):
+        name = uses[0].name
     if uses and all(u.opcode in ("dynamic-slice", "gather") for u in uses):
         return min(whole, sum(map(_size, uses)))
-    if uses and all(u.opcode == "dynamic-update-slice" for u in uses):
+    if uses and all(u.opcode == "dynamic-update-slice" and u.operands[0] == name for u in uses):
         return 0
     return whole
 

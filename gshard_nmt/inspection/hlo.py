@@ -33,6 +33,9 @@ _CALL_LISTS = re.compile(r"(?:called_computations|branch_computations)=\{([^}]*)
 _BODY = re.compile(r"\bbody=%?([\w.\-]+)")
 _CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_DIRECTION = re.compile(r"direction=(\w+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
+_ELEMENT = "get-tuple-element"
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
 
@@ -182,25 +185,55 @@ class Program:
                 yield one, times
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often the body of a loop runs; 1 where the compiler could not tell."""
+        """How often the body of a loop runs; 1 where that cannot be told.
+
+        The last passes of the TPU compiler drop the note of it, but the counter can be followed: where
+        it starts in the loop's operand, and the bound that the condition compares it to, in ones.
+        """
         known = _TRIPS.search(loop.attributes)
         if known:
             return int(known[1])
-        # Behind the last passes a loop may have lost the note, but not the bound that it counts to.
         condition = _CONDITION.search(loop.attributes)
         if condition is None or condition[1] not in self.computations:
             return 1
-        return self._bound(self.computations[condition[1]])
+        for one in self._within(self.computations[condition[1]]):
+            direction = _DIRECTION.search(one.attributes)
+            if one.opcode != "compare" or direction is None:
+                continue
+            values = [self._constant(name) for name in one.operands]
+            starts = [self._start(name, loop) for name in one.operands]
+            bound = next((value for value in values if value is not None), None)
+            start = next((value for value in starts if value is not None), None)
+            if bound is not None and start is not None:
+                return abs(bound - start) + (direction[1] in ("LE", "GE"))
+        return 1
 
-    def _bound(self, condition: Sequence[Instruction]) -> int:
-        bounds = [
-            int(found[1])
-            for one in self._within(condition)
-            if one.opcode == "constant"
-            and one.shape.startswith("s32[]")
-            and (found := re.match(r"(\d+)\)", one.attributes))
-        ]
-        return max(bounds, default=1)
+    def _constant(self, name: str) -> int | None:
+        """The value of an integer constant, through copies; None of anything else."""
+        one = self.by_name.get(name)
+        while one is not None and one.opcode in ("copy", "bitcast") and one.operands:
+            one = self.by_name.get(one.operands[0])
+        if one is None or one.opcode != "constant":
+            return None
+        found = re.match(r"(-?\d+)\)", one.attributes)
+        return int(found[1]) if found else None
+
+    def _start(self, name: str, loop: Instruction) -> int | None:
+        """The first value of what a loop's condition reads from the loop's state."""
+        one = self.by_name.get(name)
+        # Inside a fusion the counter is a parameter, and the only scalar that the condition has.
+        if one is not None and one.opcode == "parameter":
+            readers = [i for i in self._within(self._condition(loop)) if i.opcode == _ELEMENT]
+            one = readers[0] if len(readers) == 1 else None
+        found = _INDEX.search(one.attributes) if one and one.opcode == _ELEMENT else None
+        state = self.by_name.get(loop.operands[0]) if loop.operands else None
+        if found is None or state is None or state.opcode != "tuple":
+            return None
+        return self._constant(state.operands[int(found[1])])
+
+    def _condition(self, loop: Instruction) -> Sequence[Instruction]:
+        found = _CONDITION.search(loop.attributes)
+        return self.computations.get(found[1], ()) if found else ()
 
     def _within(self, computation: Sequence[Instruction]) -> Iterator[Instruction]:
         for one in computation:

@@ -1,0 +1,169 @@
+import numpy as np
+import pytest
+
+from gshard_nmt.inspection import communication, hlo
+from gshard_nmt.inspection.communication import Surroundings, axes_of_group, replica_group
+from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import CHIPS, Topology
+
+FLOAT = np.dtype(np.float32)
+WEIGHTS = {
+    "encoder/block/moe_0/gate": ArraySpec((2, 256, 8), FLOAT, "RME"),
+    "encoder/block/moe_0/wi": ArraySpec((2, 8, 256, 512), FLOAT, "REMH"),
+    "encoder/block/feed_forward_1/wi": ArraySpec((2, 256, 1024), FLOAT, "RMH"),
+    "encoder/block/feed_forward_1/wo": ArraySpec((2, 1024, 256), FLOAT, "RHM"),
+}
+AROUND = Surroundings(Topology.parse("v3:2x2"), Mesh(("x",), (8,)), WEIGHTS)
+ALL = "replica_groups={{0,1,2,3,4,5,6,7}}"
+
+
+def named(scope: str) -> str:
+    return f'metadata={{op_name="jit(call)/lowered_program/{scope}"}}'
+
+
+def sources(lines: str, around: Surroundings = AROUND) -> list[communication.Source]:
+    text = f"ENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n"
+    return communication.collectives(hlo.parse(text), around)
+
+
+def test_a_moe_layers_all_to_alls_say_which_way_they_go():
+    lines = "\n".join(
+        f"  %p{i} = bf16[1,8,1,512,256]{{4,3,2,0,1}} parameter({i})\n"
+        f"  %a{i} = bf16[1,8,1,512,256]{{4,3,2,0,1}} all-to-all(%p{i}), {ALL}, dimensions={{1}}, "
+        f"{named(scope)}"
+        for i, scope in enumerate(
+            (
+                "encoder_1_moe_0/dispatch/transpose",
+                "encoder_1_moe_0/combine/transpose_1",
+                "gradient_tape/encoder_1_moe_0/combine/transpose_1/transpose",
+                "gradient_tape/encoder_1_moe_0/dispatch/transpose/transpose",
+            )
+        )
+    )
+    found = sources(lines)
+    assert [source.why.partition(":")[0] for source in found] == [
+        "tokens to their experts",
+        "the experts' results to their tokens",
+        "tokens to their experts",
+        "the experts' results to their tokens",
+    ]
+    assert {source.bytes for source in found} == {8 * 512 * 256 * 2}
+    assert {source.axes for source in found} == {("x",)}
+    assert not any(source.remedy for source in found)
+
+
+def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up():
+    (wo, wi) = sources(
+        "  %a = f32[1024,256]{1,0} add(), "
+        + named("gradient_tape/encoder_0_feed_forward_1/einsum_1/Einsum_1")
+        + "\n  %b = f32[256,1024]{1,0} add(), "
+        + named("gradient_tape/encoder_0_feed_forward_1/einsum/Einsum_1")
+        + f"\n  %all = (f32[1024,256]{{1,0}}, f32[256,1024]{{1,0}}) all-reduce(%a, %b), {ALL}"
+    )
+    assert "gradient of encoder/block/feed_forward_1/wo" in wo.why
+    assert "gradient of encoder/block/feed_forward_1/wi" in wi.why
+    assert wo.bytes == wi.bytes == 1024 * 256 * 4
+
+
+def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
+    (gathered,) = sources(
+        "  %shard = f32[1,256,1]{2,1,0} parameter(0)\n"
+        f"  %whole = f32[1,256,8]{{2,1,0}} all-gather(%shard), {ALL}, dimensions={{2}}, "
+        + named("encoder_0_moe_0/gating/einsum/Einsum")
+    )
+    assert gathered.bytes == 256 * 8 * 4
+    assert gathered.why.startswith("encoder/block/moe_0/gate (RME) is split on E over ['x']")
+    assert "Mesh.overrides = {'encoder/block/moe_0/gate': [None, None, None]}" in gathered.remedy
+
+
+def test_a_large_weight_that_is_gathered_was_asked_for():
+    weights = {"decoder/block/feed_forward_0/wi": ArraySpec((64, 8192, 65536), FLOAT, "RMH")}
+    around = Surroundings(
+        Topology.parse("v3:2x2"), Mesh(("x",), (8,), rules={"M": "x", "B": "x"}), weights
+    )
+    (gathered,) = sources(
+        "  %shard = bf16[1024,65536]{1,0} parameter(0)\n"
+        f"  %whole = bf16[8192,65536]{{1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
+        + named("while/decoder_feed_forward_0/einsum/Einsum"),
+        around,
+    )
+    assert "as the rule for M asks" in gathered.why
+    assert not gathered.remedy
+
+
+def test_an_activation_that_is_gathered_is_marked():
+    (gathered,) = sources(
+        "  %shard = f32[4,64,256]{2,1,0} parameter(0)\n"
+        f"  %whole = f32[32,64,256]{{2,1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
+        + named("decoder_0_self_attention_0/add")
+    )
+    assert "f32[32,64,256] of decoder 0 self_attention_0" in gathered.why
+    assert "annotate the tensor in decoder 0 self_attention_0" in gathered.remedy
+
+
+def test_an_all_to_all_of_a_cpu_program_is_one_tensor_in_pieces():
+    pieces = ", ".join(f"%p{i}" for i in range(8))
+    lines = "\n".join(f"  %p{i} = f32[1,16]{{1,0}} parameter({i})" for i in range(8))
+    shape = "(" + ", ".join(["f32[1,16]{1,0}"] * 8) + ")"
+    (found,) = sources(f"{lines}\n  %a = {shape} all-to-all({pieces}), {ALL}")
+    assert (found.shape, found.bytes) == ("f32[8,1,16]", 8 * 16 * 4)
+
+
+def test_an_asynchronous_collective_counts_once():
+    found = sources(
+        "  %x = f32[64]{0} parameter(0)\n"
+        f"  %s = (f32[64]{{0}}, f32[512]{{0}}) all-gather-start(%x), {ALL}, dimensions={{0}}\n"
+        "  %d = f32[512]{0} all-gather-done(%s)"
+    )
+    assert [(source.kind, source.bytes) for source in found] == [("all-gather", 2048)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "group"),
+    [
+        ("replica_groups={{0,2,4,6},{1,3,5,7}}, dimensions={1}", (0, 2, 4, 6)),
+        ("replica_groups={}", tuple(range(8))),
+        ("replica_groups=[2,4]<=[8]", (0, 1, 2, 3)),
+        ("replica_groups=[2,4]<=[4,2]T(1,0)", (0, 2, 4, 6)),
+        ("replica_groups=mesh['axis_0'=1,'axis_1'=8] {'axis_1'}", tuple(range(8))),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", (0, 2, 4, 6)),
+        ("source_target_pairs={{0,1},{1,2}}", (0, 1)),
+    ],
+)
+def test_groups_are_read_in_every_notation(attributes, group):
+    assert replica_group(f"channel_id=1, {attributes}, x={{}}", 8) == group
+
+
+def test_a_group_is_named_by_the_mesh_axes_along_which_it_lies():
+    mesh = Mesh(("x", "y"), (4, 2), rules={})
+    assert axes_of_group(mesh, (0, 1)) == ("y",)
+    assert axes_of_group(mesh, (0, 2, 4, 6)) == ("x",)
+    assert axes_of_group(mesh, tuple(range(8))) == ("x", "y")
+    assert axes_of_group(mesh, (0, 3)) == ()
+
+
+def seconds(kind: str, topology: str, nbytes: int = 32 * 2**20) -> float:
+    machine = Topology.parse(topology)
+    found = communication.link_seconds(kind, nbytes, machine.num_devices, machine)
+    assert found is not None
+    return found
+
+
+def test_an_all_to_all_grows_as_the_root_of_the_devices_and_an_all_reduce_does_not():
+    """GShard section 5.3, Figure 9: O(sqrt(D)) and O(1)."""
+    smaller, larger = (seconds("all-to-all", f"v3:{n}x{n}") for n in (8, 16))
+    assert larger / smaller == pytest.approx(2.0)  # 4 times the devices
+    smaller, larger = (seconds("all-reduce", f"v3:{n}x{n}") for n in (4, 32))
+    assert larger / smaller == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_closed_ring_halves_the_way():
+    links = CHIPS["v3"].link_bandwidth
+    assert seconds("all-to-all", "v3:32x32", 8) == pytest.approx(8 * 2 * 32 / 8 / links)
+    assert seconds("all-to-all", "v3:16x16", 8) == pytest.approx(8 * 2 * 16 / 4 / links)
+
+
+def test_cpu_devices_have_no_links():
+    machine = Topology.parse("cpu:8")
+    assert communication.link_seconds("all-to-all", 8, 8, machine) is None

@@ -1,0 +1,148 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gshard_nmt.inspection import compute, hlo
+from gshard_nmt.spmd.topology import CHIPS
+
+
+def program_of(lines: str, computations: str = "") -> hlo.Program:
+    return hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
+
+
+def flops_of(lhs: str, rhs: str, operation: str) -> int:
+    program = program_of(
+        f"  %x = {lhs} parameter(0)\n  %w = {rhs} parameter(1)\n  ROOT %out = {operation}"
+    )
+    return compute.product_flops(program, program.by_name["out"])
+
+
+def test_a_dot_costs_two_operations_for_each_product():
+    dot = (
+        "f32[4,8,32]{2,1,0} dot(%x, %w), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
+        "rhs_batch_dims={0}, rhs_contracting_dims={1}"
+    )
+    assert flops_of("f32[4,8,16]{2,1,0}", "f32[4,16,32]{2,1,0}", dot) == 2 * 4 * 8 * 16 * 32
+
+
+# Lines of programs that the TPU compiler made, and the products of the einsum that they stand for.
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "convolution", "products"),
+    [
+        pytest.param(
+            "bf16[16,128,256,1]{2,1,0,3}",
+            "bf16[256,4,64,1]{2,1,0,3}",
+            "bf16[16,128,4,64]{1,3,2,0} convolution(%x, %w), "
+            "window={size=1x4 pad=0_0x3_3 rhs_reversal=0x1}, dim_labels=0bf1_i1o0->0b1f",
+            16 * 128 * 256 * 4 * 64,
+            id="BLM,MND->BLND: heads are positions of a padded window",
+        ),
+        pytest.param(
+            "f32[4,16,128,64]{3,2,1,0}",
+            "f32[4,16,128,64]{3,2,1,0}",
+            "f32[4,16,128,128]{3,2,1,0} convolution(%x, %w), "
+            "window={size=4x16 stride=3x15 lhs_dilate=4x16}, dim_labels=01bf_01oi->01bf",
+            4 * 16 * 128 * 128 * 64,
+            id="BNLD,BNTD->BNLT: batch dimensions are dilated windows",
+        ),
+        pytest.param(
+            "f32[16,128,4,64]{1,3,2,0}",
+            "f32[4,64,256,1]{2,1,0,3}",
+            "f32[16,128,256,1]{2,1,3,0} convolution(%x, %w), window={size=1x4}, "
+            "dim_labels=0b1f_1io0->0bf1",
+            16 * 128 * 256 * 4 * 64,
+            id="BLND,NDM->BLM: heads are a window that is summed over",
+        ),
+    ],
+)
+def test_a_convolution_costs_the_products_of_the_einsum_it_stands_for(
+    lhs, rhs, convolution, products
+):
+    assert flops_of(lhs, rhs, convolution) == 2 * products
+
+
+sizes = st.integers(1, 9)
+
+
+@given(
+    sizes, sizes, sizes, st.integers(1, 5), st.integers(0, 6), st.integers(1, 5), st.integers(1, 3)
+)
+def test_window_positions_are_those_that_meet_an_element(
+    lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate
+):
+    meets = 0
+    for o, position in itertools.product(range(out), range(rhs)):
+        place = o * stride + position * rhs_dilate - pad
+        meets += place >= 0 and place % lhs_dilate == 0 and place // lhs_dilate < lhs
+    found = compute._valid_positions(lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate)
+    assert found == meets
+
+
+def test_a_slice_of_stacked_layers_reads_one_layer():
+    fused = """
+%fused (param_0: f32[36,8,128], param_1: s32[]) -> f32[1,8,128] {
+  %param_0 = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)
+  %param_1 = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%param_0, %param_1, %zero, %zero)
+}
+"""
+    program = program_of(
+        "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n  %i = s32[] parameter(1)\n"
+        "  ROOT %out = f32[1,8,128]{2,1,0:T(8,128)} fusion(%x, %i), kind=kLoop, calls=%fused",
+        fused,
+    )
+    layer = 8 * 128 * 4
+    assert compute.bytes_accessed(program, program.by_name["out"]) == 2 * layer + 4
+
+
+def test_an_update_in_place_writes_its_own_size():
+    fused = """
+%fused (param_0: f32[36,8,128], param_1: f32[1,8,128], param_2: s32[]) -> f32[36,8,128] {
+  %param_0 = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)
+  %param_1 = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)
+  %zero = s32[] constant(0)
+  %at = s32[] parameter(2)
+  ROOT %update = f32[36,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%param_0, %param_1, %at, %zero)
+}
+"""
+    program = program_of(
+        "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n"
+        "  %y = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)\n  %i = s32[] parameter(2)\n"
+        "  ROOT %out = f32[36,8,128]{2,1,0:T(8,128)} fusion(%x, %y, %i), kind=kLoop, calls=%fused",
+        fused,
+    )
+    layer = 8 * 128 * 4
+    assert compute.bytes_accessed(program, program.by_name["out"]) == 2 * layer + 4
+
+
+def test_work_takes_the_compilers_estimate_and_is_summed_by_kind():
+    scope = "jit(call)/lowered_program"
+    program = program_of(
+        "  %x = f32[256,256]{1,0:T(8,128)} parameter(0)\n"
+        "  %a = f32[256,256]{1,0:T(8,128)} dot(%x, %x), lhs_contracting_dims={1}, "
+        f'rhs_contracting_dims={{0}}, metadata={{op_name="{scope}/encoder_0_feed_forward_1/einsum"}}, '
+        'backend_config={"estimated_cycles":"940"}\n'
+        "  ROOT %b = f32[256,256]{1,0:T(8,128)} add(%a, %x), "
+        f'metadata={{op_name="{scope}/adafactor/add"}}'
+    )
+    work = compute.work_by_kind(program, CHIPS["v3"])
+    assert set(work) == {"feed-forward", "optimizer"}
+    assert work["feed-forward"].flops == 2 * 256**3
+    assert work["feed-forward"].seconds == pytest.approx(1e-6)  # 940 cycles at 940 MHz
+    moved = 3 * 256 * 256 * 4
+    assert work["optimizer"].seconds == pytest.approx(moved / 450e9)
+    total = work["feed-forward"] + work["optimizer"].times(2)
+    assert total.bytes_accessed == 3 * moved
+
+
+def test_an_unnamed_copy_serves_who_uses_it():
+    program = program_of(
+        "  %x = f32[8,8]{1,0} parameter(0)\n  %copy = f32[8,8]{0,1} copy(%x)\n"
+        "  ROOT %b = f32[8,8]{1,0} add(%copy, %copy), "
+        'metadata={op_name="jit(call)/lowered_program/decoder_2_self_attention_1/add"}'
+    )
+    origin = compute.Origins(program).of(program.by_name["copy"])
+    assert (origin.layer, origin.kind) == ("decoder 2 self_attention_1", "attention")

@@ -1,0 +1,109 @@
+import pytest
+
+from gshard_nmt.inspection import hlo
+
+PROGRAM = """
+HloModule jit_call, is_scheduled=true
+
+%fused (param_0.1: f32[8,16], param_1.2: f32[16,4]) -> f32[8,4] {
+  %param_0.1 = f32[8,16]{1,0:T(8,128)} parameter(0)
+  %param_1.2 = f32[16,4]{1,0:T(8,128)} parameter(1)
+  ROOT %dot.1 = f32[8,4]{1,0:T(8,128)} dot(%param_0.1, %param_1.2), metadata={op_name="jit(call)/einsum"}
+}
+
+%condition (state.1: (s32[], f32[8,4])) -> pred[] {
+  %state.1 = (s32[]{:T(256)}, f32[8,4]{1,0:T(8,128)}) parameter(0)
+  %bound = s32[]{:T(256)} constant(0)
+  %counter = s32[]{:T(256)} get-tuple-element(%state.1), index=0
+  ROOT %greater = pred[] compare(%counter, %bound), direction=GT
+}
+
+%body (state.2: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %state.2 = (s32[]{:T(256)}, f32[8,4]{1,0:T(8,128)}) parameter(0)
+  %n = s32[]{:T(256)} get-tuple-element(%state.2), index=0
+  %one = s32[] constant(1)
+  %less = s32[]{:T(256)} subtract(%n, %one)
+  %x = f32[8,4]{1,0:T(8,128)} get-tuple-element(%state.2), index=1
+  %double = f32[8,4]{1,0:T(8,128)} add(%x, %x), backend_config={"estimated_cycles":"70"}
+  ROOT %next = (s32[]{:T(256)}, f32[8,4]{1,0:T(8,128)}) tuple(%less, %double)
+}
+
+ENTRY %main (a: f32[8,16], b: f32[16,4]) -> f32[8,4] {
+  %a = f32[8,16]{1,0:T(8,128)} parameter(0), sharding={replicated}, metadata={op_name="arguments[0]"}
+  %b = f32[16,4]{1,0:T(8,128)} parameter(1)
+  %product = f32[8,4]{1,0:T(8,128)} fusion(%a, %b), kind=kOutput, calls=%fused
+  %nine = s32[]{:T(256)} constant(9)
+  %start = (s32[]{:T(256)}, f32[8,4]{1,0:T(8,128)}) tuple(%nine, %product)
+  %loop = (s32[]{:T(256)}, f32[8,4]{1,0:T(8,128)}) while(%start), condition=%condition, body=%body
+  ROOT %out = f32[8,4]{1,0:T(8,128)} get-tuple-element(%loop), index=1
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program():
+    return hlo.parse(PROGRAM)
+
+
+def test_every_computation_and_instruction_is_read(program):
+    assert program.entry == "main"
+    assert {name: len(body) for name, body in program.computations.items()} == {
+        "fused": 3,
+        "condition": 4,
+        "body": 7,
+        "main": 7,
+    }
+    assert program.num_instructions == 21
+    product = program.by_name["product"]
+    assert (product.opcode, product.operands, product.calls) == ("fusion", ("a", "b"), ("fused",))
+    assert program.by_name["b"].parameter_number == 1
+    assert program.by_name["out"].is_root
+
+
+def test_an_operation_keeps_its_name_and_its_estimate(program):
+    assert program.by_name["dot.1"].op_name == "jit(call)/einsum"
+    assert program.by_name["product"].op_name == ""
+    assert program.by_name["double"].cycles == 70
+    assert program.by_name["product"].cycles is None
+
+
+def test_a_loop_that_counts_down_without_a_note_of_its_length_runs_as_often_as_it_counts(program):
+    assert program.trip_count(program.by_name["loop"]) == 9
+    times = {one.name: n for one, n in program.executed()}
+    assert times["double"] == 9
+    assert times["product"] == 1
+    assert "dot.1" not in times  # inside a fusion, which is one step
+
+
+def test_a_noted_length_is_believed():
+    noted = PROGRAM.replace(
+        "body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"4"}}'
+    )
+    program = hlo.parse(noted)
+    assert program.trip_count(program.by_name["loop"]) == 4
+
+
+def test_a_loop_of_unknown_length_counts_once():
+    unknown = PROGRAM.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
+    program = hlo.parse(unknown)
+    assert program.trip_count(program.by_name["loop"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "arrays"),
+    [
+        ("f32[]", [("f32[]", 4, 4)]),
+        ("f32[2048,8]{0,1:T(8,128)}", [("f32[2048,8]", 65536, 65536)]),
+        # 3 x 5 elements lie in one tile of 8 x 128.
+        ("bf16[3,5]{1,0:T(8,128)(2,1)}", [("bf16[3,5]", 30, 2048)]),
+        ("(s32[4]{0:T(128)}, pred[2,2])", [("s32[4]", 16, 512), ("pred[2,2]", 4, 4)]),
+    ],
+)
+def test_a_tpu_rounds_arrays_up_to_its_tiles(shape, arrays):
+    parsed = hlo.parse_shape(shape)
+    assert [(str(one), one.nbytes, one.allocated) for one in parsed] == arrays
+
+
+def test_arrays_on_the_core_are_told_from_those_in_memory():
+    (array,) = hlo.parse_shape("bf16[1,256,8]{1,0,2:T(4,128)(2,1)S(1)}")
+    assert array.space == 1
