@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from gshard_nmt.inspection import hlo, memory
+from gshard_nmt.spmd.lowering import ArraySpec, Signature
+from gshard_nmt.spmd.mesh import Mesh
+
+FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
+MESH = Mesh(("x",), (4,))
+SIGNATURE = Signature(
+    (
+        {
+            "parameters/encoder/block/moe_0/wi": ArraySpec((8, 16, 32), FLOAT, "EMH"),
+            "parameters/source_embedding": ArraySpec((64, 16), FLOAT, "VM"),
+            "moments/row/source_embedding": ArraySpec((64,), FLOAT, "V"),
+            "step": ArraySpec((), INT),
+        },
+        {"source_ids": ArraySpec((8, 16), INT, "BL")},
+    ),
+    (),
+)
+
+
+def test_each_argument_has_its_category():
+    found = {name: memory.category_of(name, spec, MESH) for name, spec in SIGNATURE.flat_inputs()}
+    assert found == {
+        "parameters/encoder/block/moe_0/wi": "sharded_weights",
+        "parameters/source_embedding": "replicated_weights",
+        "moments/row/source_embedding": "optimizer",
+        "step": "batch",
+        "source_ids": "batch",
+    }
+
+
+def test_an_estimate_adds_the_arguments_to_the_temporaries():
+    needed = 1000
+    found = memory.estimated(SIGNATURE, MESH, needed, 4096, temporaries=True)
+    assert found.is_estimate
+    assert found.by_category["sharded_weights"] == 8 * 16 * 32 * 4 // 4
+    assert found.by_category["replicated_weights"] == 64 * 16 * 4
+    assert found.by_category["activations"] == needed
+    assert found.peak == sum(found.by_category.values())
+    assert not found.fits
+
+
+def peak_of(lines: str, computations: str = "") -> tuple[int, list[str]]:
+    program = hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
+    size, alive = memory._peak(program, "main")
+    return size, [one.name for _, one in alive]
+
+
+def test_an_array_lives_from_its_maker_to_its_last_reader():
+    size, alive = peak_of(
+        "  %x = f32[100]{0} parameter(0)\n"
+        "  %a = f32[100]{0} negate(%x)\n"
+        "  %b = f32[200]{0} broadcast(%a)\n"  # a and b alive
+        "  %c = f32[300]{0} broadcast(%b)\n"  # b and c alive, the most
+        "  %d = f32[10]{0} slice(%c)\n"
+        "  ROOT %e = f32[10]{0} negate(%d)"
+    )
+    assert (size, alive) == ((200 + 300) * 4, ["b", "c"])
+
+
+def test_a_tuple_and_an_update_in_place_take_no_memory_of_their_own():
+    size, alive = peak_of(
+        "  %x = f32[100]{0} parameter(0)\n"
+        "  %a = f32[100]{0} negate(%x)\n"
+        "  %i = s32[] constant(0)\n"
+        "  %u = f32[100]{0} dynamic-update-slice(%a, %x, %i)\n"
+        "  %t = (f32[100]{0}, f32[100]{0}) tuple(%u, %x)\n"
+        "  %g = f32[100]{0} get-tuple-element(%t), index=0\n"
+        "  ROOT %e = f32[1]{0} reduce(%g)"
+    )
+    assert size == pytest.approx(400 + 4, abs=4)
+    assert alive[0] == "a"
+
+
+def test_what_a_loop_needs_inside_is_added_to_what_is_alive_around_it():
+    size, alive = peak_of(
+        "  %x = f32[10]{0} parameter(0)\n"
+        "  %kept = f32[1000]{0} broadcast(%x)\n"
+        "  %s = (f32[10]{0}) tuple(%x)\n"
+        "  %w = (f32[10]{0}) while(%s), condition=%cond, body=%body\n"
+        "  ROOT %e = f32[1]{0} reduce(%kept)",
+        """
+%cond (p: (f32[10])) -> pred[] {
+  ROOT %p1 = pred[] parameter(0)
+}
+
+%body (p: (f32[10])) -> (f32[10]) {
+  %p2 = (f32[10]{0}) parameter(0)
+  %y = f32[10]{0} get-tuple-element(%p2), index=0
+  %inside = f32[500]{0} broadcast(%y)
+  %z = f32[10]{0} reduce(%inside)
+  ROOT %r = (f32[10]{0}) tuple(%z)
+}
+""",
+    )
+    assert size == (1000 + 500) * 4
+    assert alive == ["kept", "inside"]
