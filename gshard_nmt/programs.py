@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.moe import nearest_divisors
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
@@ -127,19 +126,17 @@ def check_fits_mesh(config: "Config") -> None:
     if not model.experts:
         return
     mesh.check_divides("Model.experts", "E", (model.experts,))
-    mesh.check_divides("Model.num_groups", "G", (model.num_groups,))
-    decoded = config.decode.rows * config.decode.beam
-    for what, tokens in (
-        ("Data.rows x Data.source_length", rows * config.data.source_length),
-        ("Data.rows x Data.target_length", rows * config.data.target_length),
-        ("Decode.rows x Decode.beam", decoded),
+    for what, length in (
+        ("Data.source_length", config.data.source_length if model.encoder_layers else 0),
+        ("Data.target_length", config.data.target_length),
     ):
-        if tokens % model.num_groups:
-            raise UserError(
-                f"{what} is {tokens} tokens, which do not divide into Model.num_groups = "
-                f"{model.num_groups}; the nearest legal numbers of groups are "
-                f"{nearest_divisors(tokens, model.num_groups)}."
-            )
+        if length:
+            try:
+                groups = model.moe(training=True).groups(rows, length)
+            except UserError as error:
+                raise UserError(f"Data.rows and {what}: {error}") from None
+            name = "Model.num_groups" if not model.group_size else f"groups of {what}"
+            mesh.check_divides(name, "G", (groups,))
 
 
 def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:

@@ -2,13 +2,13 @@
 
 No 1/sqrt(D) at run time and no biases: the scale is in the query's initialisation, as in the authors'
 code. Masked logits get -1e9 (added), so a fully masked row is uniform and finite; its output is
-zeroed by the caller.
+zeroed by the caller. Logits and softmax are float32 with activations of either dtype.
 """
 
 import math
 from collections.abc import Mapping
 
-from gshard_nmt.model.layers import Mode, dropout
+from gshard_nmt.model.layers import Mode, dropout, project, widened
 from gshard_nmt.model.parameters import Parameter, normal
 from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
@@ -56,20 +56,21 @@ def attend(
     Returns:
       float32[B, L, M].
     """
-    query = annotate(tf.einsum("BLM,MND->BLND", x, p["query"]), "BLND")
+    query = annotate(project("BLM,MND->BLND", x, p["query"]), "BLND")
     keys, values = project_memory(p, memory)
-    logits = tf.einsum("BLND,BTND->BNLT", query, keys) + bias
+    logits = tf.einsum("BLND,BTND->BNLT", widened(query), widened(keys)) + bias
     probabilities = dropout(tf.nn.softmax(logits), dropout_rate, mode, "attention")
+    probabilities = tf.cast(probabilities, x.dtype)
     context = annotate(tf.einsum("BNLT,BTND->BLND", probabilities, values), "BLND")
-    return tf.einsum("BLND,NDM->BLM", context, p["output"])
+    return project("BLND,NDM->BLM", context, p["output"])
 
 
 def project_memory(
     p: Mapping[str, "tf.Tensor"], memory: "tf.Tensor"
 ) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Keys and values, float32[B, T, N, D] each, of memory float32[B, T, M]."""
-    keys = annotate(tf.einsum("BTM,MND->BTND", memory, p["key"]), "BTND")
-    values = annotate(tf.einsum("BTM,MND->BTND", memory, p["value"]), "BTND")
+    keys = annotate(project("BTM,MND->BTND", memory, p["key"]), "BTND")
+    values = annotate(project("BTM,MND->BTND", memory, p["value"]), "BTND")
     return keys, values
 
 
@@ -92,10 +93,11 @@ def attend_cached(
     Returns:
       float32[B, K, M].
     """
-    query = tf.einsum("BKM,MND->BKND", x, p["query"])
-    probabilities = tf.nn.softmax(tf.einsum("BKND,BTND->BNKT", query, keys) + bias)
+    query = project("BKM,MND->BKND", x, p["query"])
+    logits = tf.einsum("BKND,BTND->BNKT", widened(query), widened(keys)) + bias
+    probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
     context = tf.einsum("BNKT,BTND->BKND", probabilities, values)
-    return tf.einsum("BKND,NDM->BKM", context, p["output"])
+    return project("BKND,NDM->BKM", context, p["output"])
 
 
 def segment_bias(query_segments: "tf.Tensor", key_segments: "tf.Tensor") -> "tf.Tensor":

@@ -7,11 +7,12 @@ on its neighbours in the batch.
 
 from collections.abc import Mapping
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, transformer
-from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.layers import Mode, rms_norm
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.tensorflow import tf
-from gshard_nmt.model.transformer import Model
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
@@ -34,6 +35,11 @@ def start(
       For each decoder layer the projected memory `cross_key`, `cross_value` float32[B, L, N, D] and
       empty `self_key`, `self_value` float32[B, K * T, N, D]; and `memory_bias` float32[B, 1, 1, L].
     """
+    if not model.encoder_layers:
+        raise UserError(
+            "Model.encoder_layers is 0: a language model has no source to translate. It trains and "
+            "evaluates; to decode, train a model with an encoder."
+        )
     moe = model.moe_for_decoding() if model.experts else None
     memory, _ = transformer.encode(model, p, batch, Mode(), moe)
     b = memory.shape[0]
@@ -42,7 +48,7 @@ def start(
     # A run-time zero: constants of the cache's size would be built on the host.
     zero = tf.zeros([], memory.dtype) * memory[0, 0, 0]
     empty = tf.broadcast_to(zero, [b, beam * max_steps, model.heads, model.head_dim])
-    block = within(within(p, "decoder"), "block")
+    block = within(p, "decoder/block")
     for repeat in range(model.decoder_layers // model.block_layers):
         for name in transformer.sublayers(model, "decoder"):
             scope = f"{name}/{repeat}"
@@ -81,7 +87,7 @@ def step(
     slots = mask.shape[-1]
     moe = model.moe_for_decoding() if model.experts else None
     positions = tf.broadcast_to(t, [b, k])
-    x = transformer.embed(model, p["target_embedding"], ids, positions)
+    x = transformer.embed(model, p, "target", ids, positions)
     real = tf.ones([b, k], tf.bool)
     visible = attention.beam_bias(mask)
     new_cache = dict(cache)
@@ -104,8 +110,14 @@ def step(
             return attention.attend_cached(values, x, keys, vals, bias)
         return transformer.feed_forward_or_moe(values, x, real, moe, Mode(), [])
 
-    decoder = within(p, "decoder")
-    x = transformer.run_stack(model, "decoder", decoder, x, real, Mode(), sublayer)
+    keep = tf.ones([b, k, 1], x.dtype)
+    layers = transformer.SubLayers(model, "decoder", keep, Mode(), sublayer)
+    names = transformer.sublayers(model, "decoder")
+    block = within(p, "decoder/block")
+    for repeat in range(model.decoder_layers // model.block_layers):
+        values = {name: v[repeat] for name, v in block.items()}
+        x = layers.apply(names, repeat, values, x)
+    x = rms_norm(within(p, "decoder/final_norm"), x)
     logits = transformer.output_logits(model, p, x)
     return tf.nn.log_softmax(logits), new_cache
 

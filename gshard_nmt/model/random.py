@@ -30,10 +30,10 @@ class Key:
         """The key of uint32[2], for instance (the run's seed, the step)."""
         return cls(seed[0], seed[1])
 
-    def fold(self, name: str, index: int = 0) -> "Key":
-        """An independent key for a named use, and for one repeat of it."""
+    def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
+        """An independent key for a named use, and for one repeat of it (an int or int32[])."""
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
-        return Key(*threefry(self, tag, tf.constant(index, tf.uint32)))
+        return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
     def fold_each(self, names: Sequence[str]) -> dict[str, "Key"]:
         """The same as `fold` of every name, in one call of the generator."""

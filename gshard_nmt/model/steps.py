@@ -8,13 +8,12 @@ from collections.abc import Mapping
 
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model import random, transformer
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.loss import token_loss
-from gshard_nmt.model.moe import Routing
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
 from gshard_nmt.model.tensorflow import tf
-from gshard_nmt.model.transformer import Model
 from gshard_nmt.spmd.sharding import annotate
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -38,12 +37,15 @@ class Steps:
       model: the Transformer.
       optimizer: Adafactor.
       source_vocabulary, target_vocabulary: sizes.
+      revision: counts the changes of what the same settings compute; a program that was lowered before
+        one of them is not used after it.
     """
 
     model: Model
     optimizer: Optimizer
     source_vocabulary: int
     target_vocabulary: int
+    revision: int = dataclasses.field(default=2, init=False)
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Every weight of the model."""
@@ -77,8 +79,8 @@ class Steps:
             the host.
 
         Returns:
-          The new state, and metrics float32[]: loss, nll, aux_loss, overflow_fraction,
-          learning_rate, tokens (real target tokens), gradient_norm.
+          The new state, and metrics float32[]: loss, nll, tokens (real target tokens), those of
+          `_router_metrics`, learning_rate, gradient_norm.
         """
         parameters = within(state, "parameters")
         step = state["step"] + 1
@@ -114,7 +116,10 @@ class Steps:
         model = self.model
         batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
         moe = model.moe(mode.training) if model.experts else None
-        memory, encoder = transformer.encode(model, parameters, batch, mode, moe)
+        memory: tf.Tensor | None = None
+        encoder: Arrays = {}
+        if model.encoder_layers:
+            memory, encoder = transformer.encode(model, parameters, batch, mode, moe)
         logits, decoder = transformer.decode(model, parameters, memory, batch, mode, moe)
         with tf.name_scope("loss"):
             loss = token_loss(
@@ -124,16 +129,19 @@ class Steps:
                 model.label_smoothing,
                 model.z_loss_weight,
             )
-        aux, overflow = _of_routings([*encoder, *decoder])
+        totals = {k: v + encoder[k] if k in encoder else v for k, v in decoder.items()}
         metrics = {
             "loss": loss.loss,
             "nll": loss.nll,
             "tokens": loss.tokens,
-            "aux_loss": aux,
-            "overflow_fraction": overflow,
+            **_router_metrics(model, totals),
         }
-        layers = len(encoder) + len(decoder)
-        return loss.loss + model.aux_loss_weight * layers * aux, metrics
+        total = loss.loss
+        if totals:
+            total += model.aux_loss_weight * totals["aux_loss"]
+        if totals and model.router_z_loss_weight:
+            total += model.router_z_loss_weight * totals["z_loss"]
+        return total, metrics
 
 
 def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
@@ -141,10 +149,19 @@ def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
-def _of_routings(routings: list[Routing]) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Means over MoE layers of the auxiliary loss and of the overflow; 0 for a dense model."""
-    if not routings:
-        return tf.zeros([]), tf.zeros([])
-    count = len(routings)
-    aux = tf.add_n([r.aux_loss for r in routings]) / count
-    return aux, tf.add_n([r.overflow_fraction for r in routings]) / count
+def _router_metrics(model: Model, totals: Arrays) -> dict[str, "tf.Tensor"]:
+    """Means over MoE layers, float32[]; 0 for a dense model.
+
+    aux_loss, overflow_fraction; with experts also router_z_loss, router_entropy (nats a token), and
+    busiest_expert, the share of first choices of the expert that gets most, times E: 1 at balance.
+    """
+    if not totals:
+        return {"aux_loss": tf.zeros([]), "overflow_fraction": tf.zeros([])}
+    layers = totals["layers"]
+    return {
+        "aux_loss": totals["aux_loss"] / layers,
+        "overflow_fraction": totals["overflow_fraction"] / layers,
+        "router_z_loss": totals["z_loss"] / layers,
+        "router_entropy": totals["entropy"] / layers,
+        "busiest_expert": tf.reduce_max(totals["load"]) / layers * model.experts,
+    }

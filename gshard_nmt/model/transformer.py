@@ -1,140 +1,75 @@
-"""The encoder-decoder Transformer with a Mixture of Experts in every other layer.
+"""The Transformer with a Mixture of Experts in every other layer.
 
-A stack is R equal blocks; a block is `moe_every` layers of which the first has the experts (the
-authors' order: attention, MoE, attention, dense). Each parameter of a block is kept once with a
-leading dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), padding zeroed at each entry.
+Encoder and decoder, or a decoder alone as a language model. A stack is R equal blocks; a block is
+`moe_every` layers of which the first has the experts (the authors' order: attention, MoE, attention,
+dense). Each parameter of a block is kept once with a leading dimension R. Sub-layers are pre-norm:
+x + dropout(f(norm(x))), padding zeroed at each entry.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, layers
+from gshard_nmt.model.config import POSITIONS, Model
+from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
-from gshard_nmt.model.moe import MoE, Routing, declare_moe, moe_layer
-from gshard_nmt.model.parameters import (
-    Parameter,
-    normal,
-    scoped,
-    stacked,
-    within,
-)
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
+from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
 from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
-POSITIONS = ("relative", "sinusoidal")
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """The model's shape. The vocabulary sizes are the data's.
-
-    Attributes:
-      encoder_layers, decoder_layers: each is one attention (the decoder: two) and one feed-forward.
-      model_dim: M.
-      hidden_dim: H of dense feed-forward layers.
-      heads, head_dim: N and D of attention.
-      experts: E of each MoE layer; 0 makes a dense Transformer.
-      expert_hidden_dim: H of an expert; 0 means hidden_dim.
-      moe_every: an MoE replaces the feed-forward in the first of every so many layers.
-      num_groups: G; tokens of a batch are gated in so many groups, whatever the mesh.
-      capacity_factor, eval_capacity_factor: slots of all experts together for each token.
-      second_expert, eval_second_expert: "random" (probability 2 w2) or "all".
-      dispatch: "gather" or "einsum".
-      aux_loss_weight: of the load-balancing loss, summed over MoE layers.
-      positions: "relative" (T5's bias in each self-attention) or "sinusoidal".
-      input_dropout, residual_dropout, attention_dropout: rates in training.
-      label_smoothing: of the target distribution.
-      z_loss_weight: of the squared log-partition of the output softmax.
-    """
-
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    model_dim: int = 128
-    hidden_dim: int = 512
-    heads: int = 4
-    head_dim: int = 32
-    experts: int = 8
-    expert_hidden_dim: int = 0
-    moe_every: int = 2
-    num_groups: int = 8
-    capacity_factor: float = 2.0
-    eval_capacity_factor: float = 2.0
-    second_expert: str = "random"
-    eval_second_expert: str = "all"
-    dispatch: str = "gather"
-    aux_loss_weight: float = 0.01
-    positions: str = "relative"
-    input_dropout: float = 0.1
-    residual_dropout: float = 0.1
-    attention_dropout: float = 0.1
-    label_smoothing: float = 0.1
-    z_loss_weight: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.positions not in POSITIONS:
-            raise UserError(
-                f"Model.positions is {self.positions!r}; it must be one of {list(POSITIONS)}."
-            )
-        for stack in ("encoder", "decoder"):
-            depth = getattr(self, f"{stack}_layers")
-            if depth < 1 or depth % self.block_layers:
-                up = -(-max(depth, 1) // self.block_layers) * self.block_layers
-                raise UserError(
-                    f"Model.{stack}_layers is {depth}, but a block has Model.moe_every = "
-                    f"{self.block_layers} layers; use a multiple of it, for instance {up}."
-                )
-        if self.experts:
-            self.moe(training=True)
-
-    @property
-    def block_layers(self) -> int:
-        """Layers of one block: one with experts and the dense ones that follow it."""
-        return self.moe_every if self.experts else 1
-
-    def moe(self, training: bool) -> MoE:
-        """The rules of the MoE layers, in training or in evaluation."""
-        return MoE(
-            self.experts,
-            self.expert_hidden_dim or self.hidden_dim,
-            self.num_groups,
-            self.capacity_factor if training else self.eval_capacity_factor,
-            self.second_expert if training else self.eval_second_expert,
-            self.dispatch,
-        )
-
-    def moe_for_decoding(self) -> MoE:
-        """The rules of incremental decoding: no choice is dropped, so C = S."""
-        return dataclasses.replace(
-            self.moe(training=False), capacity_factor=float(self.experts), second_expert="all"
-        )
+__all__ = ["POSITIONS", "Model", "declare", "decode", "encode"]
 
 
 def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, Parameter]:
     """All parameters by name; the target embedding is also the output projection."""
-    m = model.model_dim
-    declared = {
-        "source_embedding": Parameter((source_vocabulary, m), "VM", normal(1.0)),
-        "target_embedding": Parameter((target_vocabulary, m), "VM", normal(1.0)),
-    }
-    for stack, depth in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
-        block: dict[str, Parameter] = {}
-        for sublayer in sublayers(model, stack):
-            block |= scoped(sublayer, _declare_sublayer(model, sublayer))
-        declared |= scoped(f"{stack}/block", stacked(depth // model.block_layers, block))
-        declared |= scoped(f"{stack}/final_norm", layers.declare_norm(m))
+    declared: dict[str, Parameter] = {}
+    for side, stack, depth, vocabulary in (
+        ("source", "encoder", model.encoder_layers, source_vocabulary),
+        ("target", "decoder", model.decoder_layers, target_vocabulary),
+    ):
+        if depth:
+            declared |= _declare_stack(model, side, stack, depth, vocabulary)
     return declared
+
+
+def _declare_stack(
+    model: Model, side: str, stack: str, depth: int, vocabulary: int
+) -> dict[str, Parameter]:
+    m = model.model_dim
+    declared = {f"{side}_embedding": Parameter((vocabulary, m), "VM", normal(1.0))}
+    if model.positions == "learned":
+        shape = (model.max_positions, m)
+        declared[f"{side}_position_embedding"] = Parameter(shape, "LM", normal(1.0))
+    block = stacked(depth // model.block_layers, declare_block(model, stack))
+    declared |= scoped(f"{stack}/block", block)
+    return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m))
+
+
+def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
+    """The parameters of one block of a stack, "encoder" or "decoder"."""
+    block: dict[str, Parameter] = {}
+    for sublayer in sublayers(model, stack):
+        block |= scoped(sublayer, _declare_sublayer(model, sublayer))
+    return block
 
 
 def sublayers(model: Model, stack: str) -> list[str]:
     """The names of a block's sub-layers in order, numbered by their layer in the block."""
-    names = []
+    return [name for layer in _layers(model, stack) for name in layer]
+
+
+def _layers(model: Model, stack: str) -> list[list[str]]:
+    found = []
     for layer in range(model.block_layers):
-        names.append(f"self_attention_{layer}")
-        if stack == "decoder":
+        names = [f"self_attention_{layer}"]
+        if stack == "decoder" and model.encoder_layers:
             names.append(f"cross_attention_{layer}")
         names.append(f"moe_{layer}" if model.experts and layer == 0 else f"feed_forward_{layer}")
-    return names
+        found.append(names)
+    return found
 
 
 def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
@@ -142,7 +77,7 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
     if kind == "moe":
         declared = declare_moe(model.model_dim, model.moe(training=True))
     elif kind == "feed_forward":
-        declared = layers.declare_feed_forward(model.model_dim, model.hidden_dim)
+        declared = layers.declare_feed_forward(model.model_dim, model.hidden_dim, model.activation)
     else:
         relative = kind == "self_attention" and model.positions == "relative"
         declared = attention.declare_attention(
@@ -152,108 +87,213 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
 
 
 Values = Mapping[str, "tf.Tensor"]
-SubLayer = Callable[[str, int, Values, "tf.Tensor"], "tf.Tensor"]
-"""(name, repeat, values, normed input) -> output, before the residual."""
+Batch = Mapping[str, "tf.Tensor"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SubLayers:
+    """The sub-layers of a block: each is x + dropout(f(norm(x))).
+
+    Attributes:
+      model: the shape.
+      stack: "encoder" or "decoder".
+      keep: [B, L, 1] in the dtype of x, 0 at padding, which is zeroed at every entry.
+      mode: for the residual dropout.
+      f: (name, repeat, values, normed x) -> output of one sub-layer, before the residual.
+    """
+
+    model: Model
+    stack: str
+    keep: "tf.Tensor"
+    mode: Mode
+    f: Callable[[str, Index, Values, "tf.Tensor"], "tf.Tensor"]
+
+    def apply(
+        self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
+    ) -> "tf.Tensor":
+        """Some of them in order, on x[B, L, M], with the parameters of one repeat of the block."""
+        for name in names:
+            place = f"{repeat}_{name}" if isinstance(repeat, int) else name
+            with tf.name_scope(f"{self.stack}_{place}"):
+                mine = within(values, name)
+                out = self.f(name, repeat, mine, rms_norm(within(mine, "norm"), x * self.keep))
+                mode = self.mode.named(f"{self.stack}/{name}", repeat)
+                x = x + dropout(out, self.model.residual_dropout, mode, "residual")
+        return x
+
+
+@dataclasses.dataclass(frozen=True)
+class StackInputs:
+    """What the sub-layers of a stack read, besides their own input and parameters.
+
+    Attributes:
+      real: bool[B, L], False for padding.
+      visible: float32[B, 1, L, L], the mask of self-attention as a bias.
+      visible_memory: float32[B, 1, L, T], of the decoder's attention to the source.
+      moe: the rules of MoE layers; None in a dense model.
+    """
+
+    real: "tf.Tensor"
+    visible: "tf.Tensor"
+    visible_memory: "tf.Tensor | None"
+    moe: MoE | None
 
 
 def run_stack(
-    model: Model, stack: str, p: Values, x: "tf.Tensor", real: "tf.Tensor", mode: Mode, f: SubLayer
-) -> "tf.Tensor":
-    """Applies the blocks of a stack, each sub-layer computed by `f`, and the final norm.
+    model: Model,
+    stack: str,
+    p: Values,
+    x: "tf.Tensor",
+    inputs: StackInputs,
+    mode: Mode,
+    memory: Sequence["tf.Tensor"] = (),
+) -> tuple["tf.Tensor", Totals]:
+    """Applies the blocks of a stack, as Model.stack and Model.remat say, and the final norm.
 
     Args:
       model: the shape.
       stack: "encoder" or "decoder".
-      p: all parameters of the stack.
-      x: float32[B, L, M] (decoding: [B, K, M]).
-      real: bool, x without its last dimension; padding is zeroed at every entry.
-      mode: for the residual dropout.
-      f: computes one sub-layer.
+      p: all parameters of the model.
+      x: [B, L, M].
+      inputs: masks and rules.
+      mode: for the dropouts.
+      memory: the encoder's output [B, T, M], where there is one to attend to.
+
+    Returns:
+      [B, L, M], and the sums over MoE layers of `routing_totals`.
     """
-    keep = tf.cast(real, x.dtype)[..., tf.newaxis]
-    block = within(p, "block")
-    repeats = next(iter(block.values())).shape[0]
-    for repeat in range(repeats):
-        for name in sublayers(model, stack):
-            with tf.name_scope(f"{stack}_{repeat}_{name}"):
-                values = {k: v[repeat] for k, v in within(block, name).items()}
-                normed = rms_norm(within(values, "norm"), x * keep)
-                out = f(name, repeat, values, normed)
-                out = dropout(out, model.residual_dropout, mode, f"{stack}/{name}/{repeat}")
-                x = x + out
-    return rms_norm(within(p, "final_norm"), x) * keep
+    keep = tf.cast(inputs.real, x.dtype)[..., tf.newaxis]
+    prefix = f"{stack}/block"
+    block, declared = within(p, prefix), declare_block(model, stack)
+
+    def part(names: Sequence[str]) -> Part:
+        def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
+            routings: list[Routing] = []
+
+            def sublayer(name: str, repeat: Index, values: Values, x: "tf.Tensor") -> "tf.Tensor":
+                mine = mode.named(f"{stack}/{name}", repeat)
+                if name.startswith("self_attention"):
+                    bias = inputs.visible + _self_bias(values, x.shape[1], stack == "decoder")
+                    return attention.attend(values, x, x, bias, mine, model.attention_dropout)
+                if name.startswith("cross_attention"):
+                    rate, bias = model.attention_dropout, inputs.visible_memory
+                    return attention.attend(values, x, memory[0], bias, mine, rate)
+                return feed_forward_or_moe(values, x, inputs.real, inputs.moe, mine, routings)
+
+            y = SubLayers(model, stack, keep, mode, sublayer).apply(names, repeat, values, x)
+            return y, routing_totals(routings)
+
+        return Part([n for n in declared if n.split("/")[0] in names], apply)
+
+    by_layer = model.remat == "layer"
+    groups = _layers(model, stack) if by_layer else [sublayers(model, stack)]
+    parts = [part(names) for names in groups]
+    if model.stack == "scan":
+
+        def laid_out(name: str, value: "tf.Tensor") -> "tf.Tensor":
+            return annotate(value, "R" + declared[name].letters, f"{prefix}/{name}")
+
+        x, totals = scanned(parts, block, laid_out, x, memory, _totals_shapes(inputs.moe))
+    else:
+        x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
+    return rms_norm(within(p, f"{stack}/final_norm"), x) * keep, totals
 
 
-def embed(
-    model: Model, table: "tf.Tensor", ids: "tf.Tensor", positions: "tf.Tensor"
-) -> "tf.Tensor":
-    """Rows of an embedding VM for int32[B, L], with sinusoids where positions are absolute."""
-    x = tf.gather(table, ids)
+def routing_totals(routings: Sequence[Routing]) -> Totals:
+    """Sums over some MoE layers of their losses and statistics, float32; {} without any.
+
+    aux_loss, z_loss, overflow_fraction, entropy float32[], load float32[E], and layers float32[], how
+    many there are.
+    """
+    if not routings:
+        return {}
+    totals = {
+        name: tf.add_n([getattr(routing, name) for routing in routings])
+        for name in ("aux_loss", "z_loss", "overflow_fraction", "entropy", "load")
+    }
+    return totals | {"layers": tf.constant(float(len(routings)), totals["load"].dtype)}
+
+
+def _totals_shapes(moe: MoE | None) -> dict[str, list[int]]:
+    if moe is None:
+        return {}
+    scalars = ("aux_loss", "z_loss", "overflow_fraction", "entropy", "layers")
+    return {**{name: [] for name in scalars}, "load": [moe.gating.experts]}
+
+
+def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.Tensor"):
+    """Embeddings [B, L, M] of int32[B, L], with what positions add, in the activations' dtype.
+
+    Args:
+      model: the shape.
+      p: all parameters.
+      side: "source" or "target".
+      ids: int32[B, L].
+      positions: int32[B, L], within the segment.
+    """
+    x = tf.gather(p[f"{side}_embedding"], ids)
     if model.positions == "sinusoidal":
-        x = x + layers.sinusoids(positions, model.model_dim)
-    return x
+        x = x + tf.cast(layers.sinusoids(positions, model.model_dim), x.dtype)
+    elif model.positions == "learned":
+        x = x + tf.gather(p[f"{side}_position_embedding"], positions)
+    return x if x.dtype == tf.float64 else tf.cast(x, model.activation_dtype)
+
+
+def _check_length(model: Model, ids: "tf.Tensor") -> None:
+    if model.positions == "learned" and ids.shape[1] > model.max_positions:
+        raise UserError(
+            f"rows of {ids.shape[1]} tokens need as many positions; Model.max_positions is "
+            f"{model.max_positions}. Make it {ids.shape[1]}, or the rows shorter."
+        )
 
 
 def encode(
-    model: Model, p: Values, batch: Mapping[str, "tf.Tensor"], mode: Mode, moe: MoE | None
-) -> tuple["tf.Tensor", list[Routing]]:
-    """Source ids, segments and positions int32[B, L] to memory float32[B, L, M] and routings."""
+    model: Model, p: Values, batch: Batch, mode: Mode, moe: MoE | None
+) -> tuple["tf.Tensor", Totals]:
+    """Source ids, segments and positions int32[B, L] to memory [B, L, M] and routing totals."""
     segments = batch["source_segments"]
-    real = segments > 0
-    x = embed(model, p["source_embedding"], batch["source_ids"], batch["source_positions"])
+    _check_length(model, segments)
+    x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "source_input")
-    visible = attention.segment_bias(segments, segments)
-    routings: list[Routing] = []
-
-    def sublayer(name: str, repeat: int, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-        if name.startswith("self_attention"):
-            bias = visible + _self_bias(values, x.shape[1], causal=False)
-            return attention.attend(
-                values, x, x, bias, mode.named(f"encoder/{name}", repeat), model.attention_dropout
-            )
-        return feed_forward_or_moe(
-            values, x, real, moe, mode.named(f"encoder/{name}", repeat), routings
-        )
-
-    x = run_stack(model, "encoder", within(p, "encoder"), x, real, mode, sublayer)
-    return annotate(x, "BLM"), routings
+    inputs = StackInputs(segments > 0, attention.segment_bias(segments, segments), None, moe)
+    x, totals = run_stack(model, "encoder", p, x, inputs, mode)
+    return annotate(x, "BLM"), totals
 
 
 def decode(
     model: Model,
     p: Values,
-    memory: "tf.Tensor",
-    batch: Mapping[str, "tf.Tensor"],
+    memory: "tf.Tensor | None",
+    batch: Batch,
     mode: Mode,
     moe: MoE | None,
-) -> tuple["tf.Tensor", list[Routing]]:
-    """Target inputs int32[B, L] under teacher forcing to logits float32[B, L, V] and routings."""
+) -> tuple["tf.Tensor", Totals]:
+    """Target inputs int32[B, L] under teacher forcing to logits float32[B, L, V] and routing totals.
+
+    `memory` is the encoder's output, None in a decoder-only model.
+    """
     segments, positions = batch["target_segments"], batch["target_positions"]
-    real = segments > 0
-    x = embed(model, p["target_embedding"], batch["target_inputs"], positions)
+    _check_length(model, segments)
+    x = embed(model, p, "target", batch["target_inputs"], positions)
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "target_input")
     visible = attention.segment_bias(segments, segments) + attention.causal_bias(positions)
-    visible_memory = attention.segment_bias(segments, batch["source_segments"])
-    routings: list[Routing] = []
-
-    def sublayer(name: str, repeat: int, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-        mine = mode.named(f"decoder/{name}", repeat)
-        if name.startswith("self_attention"):
-            bias = visible + _self_bias(values, x.shape[1], causal=True)
-            return attention.attend(values, x, x, bias, mine, model.attention_dropout)
-        if name.startswith("cross_attention"):
-            rate = model.attention_dropout
-            return attention.attend(values, x, memory, visible_memory, mine, rate)
-        return feed_forward_or_moe(values, x, real, moe, mine, routings)
-
-    x = run_stack(model, "decoder", within(p, "decoder"), x, real, mode, sublayer)
-    return output_logits(model, p, annotate(x, "BLM")), routings
+    visible_memory = None
+    if memory is not None:
+        visible_memory = attention.segment_bias(segments, batch["source_segments"])
+    inputs = StackInputs(segments > 0, visible, visible_memory, moe)
+    shared = [] if memory is None else [memory]
+    x, totals = run_stack(model, "decoder", p, x, inputs, mode, shared)
+    return output_logits(model, p, annotate(x, "BLM")), totals
 
 
 def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
-    """Logits [B, L, V] against the tied target embedding, of vectors [B, L, M] scaled by M**-0.5."""
-    scaled = x * model.model_dim**-0.5
-    return annotate(tf.einsum("BLM,VM->BLV", scaled, p["target_embedding"]), "BLV")
+    """Logits float32[B, L, V] against the tied target embedding, of vectors [B, L, M] scaled by M**-0.5.
+
+    The product has float32 operands and result; a TPU multiplies them in bfloat16, as in the paper's
+    runs, and adds in float32.
+    """
+    scaled = layers.widened(x) * model.model_dim**-0.5
+    return annotate(layers.project("BLM,VM->BLV", scaled, p["target_embedding"]), "BLV")
 
 
 def _self_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":

@@ -1,195 +1,111 @@
-"""Top-2 gating against Algorithm 1, its invariants, and the two ways of dispatch."""
+"""The MoE layer: three ways of dispatch, the oracle, groups, and derivatives in float64."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import moe, random
+from gshard_nmt.model import random
+from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer, nearest_divisors
 from gshard_nmt.model.parameters import initial_values
+from tests.model.algorithm_1 import top2_gating
 
-GATES = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]], "f")
-DRAW = np.array([0.9, 0.1, 0.1, 0.1], "f")
-RULES = moe.MoE(4, 8, 2, 2.0, "all", "gather")
-
-
-def top2_gating(
-    gates: np.ndarray,
-    capacity: int,
-    draw: np.ndarray | None = None,
-    real: np.ndarray | None = None,
-    random_drop_takes_slot: bool = False,
-) -> list[list[tuple[int, int, float]]]:
-    """Algorithm 1, one token after another: the (expert, slot, weight) triples of each token.
-
-    Args:
-      gates: float[S, E], softmax of the logits.
-      capacity: C.
-      draw: float[S] in [0, 1): the second choice is kept where 2 w2 > draw; None keeps all.
-      real: bool[S], False for padding.
-      random_drop_takes_slot: as Algorithm 1 is printed; the authors' code does not.
-    """
-    tokens, experts = gates.shape
-    real = np.ones(tokens, bool) if real is None else real
-    counts = np.zeros(experts, int)
-    taken: list[list[tuple[int, int, float]]] = [[] for _ in range(tokens)]
-    order = np.argsort(-gates, axis=1, kind="stable")[:, :2]
-    for choice in range(2):
-        if choice == 1:
-            counts = np.minimum(counts, capacity)
-        for s in range(tokens):
-            if not real[s]:
-                continue
-            expert = order[s, choice]
-            weight = gates[s, expert] / gates[s, order[s]].sum()
-            wanted = choice == 0 or draw is None or 2 * weight > draw[s]
-            if wanted and counts[expert] < capacity:
-                taken[s].append((int(expert), int(counts[expert]), float(weight)))
-            if wanted or random_drop_takes_slot:
-                counts[expert] += 1
-    return taken
+ALL = Gating(4, second_expert="all")
+RULES = MoE(ALL, hidden_dim=8, num_groups=2)
+ROOM = dataclasses.replace(RULES, gating=dataclasses.replace(ALL, capacity_factor=4.0))
+SWITCH = dataclasses.replace(RULES, gating=Gating(4, routing="switch", capacity_factor=1.25))
+GEGLU = dataclasses.replace(RULES, activation="geglu")
+KEY = random.Key.from_seed(tf.constant([7, 1], tf.uint32))
 
 
-def route(gates, capacity, draw=None, real=None) -> moe.Routing:
-    """Routes one group."""
-    logits = tf.math.log(tf.constant(gates, tf.float32))[tf.newaxis]
-    real = np.ones(len(gates), bool) if real is None else real
-    draw = None if draw is None else tf.constant(draw, tf.float32)[tf.newaxis]
-    return moe.top2(logits, tf.constant(real)[tf.newaxis], capacity, draw)
+def with_factor(rules: MoE, factor: float) -> MoE:
+    return dataclasses.replace(
+        rules, gating=dataclasses.replace(rules.gating, capacity_factor=factor)
+    )
 
 
-def triples(routing: moe.Routing) -> list[list[tuple[int, int, float]]]:
-    """(expert, slot, weight) of each token of the only group."""
-    found = []
-    for slots, weights in zip(routing.slot.numpy()[0], routing.weight.numpy()[0], strict=True):
-        found.append(
-            [
-                (*divmod(int(j), routing.capacity), w)
-                for j, w in zip(slots, weights, strict=True)
-                if w
-            ]
-        )
-    return found
-
-
-def assert_same(found, expected):
-    assert [[t[:2] for t in token] for token in found] == [
-        [t[:2] for t in token] for token in expected
-    ]
-    for token, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose([t[2] for t in token], [t[2] for t in other], rtol=1e-5)
-
-
-def test_the_worked_group_with_every_second_choice():
-    routing = route(GATES, 2)
-    expected = [
-        [(0, 0, 2 / 3), (1, 1, 1 / 3)],
-        [(0, 1, 5 / 9), (2, 0, 4 / 9)],
-        [],
-        [(1, 0, 5 / 8), (2, 1, 3 / 8)],
-    ]
-    assert_same(triples(routing), expected)
-    assert float(routing.aux_loss) == pytest.approx(1.33125)
-    assert float(routing.overflow_fraction) == pytest.approx(2 / 8)
-
-
-def test_a_randomly_dropped_second_choice_takes_no_slot():
-    found = triples(route(GATES, 2, DRAW))
-    assert [t[:2] for t in found[0]] == [(0, 0)]
-    assert_same([found[2]], [[(1, 1, 2 / 9)]])
-    literal = top2_gating(GATES, 2, DRAW, random_drop_takes_slot=True)
-    assert literal[2] == []  # as printed, the dropped choice of token 0 keeps the slot
-
-
-@st.composite
-def groups(draw):
-    """Random gates with repeated values, so that experts fill up."""
-    tokens, experts = draw(st.integers(1, 12)), draw(st.integers(2, 5))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    gates = rng.dirichlet(np.full(experts, draw(st.sampled_from([0.1, 1.0, 5.0]))), tokens)
-    gates = np.clip(gates, 1e-6, None) + rng.random(gates.shape) * 1e-7
-    gates /= gates.sum(1, keepdims=True)
-    real = rng.random(tokens) < draw(st.sampled_from([1.0, 0.6]))
-    random_policy = rng.random(tokens) if draw(st.booleans()) else None
-    return gates.astype("f"), draw(st.integers(1, tokens)), random_policy, real
-
-
-@settings(deadline=None, max_examples=60)
-@given(groups())
-def test_gating_equals_algorithm_1(group):
-    gates, capacity, draw, real = group
-    routing = route(gates, capacity, draw, real)
-    found = triples(routing)
-    assert_same(found, top2_gating(gates, capacity, draw, real))
-    slots = [t[:2] for token in found for t in token]
-    assert len(set(slots)) == len(slots), "two tokens in one slot"
-    assert all(slot < capacity for _, slot in slots)
-    assert all(not token for token, is_real in zip(found, real, strict=True) if not is_real)
-
-
-def test_the_auxiliary_loss_at_balance_at_collapse_and_below_one():
-    balanced = route(np.full((6, 3), 1 / 3) + np.tile(np.eye(3) * 1e-6, (2, 1)), 6)
-    assert float(balanced.aux_loss) == pytest.approx(1.0, abs=1e-4)
-    collapsed = route(np.tile([1 - 2e-7, 1e-7, 1e-7], (4, 1)), 4)
-    assert float(collapsed.aux_loss) == pytest.approx(3.0, abs=1e-4)
-    skewed = route(np.array([[0.34, 0.33, 0.33], [1e-9, 0.51, 0.49]]), 2)
-    assert float(skewed.aux_loss) == pytest.approx(0.885, abs=1e-3)
-
-
-def test_extreme_and_equal_logits_stay_finite_and_choose_two_experts():
-    logits = tf.constant([[[1e4, -1e4, -1e4], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0]]])
-    routing = moe.top2(logits, tf.ones([1, 3], tf.bool), 3, None)
-    assert np.isfinite(routing.weight.numpy()).all()
-    assert np.isfinite(float(routing.aux_loss))
-    experts = routing.slot.numpy()[0] // 3
-    assert (experts[:, 0] != experts[:, 1]).all()
-
-
-def test_a_group_of_padding_routes_nothing():
-    routing = moe.top2(tf.zeros([1, 4, 3]), tf.zeros([1, 4], tf.bool), 2, None)
-    assert (routing.slot.numpy() == 6).all()
-    assert not routing.weight.numpy().any()
-    assert float(routing.aux_loss) == 0
-    assert float(routing.overflow_fraction) == 0
-
-
-def layer(rules: moe.MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 5):
+def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 5):
+    """Parameters, inputs and a padding mask."""
     key = random.Key.from_seed(tf.constant([seed, 1], tf.uint32))
-    p = initial_values(moe.declare_moe(dim, rules), key)
+    p = initial_values(declare_moe(dim, rules), key)
     x = random.normal(key.fold("x"), (rows, length, dim))
     real = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
     return p, x, real
 
 
-def outputs_and_gradients(rules: moe.MoE, seed: int):
-    p, x, real = layer(rules, seed)
+def outputs_and_gradients(rules: MoE, mode: Mode = Mode()):  # noqa: B008
+    p, x, real = layer(rules, seed=3)
     with tf.GradientTape() as tape:
         tape.watch([x, *p.values()])
-        y, routing = moe.moe_layer(p, x, real, rules, Mode())
-        loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss
+        y, routing = moe_layer(p, x, real, rules, mode)
+        loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss + routing.z_loss
     return [y, *tape.gradient(loss, [x, *p.values()])]
 
 
+def by_oracle(p, x, real, rules: MoE) -> np.ndarray:
+    """Algorithm 1 token by token, then each token through its experts."""
+    p = {name: np.asarray(value, np.float64) for name, value in p.items()}
+    groups = np.asarray(x, np.float64).reshape(rules.num_groups, -1, x.shape[-1])
+    masks = real.numpy().reshape(rules.num_groups, -1)
+    out = np.zeros_like(groups)
+    for g, (tokens, mask) in enumerate(zip(groups, masks, strict=True)):
+        gates = np.exp(tokens @ p["gate"])
+        gates /= gates.sum(1, keepdims=True)
+        kept = top2_gating(gates, rules.gating.slots(len(tokens)), None, mask).triples
+        for s, triples in enumerate(kept):
+            for e, _, weight in triples:
+                out[g, s] += weight * np.maximum(tokens[s] @ p["wi"][e], 0) @ p["wo"][e]
+    return out.reshape(x.shape)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("dispatch", ["gather", "einsum"])
+def test_the_layer_equals_algorithm_1_and_its_experts(dispatch, factor):
+    rules = with_factor(dataclasses.replace(RULES, dispatch=dispatch), factor)
+    p, x, real = layer(rules, seed=2)
+    found, _ = moe_layer(p, x, real, rules, Mode())
+    np.testing.assert_allclose(found, by_oracle(p, x, real, rules), rtol=2e-5, atol=2e-6)
+
+
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
-def test_gather_and_einsum_dispatch_agree_in_outputs_and_gradients(factor):
-    rules = dataclasses.replace(RULES, capacity_factor=factor)
+@pytest.mark.parametrize("rules", [RULES, SWITCH, GEGLU], ids=["top2", "switch", "geglu"])
+def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
+    rules = with_factor(rules, factor)
     by_einsum = dataclasses.replace(rules, dispatch="einsum")
     for one, other in zip(
-        outputs_and_gradients(rules, 3), outputs_and_gradients(by_einsum, 3), strict=True
+        outputs_and_gradients(rules), outputs_and_gradients(by_einsum), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
-def test_without_a_capacity_limit_the_layer_is_the_dense_mixture_of_two_experts():
-    rules = dataclasses.replace(RULES, capacity_factor=float(RULES.experts))
-    p, x, _ = layer(rules)
-    real = tf.ones(x.shape[:2], tf.bool)
-    found, _ = moe.moe_layer(p, x, real, rules, Mode())
+@pytest.mark.parametrize(
+    "rules",
+    [ROOM, with_factor(SWITCH, 4.0), with_factor(GEGLU, 4.0)],
+    ids=["top2", "switch", "geglu"],
+)
+def test_dense_agrees_with_gather_where_nothing_is_dropped(rules):
+    dense = dataclasses.replace(rules, dispatch="dense")
+    for one, other in zip(outputs_and_gradients(rules), outputs_and_gradients(dense), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+def test_random_second_choices_agree_between_gather_and_einsum():
+    random_rules = dataclasses.replace(RULES, gating=Gating(4, second_expert="random"))
+    by_einsum = dataclasses.replace(random_rules, dispatch="einsum")
+    mode = Mode(training=True, key=KEY)
+    every = outputs_and_gradients(random_rules, mode)
+    for one, other in zip(every, outputs_and_gradients(by_einsum, mode), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    assert np.abs(every[0] - outputs_and_gradients(RULES)[0]).max() > 1e-3
+
+
+def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
+    p, x, _ = layer(ROOM)
+    found, routing = moe_layer(p, x, tf.ones(x.shape[:2], tf.bool), ROOM, Mode())
     gates = tf.nn.softmax(tf.einsum("BLM,ME->BLE", x, p["gate"])).numpy()
     order = np.argsort(-gates, axis=-1)[..., :2]
     weights = np.take_along_axis(gates, order, -1)
@@ -197,43 +113,122 @@ def test_without_a_capacity_limit_the_layer_is_the_dense_mixture_of_two_experts(
     hidden = np.maximum(np.einsum("blm,emh->bleh", x, p["wi"]), 0)
     every = np.einsum("bleh,ehm->blem", hidden, p["wo"])
     chosen = np.take_along_axis(every, order[..., np.newaxis], 2)
-    np.testing.assert_allclose(
-        found, (chosen * weights[..., np.newaxis]).sum(2), rtol=1e-4, atol=1e-5
-    )
+    expected = (chosen * weights[..., np.newaxis]).sum(2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(routing.weight.numpy().sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_groups", [1, 3, 8])
+def test_without_a_capacity_limit_groups_change_nothing(num_groups):
+    p, x, real = layer(ROOM)
+    regrouped = dataclasses.replace(ROOM, num_groups=num_groups)
+    one, _ = moe_layer(p, x, real, ROOM, Mode())
+    other, _ = moe_layer(p, x, real, regrouped, Mode())
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_groups_do_not_see_each_other():
     p, x, real = layer(RULES)
-    whole, _ = moe.moe_layer(p, x, real, RULES, Mode())
+    whole, _ = moe_layer(p, x, real, RULES, Mode())
     changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
-    other, _ = moe.moe_layer(p, changed, real, RULES, Mode())
+    other, _ = moe_layer(p, changed, real, RULES, Mode())
     np.testing.assert_array_equal(whole[:2], other[:2])
-
-
-def test_random_second_experts_are_kept_at_twice_their_weight():
-    rules = dataclasses.replace(RULES, second_expert="random", capacity_factor=4.0)
-    key = random.Key.from_seed(tf.constant([9, 9], tf.uint32))
-    logits = tf.math.log(tf.tile([[[0.6, 0.2, 0.15, 0.05]]], [1, 4000, 1]))
-    draw = random.uniform(Mode(True, key).named("second_expert").key, (1, 4000))
-    routing = moe.top2(logits, tf.ones([1, 4000], tf.bool), rules.capacity(4000), draw)
-    kept = (routing.weight.numpy()[0, :, 1] > 0).mean()
-    assert kept == pytest.approx(0.5, abs=0.04)  # 2 w2 = 2 * 0.2 / 0.8
-
-
-def test_tokens_that_do_not_divide_name_the_nearest_numbers_of_groups():
-    rules = dataclasses.replace(RULES, num_groups=5)
-    p, x, real = layer(rules)
-    with pytest.raises(UserError) as error:
-        moe.moe_layer(p, x, real, rules, Mode())
-    assert str(error.value) == (
-        "4 rows of 6 tokens do not divide into num_groups = 5; "
-        "the nearest legal numbers of groups are [4, 6]."
+    swapped, _ = moe_layer(
+        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(real, tf.int32), 2, axis=0) > 0, RULES, Mode()
     )
+    np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)
+
+
+def test_expert_rows_are_the_capacity_factor_times_the_tokens():
+    p, x, real = layer(RULES)
+    _, routing = moe_layer(p, x, real, RULES, Mode())
+    assert 4 * 2 * routing.capacity == 2.0 * 4 * 6  # E G C = cf B L
+
+
+def test_dropout_inside_experts_is_drawn_in_training_only():
+    p, x, real = layer(ROOM)
+    rules = dataclasses.replace(ROOM, dropout=0.5)
+    plain, _ = moe_layer(p, x, real, ROOM, Mode(True, KEY))
+    dropped, _ = moe_layer(p, x, real, rules, Mode(True, KEY))
+    evaluated, _ = moe_layer(p, x, real, rules, Mode())
+    assert np.abs(dropped - plain).max() > 1e-2
+    np.testing.assert_array_equal(evaluated, plain)
 
 
 @pytest.mark.parametrize(
-    ("group", "experts", "capacity"), [(1024, 512, 4), (2048, 2048, 2), (100, 8, 25), (6, 4, 3)]
+    ("change", "message"),
+    [
+        (
+            {"num_groups": 5},
+            "4 rows of 6 tokens do not divide into num_groups = 5; "
+            "the nearest legal numbers of groups are [4, 6].",
+        ),
+        (
+            {"group_size": 7},
+            "4 rows of 6 tokens do not divide into group_size = 7; "
+            "the nearest legal group sizes are [6, 8].",
+        ),
+    ],
 )
-def test_capacity_is_two_slots_a_token_over_all_experts(group, experts, capacity):
-    rules = dataclasses.replace(RULES, experts=experts)
-    assert rules.capacity(group) == capacity
+def test_tokens_that_do_not_divide_name_the_nearest_legal_values(change, message):
+    rules = dataclasses.replace(RULES, **change)
+    p, x, real = layer(rules)
+    with pytest.raises(UserError) as error:
+        moe_layer(p, x, real, rules, Mode())
+    assert str(error.value) == message
+
+
+def test_groups_by_number_by_size_and_by_row():
+    by_size = dataclasses.replace(RULES, group_size=8)
+    by_row = dataclasses.replace(RULES, num_groups=0)
+    assert [r.groups(4, 6) for r in (RULES, by_size, by_row)] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted", "nearest"),
+    [
+        (24, 5, [4, 6]),
+        (24, 6, [6]),
+        (24, 30, [24]),
+        (7, 3, [1, 7]),
+        (8192 * 128, 1000, [512, 1024]),
+    ],
+)
+def test_nearest_divisors(number, wanted, nearest):
+    assert nearest_divisors(number, wanted) == nearest
+
+
+def test_an_unknown_dispatch_is_refused():
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(RULES, dispatch="scatter")
+    assert str(error.value) == (
+        "dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense']."
+    )
+
+
+@pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense"])
+@pytest.mark.parametrize("rules", [RULES, SWITCH, GEGLU], ids=["top2", "switch", "geglu"])
+def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
+    rules = dataclasses.replace(rules, dispatch=dispatch)
+    p, x, real = layer(rules, seed=5)
+    inputs = {name: tf.cast(value, tf.float64) for name, value in {**p, "x": x}.items()}
+    rng = np.random.default_rng(0)
+    seed = tf.constant(rng.normal(size=x.shape))
+
+    def loss(inputs):
+        y, routing = moe_layer(inputs, inputs["x"], real, rules, Mode())
+        return tf.reduce_sum(y * seed) + routing.aux_loss + 0.1 * routing.z_loss
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = loss(inputs)
+    gradients = tape.gradient(value, inputs)
+    assert value.dtype == tf.float64
+    for name, gradient in gradients.items():
+        direction = tf.constant(rng.normal(size=gradient.shape))
+        up, down = (
+            loss({**inputs, name: inputs[name] + sign * 1e-6 * direction}) for sign in (1, -1)
+        )
+        expected = float(up - down) / 2e-6
+        found = float(tf.reduce_sum(gradient * direction))
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-7), name

@@ -8,15 +8,15 @@ import tensorflow as tf
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import incremental, random, transformer
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode, rms_norm
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.parameters import count, initial_values
-from gshard_nmt.model.transformer import Model
 
 SMALL = Model(
     encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
 )
-SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0)
+SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0, max_positions=8)
 DENSE = dataclasses.replace(SMALL, experts=0)
 
 

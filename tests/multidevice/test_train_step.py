@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.model.transformer import Model
 from gshard_nmt.programs import CONTROL, Programs, specs_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower

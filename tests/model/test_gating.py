@@ -1,0 +1,430 @@
+"""Gating against Algorithm 1, its options one by one, and its invariants."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.model import gating, random
+from gshard_nmt.model.gating import Gating, Routing
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from tests.model.algorithm_1 import top2_gating
+
+# The worked group of the semantics: S = 4, E = 3, C = 2.
+GATES = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]])
+DRAW = np.array([0.9, 0.1, 0.1, 0.1])
+ALL = Gating(3, second_expert="all", capacity=2)
+RANDOM = dataclasses.replace(ALL, second_expert="random")
+
+
+def assign(rules: Gating, gates=GATES, draw=None, real=None) -> Routing:
+    """Routes one group of these gates."""
+    logits = tf.constant(np.log(gates), tf.float32)[tf.newaxis]
+    real = np.ones(len(gates), bool) if real is None else real
+    draw = None if draw is None else tf.constant(draw, tf.float32)[tf.newaxis]
+    return gating.assign(logits, tf.constant(real)[tf.newaxis], rules, draw)
+
+
+def triples(routing: Routing) -> list[list[tuple[int, int, float]]]:
+    """(expert, slot, weight) of what each token of the only group keeps."""
+    dropped = routing.load.shape[0] * routing.capacity
+    return [
+        [
+            (*divmod(int(j), routing.capacity), float(w))
+            for j, w in zip(slots, weights, strict=True)
+            if j < dropped
+        ]
+        for slots, weights in zip(routing.slot.numpy()[0], routing.weight.numpy()[0], strict=True)
+    ]
+
+
+def assert_same(found, expected):
+    assert [[t[:2] for t in token] for token in found] == [
+        [t[:2] for t in token] for token in expected
+    ]
+    for token, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose([t[2] for t in token], [t[2] for t in other], rtol=1e-5)
+
+
+# The golden case.
+
+
+def test_the_worked_group_with_every_second_choice():
+    routing = assign(ALL)
+    expected = [
+        [(0, 0, 2 / 3), (1, 1, 1 / 3)],
+        [(0, 1, 5 / 9), (2, 0, 4 / 9)],
+        [],
+        [(1, 0, 5 / 8), (2, 1, 3 / 8)],
+    ]
+    assert_same(triples(routing), expected)
+    assert_same(top2_gating(GATES, 2).triples, expected)
+    assert float(routing.overflow_fraction) == pytest.approx(2 / 8)
+    np.testing.assert_allclose(routing.load, [3 / 4, 1 / 4, 0])
+
+
+def test_a_randomly_dropped_second_choice_takes_no_slot():
+    found = triples(assign(RANDOM, draw=DRAW))
+    assert [t[:2] for t in found[0]] == [(0, 0)]
+    assert_same([found[2]], [[(1, 1, 2 / 9)]])
+    literal = top2_gating(GATES, 2, DRAW).triples
+    assert literal[2] == []  # as printed, the dropped choice of token 0 keeps the slot
+
+
+def test_the_auxiliary_loss_in_both_scales():
+    assert float(assign(ALL).aux_loss) == pytest.approx(1.33125)
+    paper = assign(dataclasses.replace(ALL, aux_loss_scale="paper"))
+    assert float(paper.aux_loss) == pytest.approx(0.14791667)
+    assert top2_gating(GATES, 2).aux_loss == pytest.approx(0.14791667)
+
+
+# The options.
+
+
+def seconds(rules: Gating) -> list[bool]:
+    """Whether each token of the worked group got its second expert, with room for all."""
+    wide = dataclasses.replace(rules, capacity=4)
+    return [len(token) == 2 for token in triples(assign(wide, draw=DRAW))]
+
+
+def test_each_policy_keeps_its_second_choices():
+    policies = {p: seconds(dataclasses.replace(ALL, second_expert=p)) for p in gating.POLICIES}
+    assert policies == {
+        "random": [False, True, True, True],  # 2 w2 = 2/3, 8/9, 4/9, 3/4 against the draw
+        "all": [True] * 4,
+        "none": [False] * 4,
+        "threshold": [True] * 4,  # w2 > 0.2
+    }
+    higher = dataclasses.replace(ALL, second_expert="threshold", second_expert_threshold=0.35)
+    assert seconds(higher) == [False, True, False, True]
+
+
+def test_without_second_choices_the_first_keeps_its_weight():
+    found = triples(assign(dataclasses.replace(ALL, second_expert="none", capacity=4)))
+    np.testing.assert_allclose([t[0][2] for t in found], [2 / 3, 5 / 9, 7 / 9, 5 / 8], rtol=1e-5)
+
+
+def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
+    switch = Gating(3, routing="switch", capacity=2)
+    routing = assign(switch)
+    assert_same(triples(routing), [[(0, 0, 0.6)], [(0, 1, 0.5)], [], [(1, 0, 0.5)]])
+    assert float(routing.aux_loss) == pytest.approx(1.33125)
+    assert float(routing.overflow_fraction) == pytest.approx(1 / 4)
+
+
+def test_jitter_moves_the_gate_in_training_only():
+    rules = Gating(4, routing="switch", capacity=8, jitter=0.5)
+    key = random.Key.from_seed(tf.constant([3, 4], tf.uint32))
+    tokens, gate = random.normal(key, (1, 8, 5)), random.normal(key.fold("gate"), (5, 4))
+    real = tf.ones([1, 8], tf.bool)
+
+    def weights(rules, mode):
+        return gating.route(tokens, gate, real, rules, mode).weight.numpy()
+
+    steady = weights(dataclasses.replace(rules, jitter=0.0), Mode(True, key))
+    np.testing.assert_array_equal(weights(rules, Mode()), steady)
+    assert np.abs(weights(rules, Mode(True, key)) - steady).max() > 1e-3
+
+
+ROUNDED = {
+    # S, E, factor: exact and up; the authors'; Mesh TensorFlow; Flaxformer
+    (1024, 512, 2.0): (4, 4, 4, 4),
+    (1024, 128, 2.0): (16, 16, 16, 16),
+    (2048, 2048, 2.0): (2, 4, 4, 4),
+    (1024, 2048, 2.0): (1, 4, 4, 4),
+    (100, 8, 2.0): (25, 28, 25, 25),
+    (6, 4, 2.0): (3, 4, 4, 4),
+    (8, 512, 2.0): (1, 4, 4, 4),
+    (4, 3, 2.0): (3, 4, 4, 4),
+    (1024, 16, 1.25): (80, 80, 80, 80),
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), ROUNDED.items(), ids=str)
+def test_capacity_rounds_as_the_public_implementations_do(case, expected):
+    group, experts, factor = case
+    rules = Gating(experts, capacity_factor=factor)
+    ways = (
+        rules,
+        dataclasses.replace(rules, capacity_rounding="multiple_of_4"),
+        dataclasses.replace(rules, capacity_rounding="down", minimum_capacity=4),
+        dataclasses.replace(rules, capacity_rounding="nearest", minimum_capacity=4),
+    )
+    assert tuple(way.slots(group) for way in ways) == expected
+    assert dataclasses.replace(rules, capacity=3).slots(group) == 3
+
+
+def test_a_capacity_is_never_more_than_the_group_nor_raised_by_rounding_errors():
+    assert Gating(4, capacity=9).slots(5) == 5
+    assert Gating(11, capacity_factor=1.1).slots(100) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"routing": "top3"}, "routing is 'top3'; it must be one of ['top2', 'switch']."),
+        (
+            {"second_expert": "sampling"},
+            "second_expert is 'sampling'; it must be one of ['random', 'all', 'none', 'threshold'].",
+        ),
+        (
+            {"capacity_rounding": "away"},
+            "capacity_rounding is 'away'; it must be one of "
+            "['up', 'down', 'nearest', 'multiple_of_4'].",
+        ),
+        (
+            {"aux_loss_scale": "ours"},
+            "aux_loss_scale is 'ours'; it must be one of ['authors', 'paper'].",
+        ),
+        ({"experts": 1}, "1 experts; gating needs at least 2."),
+        (
+            {"capacity": -1},
+            "capacity -1 must be 1 or more, or 0 to take it from the factor; capacity_factor 2.0 "
+            "must be above 0 and minimum_capacity 1 at least 1.",
+        ),
+        (
+            {"second_expert_threshold": 0.7},
+            "second_expert_threshold 0.7 must be between 0 and 0.5 (a second expert's weight is at "
+            "most 0.5), and jitter 0.0 from 0 to below 1.",
+        ),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(ALL, **change)
+    assert str(error.value) == message
+
+
+# The invariants, over random groups.
+
+
+@st.composite
+def groups(draw):
+    """Random gates, some with crowded experts; a capacity, draws and padding."""
+    tokens, experts = draw(st.integers(1, 12)), draw(st.integers(2, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    gates = rng.dirichlet(np.full(experts, draw(st.sampled_from([0.1, 1.0, 5.0]))), tokens)
+    gates = np.clip(gates, 1e-6, None) + rng.random(gates.shape) * 1e-5
+    gates /= gates.sum(1, keepdims=True)
+    real = rng.random(tokens) < draw(st.sampled_from([1.0, 0.6]))
+    drawn = rng.random(tokens) if draw(st.booleans()) else None
+    return gates, draw(st.integers(1, tokens)), drawn, real
+
+
+def rules_of(gates, capacity, draw) -> Gating:
+    return Gating(
+        gates.shape[1], second_expert="all" if draw is None else "random", capacity=capacity
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups())
+def test_gating_equals_algorithm_1(group):
+    """And so: capacity never exceeded, slots unique and without holes, no slot for padding."""
+    gates, capacity, draw, real = group
+    routing = assign(rules_of(gates, capacity, draw), gates, draw, real)
+    expected = top2_gating(gates, capacity, draw, real, dropped_takes_slot=False)
+    found = triples(routing)
+    assert_same(found, expected.triples)
+    assert float(routing.aux_loss) == pytest.approx(
+        expected.aux_loss * gates.shape[1] ** 2, rel=1e-4, abs=1e-6
+    )
+    slots = [t[:2] for token in found for t in token]
+    assert len(set(slots)) == len(slots), "two tokens in one slot"
+    assert all(slot < capacity for _, slot in slots)
+    for expert in range(gates.shape[1]):
+        taken = sorted(slot for e, slot in slots if e == expert)
+        assert taken == list(range(len(taken))), "a hole among the slots"
+    for token, is_real in zip(found, real, strict=True):
+        assert is_real or not token
+        assert len({e for e, _, _ in token}) == len(token)
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups())
+def test_admission_does_not_depend_on_counting_overflowed_firsts(group):
+    """SEMANTICS 1.5.3: Algorithm 1 counts them, the authors' code caps the count."""
+    gates, capacity, _, real = group
+    found = triples(assign(rules_of(gates, capacity, None), gates, None, real))
+    assert_same(found, top2_gating(gates, capacity, None, real).triples)
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups())
+def test_weights_are_normalised_before_drops_and_never_again(group):
+    gates, capacity, draw, real = group
+    routing = assign(rules_of(gates, capacity, draw), gates, draw, real)
+    top = np.sort(gates, axis=1)[:, ::-1]
+    first, second = (top[:, k] / top[:, :2].sum(1) for k in range(2))
+    for s, weights in enumerate(routing.weight.numpy()[0]):
+        possible = [0.0, first[s], second[s], 1.0]
+        assert min(abs(weights.sum() - value) for value in possible) < 1e-4
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups())
+def test_reversing_a_group_changes_neither_counts_nor_the_auxiliary_loss(group):
+    gates, capacity, _, real = group
+    rules = rules_of(gates, capacity, None)
+    one, other = assign(rules, gates, None, real), assign(rules, gates[::-1], None, real[::-1])
+    np.testing.assert_allclose(one.load, other.load, atol=1e-6)
+    assert float(one.aux_loss) == pytest.approx(float(other.aux_loss), abs=1e-5)
+
+    def per_expert(routing):
+        return np.bincount([t[0] for token in triples(routing) for t in token], minlength=5)
+
+    np.testing.assert_array_equal(per_expert(one), per_expert(other))
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups(), st.integers(1, 4))
+def test_padding_at_the_end_of_a_group_changes_no_real_token(group, extra):
+    gates, capacity, draw, real = group
+    rules = rules_of(gates, capacity, draw)
+    padded = np.concatenate([gates, np.full((extra, gates.shape[1]), 1 / gates.shape[1])])
+    longer = None if draw is None else np.concatenate([draw, np.zeros(extra)])
+    none = np.concatenate([real, np.zeros(extra, bool)])
+    found = triples(assign(rules, padded, longer, none))
+    assert_same(found[: len(gates)], triples(assign(rules, gates, draw, real)))
+    assert not any(found[len(gates) :])
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups(), st.floats(-50, 50))
+def test_a_constant_added_to_all_logits_changes_only_the_z_loss(group, constant):
+    gates, capacity, draw, real = group
+    rules = rules_of(gates, capacity, draw)
+    logits = tf.constant(np.log(gates)[np.newaxis])  # float64: the shift must not round
+    drawn = None if draw is None else tf.constant(draw[np.newaxis])
+    one = gating.assign(logits, tf.constant(real[np.newaxis]), rules, drawn)
+    other = gating.assign(logits + constant, tf.constant(real[np.newaxis]), rules, drawn)
+    np.testing.assert_array_equal(one.slot, other.slot)
+    np.testing.assert_allclose(one.weight, other.weight, atol=1e-9)
+    np.testing.assert_allclose(other.z_loss, constant**2 if real.any() else 0, atol=1e-6)
+
+
+def test_the_auxiliary_loss_at_balance_at_collapse_and_below_one():
+    rules = Gating(3, second_expert="all", capacity=6)
+    balanced = assign(rules, np.full((6, 3), 1 / 3) + np.tile(np.eye(3) * 1e-6, (2, 1)))
+    assert float(balanced.aux_loss) == pytest.approx(1.0, abs=1e-4)
+    collapsed = assign(rules, np.tile([1 - 2e-7, 1e-7, 1e-7], (4, 1)))
+    assert float(collapsed.aux_loss) == pytest.approx(3.0, abs=1e-4)
+    skewed = assign(rules, np.array([[0.34, 0.33, 0.33], [1e-9, 0.51, 0.49]]))
+    assert float(skewed.aux_loss) == pytest.approx(0.885, abs=1e-3)
+
+
+def test_half_padding_quarters_the_balanced_auxiliary_loss():
+    """Both means are over all S tokens, as in the authors' code: r squared."""
+    gates = np.tile(np.full((3, 3), 1 / 3) + np.eye(3) * 1e-6, (2, 1))
+    routing = assign(Gating(3, capacity=6), gates, None, np.arange(6) < 3)
+    assert float(routing.aux_loss) == pytest.approx(0.25, abs=1e-4)
+
+
+def test_the_auxiliary_losss_gradient_is_the_load():
+    """SEMANTICS 1.5.6: d aux / d g = E f / (S G); the counts have no gradient."""
+    logits = tf.constant(np.log(GATES))[tf.newaxis]
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        aux = gating.assign(logits, tf.ones([1, 4], tf.bool), ALL).aux_loss
+    d_gates = np.tile(3 * np.array([3, 1, 0]) / 4 / 4, (4, 1))
+    softmax = GATES / GATES.sum(1, keepdims=True)
+    expected = softmax * (d_gates - (softmax * d_gates).sum(1, keepdims=True))
+    np.testing.assert_allclose(tape.gradient(aux, logits)[0], expected, atol=1e-12)
+
+
+def test_the_z_loss_and_the_entropy_of_zero_logits():
+    routing = gating.assign(tf.zeros([2, 3, 8]), tf.constant([[True] * 3, [False] * 3]), Gating(8))
+    assert float(routing.z_loss) == pytest.approx(math.log(8) ** 2)
+    assert float(routing.entropy) == pytest.approx(math.log(8))
+
+
+def test_extreme_and_equal_logits_stay_finite_and_choose_two_experts():
+    logits = tf.constant([[[1e4, -1e4, -1e4], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0]]])
+    routing = gating.assign(logits, tf.ones([1, 3], tf.bool), dataclasses.replace(ALL, capacity=3))
+    for value in (routing.weight, routing.aux_loss, routing.z_loss, routing.entropy):
+        assert np.isfinite(value.numpy()).all()
+    experts = routing.slot.numpy()[0] // 3
+    assert (experts[:, 0] != experts[:, 1]).all()
+    np.testing.assert_allclose(routing.weight[0, 0], [1, 0], atol=1e-6)  # one-hot to rounding
+
+
+def test_a_group_of_padding_routes_nothing():
+    routing = gating.assign(tf.zeros([1, 4, 3]), tf.zeros([1, 4], tf.bool), ALL)
+    assert (routing.slot.numpy() == 6).all()
+    assert not routing.weight.numpy().any()
+    for value in (routing.aux_loss, routing.z_loss, routing.entropy, routing.overflow_fraction):
+        assert float(value) == 0
+
+
+def test_counts_beyond_256_are_exact():
+    """They would stop at 256 in bfloat16."""
+    rules = Gating(2, second_expert="none", capacity=600)
+    logits = tf.tile(tf.constant([[[1.0, 0.0]]]), [1, 600, 1])
+    routing = gating.assign(logits, tf.ones([1, 600], tf.bool), rules)
+    assert routing.slot.dtype == tf.int32
+    np.testing.assert_array_equal(routing.slot[0, :, 0], np.arange(600))
+
+
+def test_random_second_experts_are_kept_at_twice_their_weight():
+    rules = Gating(4, second_expert="random", capacity=4000)
+    logits = tf.math.log(tf.tile([[[0.6, 0.2, 0.15, 0.05]]], [1, 4000, 1]))
+    kept = []
+    for seed in (1, 2):
+        key = random.Key.from_seed(tf.constant([9, seed], tf.uint32))
+        routing = gating.assign(
+            logits, tf.ones([1, 4000], tf.bool), rules, random.uniform(key, (1, 4000))
+        )
+        kept.append(routing.weight.numpy()[0] > 0)
+        assert kept[-1][:, 1].mean() == pytest.approx(0.5, abs=0.04)  # 2 w2 = 2 * 0.2 / 0.8
+        assert kept[-1][:, 0].all()  # the draw decides of second choices only
+    assert (kept[0] != kept[1]).any()
+
+
+# Precision.
+
+
+def test_bfloat16_tokens_choose_what_the_same_tokens_choose_in_float32():
+    key = random.Key.from_seed(tf.constant([5, 6], tf.uint32))
+    tokens = tf.cast(random.normal(key, (2, 64, 32)), tf.bfloat16)
+    gate = random.normal(key.fold("gate"), (32, 16)) / 6
+    real, rules = tf.ones([2, 64], tf.bool), Gating(16)
+    narrow = gating.route(tokens, gate, real, rules, Mode())
+    wide = gating.route(tf.cast(tokens, tf.float32), gate, real, rules, Mode())
+    np.testing.assert_array_equal(narrow.slot, wide.slot)
+    np.testing.assert_array_equal(narrow.weight, wide.weight)
+    assert narrow.weight.dtype == tf.float32
+
+
+def test_the_gate_is_multiplied_at_the_highest_precision_forward_and_backward():
+    """A TPU multiplies float32 in bfloat16 unless the program says otherwise."""
+
+    def gate_and_gradients(arrays):
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            x, gate = tf.cast(arrays["tokens"], tf.bfloat16), arrays["gate"]
+            routing = gating.route(x, gate, tf.ones([2, 8], tf.bool), Gating(4), Mode())
+        return [tape.gradient(routing.z_loss, arrays)]
+
+    specs = {
+        "tokens": ArraySpec((2, 8, 6), np.dtype(np.float32)),
+        "gate": ArraySpec((6, 4), np.dtype(np.float32)),
+    }
+    program = lower(gate_and_gradients, [specs], [{}], None)
+    products = [line for line in text_of(program.stablehlo) if "dot_general" in line]
+    assert len(products) == 3, "the logits and their two gradients"
+    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
+
+
+def text_of(stablehlo: bytes) -> list[str]:
+    """The lines of a program as MLIR text."""
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    with mlir.make_ir_context():
+        return str(ir.Module.parse(stablehlo)).splitlines()
