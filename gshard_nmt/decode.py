@@ -18,7 +18,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run_folder import RunFolder
 from gshard_nmt.settings import read_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
 
 if TYPE_CHECKING:
     from gshard_nmt.config import Config
@@ -131,8 +131,7 @@ class Translator:
             fitting = [n for n in allowed if lengths[i] <= n]
             by_length.setdefault(fitting[0] if fitting else allowed[-1], []).append(i)
         for source_length, indices in by_length.items():
-            steps = int(decode.length_ratio * source_length) + decode.length_margin
-            shape = Shape(source_length, min(self._config.data.target_length, steps))
+            shape = shape_of(self._config, source_length)
             for at in range(0, len(indices), decode.rows):
                 yield shape, indices[at : at + decode.rows]
 
@@ -142,6 +141,14 @@ class Translator:
         return self._programs[shape]
 
     def _compile(self, shape: Shape) -> runtime.Program:
+        decode = self._config.decode
+        key = json.dumps(
+            ["decode", repr(self._steps), repr(decode), dataclasses.astuple(shape), self._nbest]
+        )
+        return self._devices.compile(key, lambda: self.lower(shape))
+
+    def lower(self, shape: Shape) -> LoweredProgram:
+        """The program of one shape of batch: (parameters, batch) -> (ids, scores, lengths)."""
         decode, mesh = self._config.decode, self._devices.mesh
         rows = ArraySpec((decode.rows, shape.source_length), np.dtype(np.int32), "BL")
         limits = ArraySpec((decode.rows,), np.dtype(np.int32), "B")
@@ -150,14 +157,7 @@ class Translator:
         parameters = parameter_specs(self._steps)
         mesh.check_divides("Decode.rows", "B", (decode.rows,))
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        key = json.dumps(
-            ["decode", repr(self._steps), repr(decode), dataclasses.astuple(shape), self._nbest]
-        )
-
-        def lowering():
-            return lower(self._search(shape), [parameters, batch], [letters], mesh)
-
-        return self._devices.compile(key, lowering)
+        return lower(self._search(shape), [parameters, batch], [letters], mesh)
 
     def _search(self, shape: Shape):
         """The program: parameters and a batch to the n-best of each row."""
@@ -215,6 +215,13 @@ class Translator:
             "source_positions": positions.astype(np.int32),
             "max_lengths": limits,
         }
+
+
+def shape_of(config: "Config", source_length: int) -> Shape:
+    """The shape of batch for sources of so many tokens, end included."""
+    decode = config.decode
+    steps = int(decode.length_ratio * source_length) + decode.length_margin
+    return Shape(source_length, min(config.data.target_length, steps))
 
 
 def parameter_specs(steps: "Steps") -> dict[str, ArraySpec]:

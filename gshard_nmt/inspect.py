@@ -25,10 +25,12 @@ from gshard_nmt.settings import as_text
 from gshard_nmt.spmd import topology as topologies
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import DoesNotFit, Topology
 
 if TYPE_CHECKING:
     from gshard_nmt.config import Config
+    from gshard_nmt.decode import Shape
     from gshard_nmt.model.steps import Steps
 
 GIB = 2**30
@@ -123,6 +125,12 @@ def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", lis
     if request.scale_with_devices:
         config, scaled = _scaled(config, before, devices)
         notes += scaled
+    if request.decoding:
+        shape = decoding_shape(config)
+        notes.append(
+            f"one call of gshard-decode: {config.decode.rows} sources of {shape.source_length} tokens, "
+            f"beam {config.decode.beam}, all {shape.max_steps} steps of the search"
+        )
     return topology, config, notes
 
 
@@ -193,7 +201,7 @@ def inspect_one(
     devices = topologies.devices_of(topology, mesh)
     began = time.perf_counter()
     with waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
-        program = lower_step(request, config, steps)
+        program = lower_step(request, config, steps, devices)
     lowered_after = time.perf_counter() - began
     found = Inspection(
         config=request.name,
@@ -203,7 +211,7 @@ def inspect_one(
         counts=count(config, mesh),
         compilation=Compilation(lowered_after, None, None),
         memory=memory.estimated(program.signature, mesh, 0, 0, temporaries=True),
-        tokens_per_step=_tokens_per_step(config),
+        tokens_per_step=_tokens_per_step(request, config),
         notes=list(notes),
     )
     hbm = topology.chip.hbm_bytes if topology.chip else None
@@ -215,7 +223,8 @@ def inspect_one(
         return _refused(found, config, program, error)
     with waiting("reading the compiled program"):
         parsed = hlo.parse(compiled.text)
-        around = communication.Surroundings(topology, mesh, weights)
+        dense = request.decoding or config.model.dispatch == "dense"
+        around = communication.Surroundings(topology, mesh, weights, dense)
         return dataclasses.replace(
             found,
             compilation=Compilation(
@@ -229,18 +238,31 @@ def inspect_one(
         )
 
 
-def lower_step(request: Request, config: "Config", steps: "Steps") -> LoweredProgram:
+def decoding_shape(config: "Config") -> "Shape":
+    """The largest batch that gshard-decode makes."""
+    from gshard_nmt.decode import shape_of
+
+    return shape_of(config, max(config.decode.source_lengths))
+
+
+def lower_step(
+    request: Request, config: "Config", steps: "Steps", devices: Runtime
+) -> LoweredProgram:
     """The step as gshard-train, or gshard-decode, lowers it."""
     if request.decoding:
-        raise UserError("the decoding step cannot be inspected yet.")
+        from gshard_nmt.decode import Translator
+
+        return Translator(config, steps, devices, {}).lower(decoding_shape(config))
     state = specs_of(steps)
     letters = {name: spec.letters for name, spec in state.items()}
     inputs = [state, batch_specs(config), CONTROL]
     return lower(steps.train, inputs, [letters, {}], config.mesh)
 
 
-def _tokens_per_step(config: "Config") -> int:
+def _tokens_per_step(request: Request, config: "Config") -> int:
     data = config.data
+    if request.decoding:
+        return config.decode.rows * decoding_shape(config).max_steps
     return data.rows * max(data.source_length, data.target_length)
 
 

@@ -68,11 +68,13 @@ class Surroundings:
     Attributes:
       topology, mesh: where it runs.
       weights: the model's parameters by name.
+      dense_experts: whether every expert sees every token, so that there is no dispatch.
     """
 
     topology: Topology
     mesh: Mesh
     weights: Mapping[str, ArraySpec]
+    dense_experts: bool = False
 
 
 def collectives(program: Program, around: Surroundings) -> list[Source]:
@@ -223,6 +225,8 @@ def _explain(
     """Why the collective is there, in one line, and what would remove it."""
     over = f" over mesh axes {list(axes)}" if axes else ""
     weight = _weight_of(array, origin, axes, around, gathered=kind == "all-gather")
+    if around.dense_experts and "moe" in origin.layer and kind in ("all-gather", "all-to-all"):
+        return f"every expert sees every token (dispatch 'dense'){over}", ""
     if kind == "all-to-all" and "moe" in origin.layer:
         # GShard section 3.3.2: the same dimension split before, another after.
         to_experts = (origin.part != "combine") != origin.backward
@@ -262,7 +266,7 @@ def _weight_of(
     The shape decides: that of a device's shard, or with `gathered` the shard made whole along `axes`.
     Of several weights of that shape those of the origin's own layer come first.
     """
-    candidates = []
+    candidates: list[str] = []
     for name, spec in around.weights.items():
         partition = around.mesh.partition(spec.letters, name)
         held = [
