@@ -7,6 +7,7 @@ device. Values are ranks (0, 1, 2, ...), so that a row in the wrong place is a w
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -35,6 +36,7 @@ class Case:
       split: for each input a dims_mapping, as `mesh_split` takes it.
       result: the dims_mapping of its result; None leaves it to propagation.
       indices: int32 inputs that follow the others; neither split nor differentiated.
+      reference: the same function for TensorFlow to run, where it cannot run `function` eagerly.
     """
 
     function: Callable[..., tf.Tensor]
@@ -42,6 +44,7 @@ class Case:
     split: Sequence[Sequence]
     result: Sequence | None = None
     indices: Sequence[np.ndarray] = ()
+    reference: Callable[..., tf.Tensor] | None = None
 
     def inputs(self) -> list[np.ndarray]:
         return [ranks(shape) for shape in self.shapes]
@@ -68,7 +71,7 @@ def unpartitioned(cases: Mapping[str, Case]) -> Outcome:
         inputs = [tf.constant(x) for x in case.inputs()]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            result = case.function(*inputs, *map(tf.constant, case.indices))
+            result = (case.reference or case.function)(*inputs, *map(tf.constant, case.indices))
         gradients = tape.gradient(result, inputs, tf.constant(ranks(result.shape, start=3)))
         values[f"{name}/result"] = result.numpy()
         for i, gradient in enumerate(gradients):
@@ -88,7 +91,7 @@ def partitioned(cases: Mapping[str, Case], mesh: Mesh, expected: Outcome) -> Out
     def function(group):
         results = {}
         for name, case in cases.items():
-            with tf.name_scope(name):
+            with tf.name_scope(scope(name)):
                 results |= _traced(name, case, mesh, group)
         return [results]
 
@@ -113,12 +116,17 @@ def _traced(name: str, case: Case, mesh: Mesh, group: Mapping[str, tf.Tensor]) -
     return {f"{name}/result": result, **named}
 
 
-def assert_equal(name: str, found: Outcome, expected: Outcome) -> None:
+def assert_equal(name: str, found: Outcome, expected: Outcome, rounding: float = 1e-6) -> None:
     """The result of a case and all its gradients, to the rounding of the largest element."""
     for key, value in expected.values.items():
         if key.startswith(f"{name}/"):
-            atol = 1e-6 * np.abs(value).max()
-            np.testing.assert_allclose(found.values[key], value, 1e-6, atol, err_msg=key)
+            atol = rounding * np.abs(value).max()
+            np.testing.assert_allclose(found.values[key], value, rounding, atol, err_msg=key)
+
+
+def scope(name: str) -> str:
+    """A case's name as TensorFlow accepts it, and the program's operations bear it."""
+    return re.sub(r"\W", "_", name)
 
 
 def communication(name: str, found: Outcome, mesh: Mesh) -> Counts:
@@ -126,9 +134,34 @@ def communication(name: str, found: Outcome, mesh: Mesh) -> Counts:
     lines = [
         line
         for line in found.program.splitlines()
-        if "op_name=" not in line or f"{name}/" in line.split("op_name=")[1]
+        if "op_name=" not in line or f"{scope(name)}/" in line.split("op_name=")[1]
     ]
     return collectives("\n".join(lines), mesh)
+
+
+def forward_collectives(case: Case, mesh: Mesh) -> Counts:
+    """What one case communicates going forward, its inputs and its result split from the start."""
+    entries = [*case.split, case.result]
+    arrays = {str(i): entry for i, entry in enumerate(entries[:-1])} | {"result": case.result}
+    split = dataclasses.replace(
+        mesh,
+        overrides={
+            name: [None if axis == -1 else axis for axis in entry] for name, entry in arrays.items()
+        },
+    )
+    specs = {
+        str(i): ArraySpec(tuple(shape), np.dtype(np.float32), "_" * len(shape))
+        for i, shape in enumerate(case.shapes)
+    }
+
+    def function(group):
+        inputs = [mesh_split(group[str(i)], mesh, entry) for i, entry in enumerate(case.split)]
+        return [{"result": mesh_split(case.function(*inputs), mesh, case.result)}]
+
+    letters = {"result": "_" * len(case.result)}
+    devices = runtime.start(split)
+    program = devices.compile("case", lambda: lower(function, [specs], [letters], split))
+    return collectives(program.executable.as_text(), mesh)
 
 
 def table(cases: Mapping[str, Case]):
