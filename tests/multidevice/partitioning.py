@@ -21,8 +21,8 @@ from tests.multidevice.collectives import Counts, collectives
 
 # Neither is square, and the second has no power of two.
 MESHES = {
-    "2x4": Mesh(("x", "y"), (2, 4), rules={}),
-    "3x2": Mesh(("x", "y"), (3, 2), rules={}),
+    "2x4": Mesh(("x", "y"), (2, 4), rules={"G": "y"}),
+    "3x2": Mesh(("x", "y"), (3, 2), rules={"G": "y"}),
 }
 
 
