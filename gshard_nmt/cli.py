@@ -19,6 +19,7 @@ from gshard_nmt.settings import did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.config import Config
+    from gshard_nmt.spmd.processes import Processes
 
 
 def data_program(arguments: Sequence[str] | None = None) -> int:
@@ -140,20 +141,68 @@ def _define_train(values: flags.FlagValues) -> None:
         "--workdir/LANGUAGE, each on as many tokens of its language as the run saw",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "coordinator",
+        "",
+        "host:port of process 0 of a run of several processes; under Slurm, Open MPI and on TPU pod "
+        "slices this and the next two are found by themselves",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_processes", 1, "processes of the run", lower_bound=1, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "process_id", 0, "number of this process, from 0", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "peer_timeout",
+        60,
+        "seconds after which a process that does not come, or does not answer, is lost",
+        lower_bound=1,
+        flag_values=values,
+    )
 
 
 def _train(values: flags.FlagValues) -> None:
     config = _config(values)
     data = _folder(values, "data", "gshard-data prepare")
-    if values.baselines_of:
-        of_workdir = _folder(values, "baselines_of", "gshard-train")
-        from gshard_nmt.train import train_baselines
+    of_workdir = _folder(values, "baselines_of", "gshard-train") if values.baselines_of else None
+    processes = _processes(values)
+    if processes.count > 1:
+        from gshard_nmt import supervisor
 
-        train_baselines(config, data, of_workdir, Path(values.workdir))
-    else:
-        from gshard_nmt.train import train
+        processes.local_devices(config.mesh.num_devices)
+        if not supervisor.is_watched():
+            sys.exit(supervisor.supervise(processes, _again(values, processes)))
+    from gshard_nmt.train import train, train_baselines
 
-        train(config, data, Path(values.workdir))
+    with processes.lost_peers_end_it():
+        if of_workdir:
+            train_baselines(config, data, of_workdir, Path(values.workdir), processes)
+        else:
+            train(config, data, Path(values.workdir), processes)
+
+
+def _processes(values: flags.FlagValues) -> "Processes":
+    """The processes that the flags name, or else the cluster's environment."""
+    from gshard_nmt.spmd.processes import Processes, detect
+
+    if not values.coordinator and values.num_processes == 1:
+        return detect(values.peer_timeout)
+    return Processes(
+        values.coordinator, values.num_processes, values.process_id, values.peer_timeout
+    )
+
+
+def _again(values: flags.FlagValues, processes: "Processes") -> list[str]:
+    """The command line that runs this program with the same flags, as a process of its own."""
+    given = {"config": [values.config], "gin": values.gin, "data": [values.data]}
+    given |= {"workdir": [values.workdir], "baselines_of": filter(None, [values.baselines_of])}
+    given |= {"coordinator": [processes.coordinator], "num_processes": [processes.count]}
+    given |= {"process_id": [processes.index], "peer_timeout": [processes.peer_timeout]}
+    arguments = [f"--{name}={value}" for name, several in given.items() for value in several]
+    code = "import sys; from gshard_nmt import cli; sys.exit(cli.train_program())"
+    return [sys.executable, "-c", code, *arguments]
 
 
 def _define_decode(values: flags.FlagValues) -> None:

@@ -111,8 +111,8 @@ class Translator:
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
             (found,) = program(self.parameters, placed)
-            ids, scores = np.asarray(found["ids"]), np.asarray(found["scores"])
-            lengths = np.asarray(found["lengths"])
+            found = self._devices.fetch(found)
+            ids, scores, lengths = found["ids"], found["scores"], found["lengths"]
             for row, index in enumerate(indices):
                 results[index] = [
                     (ids[row, n, : lengths[row, n] - 1].tolist(), float(scores[row, n]))

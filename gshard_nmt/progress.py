@@ -5,7 +5,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.run_folder import RunFolder
+    from gshard_nmt.spmd.processes import Processes
 
 
 @dataclasses.dataclass
@@ -24,8 +25,9 @@ class Ledger:
 
     Attributes:
       step: training steps done.
-      tokens: real tokens seen of each language, source and target.
-      seconds: of training, over all processes that worked on the run.
+      tokens: real tokens seen of each language, source and target, by all processes; as of the last
+        `settle`.
+      seconds: of training, from all the times that the run was started.
     """
 
     step: int = 0
@@ -34,6 +36,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self._counted = time.perf_counter()
+        self._unsettled: dict[str, int] = {}
 
     @property
     def total_tokens(self) -> int:
@@ -41,13 +44,19 @@ class Ledger:
         return sum(self.tokens.values())
 
     def count(self, tokens: Mapping[str, int]) -> None:
-        """Records one more step that saw these tokens."""
+        """Records one more step, in which this process's rows held these tokens."""
         self.step += 1
         for language, number in tokens.items():
-            self.tokens[language] = self.tokens.get(language, 0) + int(number)
+            self._unsettled[language] = self._unsettled.get(language, 0) + int(number)
         now = time.perf_counter()
         self.seconds += now - self._counted
         self._counted = now
+
+    def settle(self, sum_over_processes: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
+        """Adds what all processes have counted; all must call it at the same step."""
+        for language, number in sum_over_processes(self._unsettled).items():
+            self.tokens[language] = self.tokens.get(language, 0) + number
+        self._unsettled = dict.fromkeys(self._unsettled, 0)
 
     def skip_time(self) -> None:
         """Leaves out what has passed since the last step: compilation or evaluation."""
@@ -66,22 +75,30 @@ class Ledger:
 
 
 class Interrupt:
-    """Turns SIGINT and SIGTERM into a request to stop after the step at hand."""
+    """Turns SIGINT and SIGTERM into a request to stop after the step at hand.
 
-    def __init__(self) -> None:
+    With several processes the runtime has the signals, and all stop at the same step.
+    """
+
+    def __init__(self, processes: "Processes") -> None:
         """Nothing is requested yet; the signals are caught inside `with`."""
+        self._processes = processes
         self.requested = False
 
     def __enter__(self) -> Self:
-        self._before = {
-            number: signal.signal(number, self._request)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = (signal.SIGINT, signal.SIGTERM) if self._processes.count == 1 else ()
+        self._before = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def stops_after(self, step: int) -> bool:
+        """Whether to stop, now that this step is done; to be asked after every step."""
+        if self._processes.should_stop(step):
+            self.requested = True
+        return self.requested
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -93,9 +110,9 @@ class Interrupt:
 class TrainingProgress:
     """A bar with loss, speed and time left on a terminal; plain lines elsewhere; on stderr."""
 
-    def __init__(self, title: str) -> None:
-        """`title` names the run."""
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(self, title: str, quiet: bool = False) -> None:
+        """`title` names the run; `quiet` shows nothing, where another process does."""
+        self._console = Console(stderr=True, highlight=False, quiet=quiet)
         self._plain = not self._console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -138,15 +155,21 @@ class TrainingProgress:
 class MetricsLog:
     """metrics.jsonl and TensorBoard event files."""
 
-    def __init__(self, run: "RunFolder", step: int) -> None:
-        """Opens the log of a run that is at `step`; what an unsaved future wrote is dropped."""
+    def __init__(self, run: "RunFolder", step: int, writes: bool = True) -> None:
+        """Opens the log of a run that is at `step`; what an unsaved future wrote is dropped.
+
+        With `writes` false nothing is written, where another process writes.
+        """
+        self._writes = writes
+        self._since: tuple[float, int | None] = (time.perf_counter(), None)
+        if not writes:
+            return
         from tensorboardX import SummaryWriter
 
         kept = _until(run.metrics.read_text(), step) if run.metrics.exists() else ""
         run.write_text(run.metrics.name, kept)
         self._file = run.metrics.open("a", buffering=1)
         self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)
-        self._since: tuple[float, int | None] = (time.perf_counter(), None)
 
     def step_metrics(self, ledger: Ledger, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, with the speed since the last call.
@@ -179,14 +202,17 @@ class MetricsLog:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one line, and the same values as TensorBoard scalars."""
+        if not self._writes:
+            return
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Flushes both."""
-        self._file.close()
-        self._board.close()
+        if self._writes:
+            self._file.close()
+            self._board.close()
 
 
 def _until(lines: str, step: int) -> str:

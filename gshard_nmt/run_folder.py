@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.settings import differences, read_config
 
 if TYPE_CHECKING:
     from gshard_nmt.config import Config
@@ -151,8 +152,10 @@ class RunFolder:
             raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
         return target
 
-    def claim(self, config: "Config", data: "PreparedData") -> None:
+    def claim(self, config: "Config", data: "PreparedData", write: bool = True) -> None:
         """Makes the folder this run's, or checks that it is a run of the same model and data.
+
+        With `write` false it only checks, where another process writes.
 
         On resume the mesh, the number of processes and the number of steps may change; model,
         vocabulary and data may not.
@@ -160,15 +163,12 @@ class RunFolder:
         Raises:
           UserError: the folder holds another run, or something else.
         """
-        identity = {
-            "model": repr(config.model),
-            "data": repr(config.data),
-            "optimizer": repr(config.optimizer),
-            "corpus_fingerprint": data.manifest["corpus_fingerprint"],
-        }
+        fingerprint = data.manifest["corpus_fingerprint"]
         if (self.path / "data.json").exists():
-            self._check_same(identity)
-        elif self.path.exists() and any(self.path.iterdir()):
+            self._check_same(config, fingerprint)
+        if not write:
+            return
+        if not (self.path / "data.json").exists() and self._has_files():
             raise UserError(
                 f"--workdir {self.path} is not empty and not a run folder; "
                 "choose a new folder, or empty this one."
@@ -177,16 +177,26 @@ class RunFolder:
         for name in ("source.model", "target.model"):
             shutil.copyfile(data.folder / name, self.path / name)
         self.write_text("config.gin", config.text)
-        self.write_json("data.json", {**data.summary(config.data), "identity": identity})
+        self.write_json("data.json", data.summary(config.data))
 
-    def _check_same(self, identity: Mapping[str, str]) -> None:
-        for part, now in identity.items():
-            before = self.data.get("identity", {}).get(part)
-            if before != now:
-                raise UserError(
-                    f"--workdir {self.path} was made with another {part}:\n  then {before}\n"
-                    f"  now  {now}\nUse the config and data of that run, or another --workdir."
-                )
+    def _has_files(self) -> bool:
+        return self.path.exists() and any(self.path.iterdir())
+
+    def _check_same(self, config: "Config", fingerprint: str) -> None:
+        recorded = read_config(self.config)
+        changed = [
+            line
+            for part in ("model", "data", "optimizer")
+            for line in differences(getattr(recorded, part), getattr(config, part))
+        ]
+        if (before := self.data["corpus_fingerprint"]) != fingerprint:
+            changed.append(f"the corpus: fingerprint {before}, now {fingerprint}")
+        if changed:
+            raise UserError(
+                f"--workdir {self.path} was made with other settings:\n  "
+                + "\n  ".join(changed)
+                + "\nUse the config and data of that run, or another --workdir."
+            )
 
 
 def _listed(names: list[str]) -> str:

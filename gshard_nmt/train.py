@@ -9,6 +9,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gshard_nmt.checkpoint import LAST, Checkpoints
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
@@ -19,6 +21,7 @@ from gshard_nmt.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
 from gshard_nmt.run_folder import RunFolder
 from gshard_nmt.settings import as_text
 from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 if TYPE_CHECKING:
     from gshard_nmt.config import Config
@@ -57,16 +60,18 @@ class Train:
             )
 
 
-def train(config: "Config", data: Path, workdir: Path) -> None:
+def train(config: "Config", data: Path, workdir: Path, processes: Processes = ALONE) -> None:
     """Trains until Train.steps or Train.tokens, saving as it goes.
 
     Args:
       config: the run.
       data: a folder that gshard-data prepare made.
       workdir: the run folder; one that holds an unfinished run of the same model and data resumes.
+      processes: those that train together; all see the same folders, the first writes.
 
     Raises:
       UserError: the data, the folder, the mesh and the model do not fit each other.
+      TryAgain: another process was lost.
       KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
     """
     # 1. The data, and the folder that this run is recorded in.
@@ -74,13 +79,14 @@ def train(config: "Config", data: Path, workdir: Path) -> None:
     prepared = PreparedData.open(data)
     check_fits_mesh(config)
     run = RunFolder(workdir)
-    run.claim(config, prepared)
-    steps = run.steps(config)
-    run.write_text("parameters.txt", parameter_table(specs_of(steps), config.mesh))
-    progress = TrainingProgress(workdir.name)
+    run.claim(config, prepared, write=processes.is_first)
+    progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
 
     # 2. The devices, before anything else starts jax, and how far an earlier process came.
-    devices = runtime.start(config.mesh, run.programs)
+    devices = runtime.start(config.mesh, run.programs, processes)
+    steps = run.steps(config)
+    if processes.is_first:
+        run.write_text("parameters.txt", parameter_table(specs_of(steps), config.mesh))
     checkpoints = Checkpoints(run.checkpoints)
     ledger = Ledger(**checkpoints.metadata(LAST)) if checkpoints.latest(LAST) else Ledger()
     if ledger.is_complete(limits.steps, limits.tokens):
@@ -94,40 +100,49 @@ def train(config: "Config", data: Path, workdir: Path) -> None:
     # 3. The state and the place in the data: where an earlier process stopped, or the beginning.
     state, cursors = _restore(checkpoints, programs) if ledger.step else (None, None)
     state = state or programs.initialize()
-    batches = TrainBatches(prepared, config.data, state=cursors)
+    rows = devices.local_rows(programs.batch_specs["source_ids"])
+    batches = TrainBatches(prepared, config.data, rows, state=cursors)
     dev = DevEvaluation(run, programs, prepared, checkpoints)
-    log = MetricsLog(run, ledger.step)
+    log = MetricsLog(run, ledger.step, writes=processes.is_first)
 
     # 4. The loop. A checkpoint holds the state, the place in the data, and the ledger.
     ledger.skip_time()
     saved = ledger.step
-    with progress, Interrupt() as interrupt:
+    with progress, Interrupt(processes) as interrupt:
         for batch, info in batches:
             last_step = ledger.last_step(limits.steps, limits.tokens)
-            arrays = devices.put(batch, programs.batch_specs)
+            arrays = devices.put(batch, programs.batch_specs, rows.start)
             state, metrics = programs.train(state, arrays, programs.control(last_step))
             ledger.count(info.tokens)
+            logs = ledger.step % limits.log_every == 0
+            evaluates = limits.dev_every and ledger.step % limits.dev_every == 0
+            saves = ledger.step % limits.checkpoint_every == 0
+            stops = interrupt.stops_after(ledger.step)
+            # Summing over processes waits for the step, so it is not done after each.
+            if processes.count == 1 or logs or evaluates or saves or stops:
+                ledger.settle(processes.sum)
             done = ledger.is_complete(limits.steps, limits.tokens)
             progress.advance(ledger.step, last_step)
-            if ledger.step % limits.log_every == 0 or done:
+            if logs or done:
                 progress.show(ledger.step, last_step, log.step_metrics(ledger, metrics))
-            if limits.dev_every and (ledger.step % limits.dev_every == 0 or done):
+            if evaluates or (limits.dev_every and done):
                 progress.note(dev.run(ledger, state, log))
                 log.restart_clock(ledger)
                 ledger.skip_time()
-            if ledger.step % limits.checkpoint_every == 0:
-                _save(run, checkpoints, ledger, state, batches.state())
+            if saves:
+                _save(run, checkpoints, ledger, state, batches, processes)
                 saved = ledger.step
-            if done or interrupt.requested:
+            if done or stops:
                 break
 
         # 5. Nothing is lost: what was trained since the last checkpoint is saved before leaving.
         if ledger.step != saved:
-            _save(run, checkpoints, ledger, state, batches.state())
+            ledger.settle(processes.sum)
+            _save(run, checkpoints, ledger, state, batches, processes)
         checkpoints.close()
         batches.close()
         log.close()
-    if interrupt.requested and not done:
+    if stops and not done:
         raise KeyboardInterrupt(
             f"saved {workdir} at step {ledger.step}; the same command goes on from there"
         )
@@ -137,7 +152,9 @@ def train(config: "Config", data: Path, workdir: Path) -> None:
     )
 
 
-def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> None:
+def train_baselines(
+    config: "Config", data: Path, of: Path, workdir: Path, processes: Processes = ALONE
+) -> None:
     """Trains a bilingual model of each language of a multilingual run, for as many of its tokens.
 
     Args:
@@ -145,6 +162,7 @@ def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> No
       data: the prepared data of the multilingual run.
       of: the multilingual run folder, trained.
       workdir: gets one run folder a language. Finished ones are skipped, others resume.
+      processes: as for `train`.
 
     Raises:
       UserError: `of` has not been trained.
@@ -154,10 +172,12 @@ def train_baselines(config: "Config", data: Path, of: Path, workdir: Path) -> No
         raise UserError(
             f"{of} has no budget.json; train it with gshard-train before its baselines."
         )
-    workdir.mkdir(parents=True, exist_ok=True)
-    RunFolder(workdir).write_json("baselines.json", {"of": str(of), "tokens_by_language": budget})
+    if processes.is_first:
+        workdir.mkdir(parents=True, exist_ok=True)
+        baselines = {"of": str(of), "tokens_by_language": budget}
+        RunFolder(workdir).write_json("baselines.json", baselines)
     for language, tokens in sorted(budget.items(), key=lambda item: -item[1]):
-        train(_for_language(config, language, tokens), data, workdir / language)
+        train(_for_language(config, language, tokens), data, workdir / language, processes)
 
 
 def _for_language(config: "Config", language: str, tokens: int) -> "Config":
@@ -182,12 +202,17 @@ def _restore(checkpoints: Checkpoints, programs: Programs) -> tuple[dict, dict]:
 
 
 def _save(
-    run: RunFolder, checkpoints: Checkpoints, ledger: Ledger, state: dict, cursors: dict
+    run: RunFolder,
+    checkpoints: Checkpoints,
+    ledger: Ledger,
+    state: dict,
+    batches: TrainBatches,
+    processes: Processes,
 ) -> None:
     groups = {
         "parameters": Programs.parameters_of(state),
         "optimizer": {k: v for k, v in state.items() if not k.startswith("parameters/")},
-        "input": cursors,
+        "input": _whole_input(batches, processes),
     }
     metadata = {"step": ledger.step, "tokens": ledger.tokens, "seconds": ledger.seconds}
     checkpoints.save(LAST, ledger.step, groups, metadata)
@@ -197,7 +222,21 @@ def _save(
         "parameters": sum(v.size for v in groups["parameters"].values()),
         "tokens_by_language": dict(sorted(ledger.tokens.items())),
     }
-    run.write_json("budget.json", budget)
+    if processes.is_first:
+        run.write_json("budget.json", budget)
+
+
+def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
+    """The state of the input of all rows, each from a process that makes it."""
+    if processes.count == 1:
+        return batches.state()
+    made = processes.gather(np.array([batches.rows.start, batches.rows.stop]))
+    whole = {}
+    for name, array in batches.state().items():
+        for (start, stop), rows in zip(made, processes.gather(array), strict=True):
+            array[start:stop] = rows[start:stop]
+        whole[name] = array
+    return whole
 
 
 def _starting(workdir: Path, ledger: Ledger, config: "Config") -> str:

@@ -51,9 +51,12 @@ class TrainBatches:
         rows: range | None = None,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Starts at `state`, or at the beginning; `rows` are those that this process makes."""
+        """Starts at `state`, or at the beginning; `rows` are those that this process makes.
+
+        The state of other rows stays what it was at the start.
+        """
         self._config = config
-        self._rows = range(config.rows) if rows is None else rows
+        self.rows = range(config.rows) if rows is None else rows
         pairs = data.pairs_of(config)
         self._languages = [pair.language for pair in pairs]
         self._readers = [data.reader(pair, "train") for pair in pairs]
@@ -64,7 +67,7 @@ class TrainBatches:
             "waiting": np.full((config.rows, config.packing_window), -1, np.int64),
         }
         self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
-        self._streams = {r: _Stream(self, r) for r in self._rows}
+        self._streams = {r: _Stream(self, r) for r in self.rows}
         self._queue: queue.Queue = queue.Queue(_PREFETCHED)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")

@@ -7,7 +7,9 @@ TensorFlow and compiles nothing.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -28,36 +30,44 @@ from gshard_nmt.spmd.lowering import (
     unflatten,
 )
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 COLLECTIVES = ("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute")
 
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def start(mesh: Mesh, cache: Path | None = None) -> "Runtime":
-    """Starts the devices of a mesh; on a CPU host as many virtual devices as the mesh has.
+def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
+    """Starts the devices of a mesh; on CPU hosts as many virtual devices as the mesh has.
 
     Must come before anything else in the process uses jax.
 
     Args:
       mesh: the mesh to run on.
-      cache: a folder for compiled programs; None keeps nothing.
+      cache: a folder for compiled programs, which all processes see; None keeps nothing.
+      processes: those that run the mesh together, each on its share of the devices.
 
     Raises:
-      UserError: the host has fewer devices than the mesh.
+      UserError: there are fewer devices than the mesh has, or the processes do not divide them.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("JAX_PLATFORMS", _platforms())
     import jax
 
-    if jax.config.jax_num_cpu_devices < mesh.num_devices:
+    local = processes.local_devices(mesh.num_devices)
+    # A device that waits in a collective holds a thread of XLA's pool. Without one more for each that
+    # may wait, the others can wait for work that no thread is left to do: a run of two devices on two
+    # cores stopped for good after 1,300 steps.
+    os.environ.setdefault("PJRT_NPROC", str((os.cpu_count() or 1) + local - 1))
+    if jax.config.jax_num_cpu_devices < local or processes.count > 1:
         with contextlib.suppress(RuntimeError):  # already started; their number is checked below
-            jax.config.update("jax_num_cpu_devices", mesh.num_devices)
+            jax.config.update("jax_num_cpu_devices", local)
+    processes.join()
     devices = jax.devices()
     if len(devices) < mesh.num_devices:
         raise UserError(
             f"the mesh {dict(zip(mesh.axes, mesh.shape, strict=True))} needs {mesh.num_devices} "
-            f"devices; this host has {len(devices)} ({devices[0].platform}). Choose a smaller "
+            f"devices; there are {len(devices)} ({devices[0].platform}). Choose a smaller "
             "Mesh.shape, or run on CPU devices with JAX_PLATFORMS=cpu."
         )
     if cache is not None:
@@ -65,9 +75,8 @@ def start(mesh: Mesh, cache: Path | None = None) -> "Runtime":
         jax.config.update("jax_compilation_cache_dir", str((cache / "xla").absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return Runtime(
-        mesh, jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes)), cache
-    )
+    arranged = jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
+    return Runtime(mesh, arranged, cache, processes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +105,7 @@ class Runtime:
     mesh: Mesh
     devices: Any
     cache: Path | None
+    processes: Processes = ALONE
 
     def sharding(self, spec: ArraySpec, name: str = ""):
         """The jax sharding that the mesh's rules give an array; no letters: replicated."""
@@ -104,12 +114,52 @@ class Runtime:
         partition = self.mesh.partition(spec.letters, name)
         return jax.sharding.NamedSharding(self.devices, jax.sharding.PartitionSpec(*partition))
 
-    def put(self, arrays: Mapping[str, np.ndarray], specs: ArraySpecs) -> dict:
-        """Places host arrays on the devices, each split as its letters say."""
+    def put(self, arrays: Mapping[str, np.ndarray], specs: ArraySpecs, first_row: int = 0) -> dict:
+        """Places host arrays on the devices, each split as its letters say.
+
+        Args:
+          arrays: by name; with several processes the rows that `local_rows` names, from `first_row`,
+            or all rows.
+          specs: of the whole arrays.
+          first_row: the row of the whole array that is the first of these.
+        """
+        return {
+            name: self._place(array, specs[name], self.sharding(specs[name], name), first_row)
+            for name, array in arrays.items()
+        }
+
+    def _place(self, array: np.ndarray, spec: ArraySpec, sharding: Any, first_row: int):
         import jax
 
+        if self.processes.count == 1:
+            return jax.device_put(array, sharding)
+
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            if not index:
+                return array
+            rows = index[0]
+            start = (rows.start or 0) - first_row
+            stop = (spec.shape[0] if rows.stop is None else rows.stop) - first_row
+            return array[(slice(start, stop), *index[1:])]
+
+        return jax.make_array_from_callback(spec.shape, sharding, part)
+
+    def local_rows(self, spec: ArraySpec) -> range:
+        """The rows of a whole array that this process's devices hold some of."""
+        indices = self.sharding(spec).addressable_devices_indices_map(spec.shape)
+        rows = [index[0].indices(spec.shape[0]) for index in indices.values()]
+        return range(min(start for start, _, _ in rows), max(stop for _, stop, _ in rows))
+
+    def fetch(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Whole arrays on the host; with several processes on every host."""
+        if self.processes.count == 1:
+            return {name: np.asarray(array) for name, array in arrays.items()}
+        from jax.experimental import multihost_utils
+
         return {
-            name: jax.device_put(array, self.sharding(specs[name], name))
+            name: np.asarray(array)
+            if array.is_fully_replicated
+            else multihost_utils.process_allgather(array, tiled=True)
             for name, array in arrays.items()
         }
 
@@ -153,21 +203,22 @@ class Runtime:
     def _lowered(self, key: str, lowering: Callable[[], LoweredProgram]):
         from jax import export
 
-        stem = None
-        if self.cache is not None:
-            stem = self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
-            if (signature_file := stem.with_suffix(".json")).exists():
-                program = export.deserialize(bytearray(stem.with_suffix(".jaxexport").read_bytes()))
-                return program, _signature_from_json(signature_file.read_text())
-        program = lowering()
-        exported = self._export(program)
-        if stem is not None:
-            _write_atomically(stem.with_suffix(".jaxexport"), bytes(exported.serialize()))
-            # The signature is written last: where it exists, the program is whole.
-            _write_atomically(
-                stem.with_suffix(".json"), _signature_to_json(program.signature).encode()
-            )
-        return exported, program.signature
+        if self.cache is None:
+            program = lowering()
+            return self._export(program), program.signature
+        artifact = self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
+        description = artifact.with_suffix(".json")
+        # One process lowers, and the others read what it wrote.
+        if self.processes.is_first and not _is_current(description):
+            program = lowering()
+            exported = self._export(program).serialize()
+            _write_atomically(artifact.with_suffix(".jaxexport"), bytes(exported))
+            # The description is written last: where it exists, the program is whole.
+            text = json.dumps(_describe(program.signature), indent=1)
+            _write_atomically(description, text.encode())
+        self.processes.barrier(f"lowered {artifact.name}")
+        exported = export.deserialize(bytearray(artifact.with_suffix(".jaxexport").read_bytes()))
+        return exported, _signature_of(json.loads(description.read_text()))
 
     def _export(self, program: LoweredProgram):
         import jax
@@ -187,7 +238,8 @@ class Runtime:
         import jaxlib
 
         mesh = dataclasses.asdict(self.mesh)
-        return json.dumps([key, jax.__version__, jaxlib.__version__, mesh], default=list)
+        versions = [jax.__version__, jaxlib.__version__, _source_fingerprint()]
+        return json.dumps([key, versions, mesh], default=list)
 
 
 def count_collectives(hlo: str) -> dict[str, int]:
@@ -210,25 +262,52 @@ def _platforms() -> str:
     return "" if any(os.path.exists(path) for path in accelerators) else "cpu"
 
 
-def _signature_to_json(signature: Signature) -> str:
+@functools.cache
+def _source_fingerprint() -> str:
+    """Of this package's code: a program that other code lowered is not the program of this code."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _tensorflow_version() -> str | None:
+    """Of the TensorFlow that is installed, without importing it."""
+    try:
+        return importlib.metadata.version("tensorflow")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _is_current(description: Path) -> bool:
+    """Whether there is a program and this host's TensorFlow, if it has any, is the one that made it."""
+    if not description.exists() or not description.with_suffix(".jaxexport").exists():
+        return False
+    return _tensorflow_version() in (None, json.loads(description.read_text())["tensorflow"])
+
+
+def _describe(signature: Signature) -> dict[str, Any]:
     def groups(specs):
         return [
             {name: [list(s.shape), np.dtype(s.dtype).name, s.letters] for name, s in group.items()}
             for group in specs
         ]
 
-    return json.dumps({"inputs": groups(signature.inputs), "outputs": groups(signature.outputs)})
+    return {
+        "tensorflow": _tensorflow_version(),
+        "inputs": groups(signature.inputs),
+        "outputs": groups(signature.outputs),
+    }
 
 
-def _signature_from_json(text: str) -> Signature:
+def _signature_of(description: Mapping[str, Any]) -> Signature:
     def groups(data):
         return tuple(
             {name: ArraySpec(tuple(s), np.dtype(d), letters) for name, (s, d, letters) in g.items()}
             for g in data
         )
 
-    data = json.loads(text)
-    return Signature(groups(data["inputs"]), groups(data["outputs"]))
+    return Signature(groups(description["inputs"]), groups(description["outputs"]))
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

@@ -1,83 +1,21 @@
 """The real programs on a small corpus: train, stop, resume, decode, judge."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import write_pairs
-
-WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]
-SETTINGS = {
-    "STEPS": 6,
-    "EXPERTS": 4,
-    "Model.model_dim": 32,
-    "Model.hidden_dim": 32,
-    "Model.expert_hidden_dim": 32,
-    "Model.heads": 2,
-    "Model.head_dim": 8,
-    "Data.minimum_pairs": 1,
-    "Data.source_vocabulary": 400,
-    "Data.target_vocabulary": 400,
-    "Data.source_length": 16,
-    "Data.target_length": 16,
-    "Data.rows": 8,
-    "Train.log_every": 1,
-    "Train.checkpoint_every": 4,
-    "Train.dev_every": 3,
-    "Train.bleu_sentences": 2,
-    "Decode.rows": 8,
-    "Decode.beam": 2,
-    "Decode.source_lengths": (16,),
-}
-
-
-def program(name: str, *arguments: object, stdin: str | None = None):
-    """Runs a program as a user does, on two devices of its own."""
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    code = f"import sys; from gshard_nmt import cli; sys.exit(cli.{name}_program())"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
-
-
-def gin(**changes: object) -> list[str]:
-    return [f"--gin={name} = {value!r}" for name, value in (SETTINGS | changes).items()]
-
-
-def succeed(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A corpus of two languages, prepared, and a run of it that was trained."""
-    root = tmp_path_factory.mktemp("pipeline")
-    rng = np.random.default_rng(0)
-    for language, count in (("fr", 150), ("de", 60)):
-        for split, number in (("train", count), ("dev", 8), ("test", 6)):
-            chosen = [rng.choice(WORDS, rng.integers(1, 5)) for _ in range(number)]
-            rows = [(" ".join(w[::-1] for w in words), " ".join(words)) for words in chosen]
-            write_pairs(root / "corpus" / f"{language}-en", split, language, "en", rows)
-    common = ["--config", "demo", *gin()]
-    succeed(
-        program("data", "prepare", *common, "--corpus", root / "corpus", "--out", root / "data")
-    )
-    train = ["--config", "demo", "--data", root / "data", "--workdir", root / "run"]
+def folder(prepared) -> Path:
+    """The small corpus, prepared, and a run of it that was trained."""
+    train = ["--config", "demo", "--data", prepared / "data", "--workdir", prepared / "run"]
     succeed(program("train", *train, *gin()))
-    return root
+    return prepared
 
 
 def lines(path: Path) -> list[dict]:
@@ -119,9 +57,9 @@ def test_sigterm_saves_and_the_same_command_goes_on(folder):
     arguments = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "killed"]
     arguments += gin(**{"Train.steps": 100_000, "Train.checkpoint_every": 100_000})
     arguments += ["--gin=Train.dev_every = 0"]
-    code = "import sys; from gshard_nmt import cli; sys.exit(cli.train_program())"
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command("train", *arguments), stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
         seen = ""
         for line in process.stderr:
             seen += line
@@ -197,7 +135,7 @@ def _dense() -> list[str]:
             "gshard-train: Model.experts: dimension E has size 5, which does not divide over the 2 "
             "devices of mesh axes ['x']; the nearest legal sizes are 4 or 6.\n",
         ),
-        ("train", ["--gin=Model.heads = 1"], "was made with another model"),
+        ("train", ["--gin=Model.heads = 1"], "Model.heads: 2, now 1"),
         ("decode", ["--lang", "xx"], "--lang xx: this model translates from de, fr."),
         ("decode", ["--lang", "fr", "--nbest", "9"], "n-best must be between 1 and the beam"),
     ],
