@@ -13,7 +13,7 @@ STACKS = ("unrolled", "scan")
 REMATS = ("none", "layer", "block")
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class Model:
     """The model's shape. The vocabulary sizes are the data's.
 
@@ -131,11 +131,6 @@ class Model:
             self.moe(training=True)
             self.moe(training=False)
 
-    # Written out because settings that came later are left out at their default: a run folder records
-    # this text, and one that was made before they came is still a run of the same model.
-    def __repr__(self) -> str:
-        return shown(self, _FIRST_RELEASE)
-
     @property
     def block_layers(self) -> int:
         """Layers of one block: one with experts and the dense ones that follow it."""
@@ -169,19 +164,3 @@ class Model:
         """The rules of incremental decoding: every choice is kept, so no token sees its neighbours."""
         moe = self.moe(training=False)
         return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="dense")
-
-
-_FIRST_RELEASE = 22
-"""Settings of Model that run folders have recorded from the beginning."""
-
-
-def shown(settings: object, always: int) -> str:
-    """The repr of a dataclass, without the fields after the first `always` that have their default."""
-    fields = dataclasses.fields(settings)  # type: ignore[arg-type]
-    values = [(f.name, getattr(settings, f.name), f.default) for f in fields]
-    kept = [
-        f"{name}={value!r}"
-        for i, (name, value, default) in enumerate(values)
-        if i < always or value != default
-    ]
-    return f"{type(settings).__name__}({', '.join(kept)})"

@@ -37,15 +37,12 @@ class Steps:
       model: the Transformer.
       optimizer: Adafactor.
       source_vocabulary, target_vocabulary: sizes.
-      revision: counts the changes of what the same settings compute; a program that was lowered before
-        one of them is not used after it.
     """
 
     model: Model
     optimizer: Optimizer
     source_vocabulary: int
     target_vocabulary: int
-    revision: int = dataclasses.field(default=2, init=False)
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Every weight of the model."""
@@ -84,13 +81,7 @@ class Steps:
         """
         parameters = within(state, "parameters")
         step = state["step"] + 1
-        key = random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
-        mode = Mode(training=True, key=key)
-        with tf.GradientTape() as tape:
-            tape.watch(parameters)
-            total, metrics = self._loss(parameters, batch, mode)
-        gradients = tape.gradient(total, parameters, output_gradients=control["one"])
-        gradients = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
+        gradients, metrics = self.gradients(parameters, batch, control, step)
         rate = adafactor.learning_rate(self.optimizer, step, control["last_step"])
         with tf.name_scope("adafactor"):
             values, moments = adafactor.update(
@@ -106,6 +97,18 @@ class Steps:
         metrics |= {"learning_rate": rate, "gradient_norm": tf.sqrt(tf.add_n(squares))}
         new_state = scoped_values("parameters", values) | scoped_values("moments", moments)
         return [{**new_state, "step": step}, metrics]
+
+    def gradients(
+        self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
+    ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
+        """The gradient of every weight in a training step, int32[] from 1 on, and its metrics."""
+        key = random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
+        mode = Mode(training=True, key=key)
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            total, metrics = self._loss(parameters, batch, mode)
+        gradients = tape.gradient(total, parameters, output_gradients=control["one"])
+        return {name: tf.convert_to_tensor(g) for name, g in gradients.items()}, metrics
 
     def evaluate(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
         """Sum of the negative log-likelihood in nats and number of real target tokens of a batch."""

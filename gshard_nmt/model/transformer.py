@@ -15,7 +15,7 @@ from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
+from gshard_nmt.model.parameters import Parameter, Parameters, normal, scoped, stacked, within
 from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
 from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
@@ -84,6 +84,30 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
             model.model_dim, model.heads, model.head_dim, relative
         )
     return declared | scoped("norm", layers.declare_norm(model.model_dim))
+
+
+def kind_of(name: str) -> str:
+    """What a parameter is part of, by its name: one of KINDS."""
+    parts = name.split("/")
+    if parts[-1] in ("scale", "relative_bias"):
+        return "norms" if parts[-1] == "scale" else "positions"
+    if parts[-1].endswith("embedding"):
+        return "positions" if "position" in parts[-1] else "embeddings"
+    sublayer = parts[-2].rpartition("_")[0]
+    if sublayer == "moe":
+        return "gates" if parts[-1] == "gate" else "experts"
+    return "feed_forward" if sublayer == "feed_forward" else "attention"
+
+
+KINDS = ("experts", "gates", "attention", "feed_forward", "embeddings", "norms", "positions")
+
+
+def count_by_kind(declared: Parameters) -> dict[str, int]:
+    """Weights of each of KINDS; the papers count matrices, not norm scales and position tables."""
+    counts = dict.fromkeys(KINDS, 0)
+    for name, parameter in declared.items():
+        counts[kind_of(name)] += parameter.size
+    return counts
 
 
 Values = Mapping[str, "tf.Tensor"]

@@ -1,0 +1,175 @@
+"""The papers' models: each config builds, counts as printed, and trains at a reduced size.
+
+Counts are those of the weight matrices; norm scales and position tables are apart. Sources: GShard
+(arXiv 2006.16668) tables 1 to 3, GSPMD (arXiv 2105.04663) tables 2, 3, 6 and 7, and the Switch
+Transformer (arXiv 2101.03961) table 9; dimensions that they do not print are those that give the
+printed sizes.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.gin_reader import load_config
+from gshard_nmt.model import transformer
+from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.programs import check_fits_mesh
+
+MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
+LAYERS = ("experts", "attention", "feed_forward")
+LAYERS_AND_EMBEDDINGS = (*LAYERS, "embeddings")
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What a paper says of a model.
+
+    Attributes:
+      printed: the size as the paper prints it.
+      unit: of the printed size; GSPMD counts in 2**30.
+      counted: the kinds of weights that the derivation counts.
+      weights: their number, to the unit.
+    """
+
+    printed: float
+    unit: float
+    counted: tuple[str, ...]
+    weights: int
+
+
+def decimal(printed: float, weights: int, counted=MATRICES) -> Family:
+    return Family(printed, 1e9, counted, weights)
+
+
+def binary(printed: float, weights: int, counted=LAYERS) -> Family:
+    return Family(printed, GIB, counted, weights)
+
+
+FAMILIES = {
+    "moe_2048e_36l": decimal(600, 619366318080),
+    "moe_2048e_12l": decimal(200, 206520975360),
+    "moe_512e_36l": decimal(150, 155481538560),
+    "moe_512e_12l": decimal(50, 51892715520),
+    "moe_128e_36l": decimal(37, 39510343680),
+    "moe_128e_12l": decimal(12.5, 13235650560),
+    "moe_2048e_60l": decimal(1000, 1032211660800),
+    "dense_96l": decimal(2.3, 2312896512),
+    "bilingual_big": decimal(0.4, 375128064),
+    # The paper prints no size for the Base layout: 18 attentions, 12 feed-forwards, two embeddings.
+    "bilingual_base": decimal(0.1, 18 * 4 * 512**2 + 12 * 2 * 512 * 2048 + 96_000 * 512),
+    "switch_base": decimal(7, 7247757312, ("experts",)),
+    "switch_large": decimal(26, 26575110144, ("experts",)),
+    "switch_xxl": decimal(395, 386547056640, ("experts",)),
+    "switch_c": decimal(1571, 1570347417600, ("experts",)),
+    "gspmd_moe_10b": binary(10, 10517544960, MATRICES),
+    "gspmd_moe_37b": binary(37, 39510343680, MATRICES),
+    "gspmd_moe_145b": binary(145, 155481538560, MATRICES),
+    "gspmd_moe_577b": binary(577, 619366318080, MATRICES),
+    "gspmd_hybrid_33b": binary(33, 35433480192),
+    "gspmd_hybrid_57b": binary(57, 61203283968),
+    "gspmd_hybrid_420b": binary(420, 450971566080),
+    "gspmd_hybrid_804b": binary(804, 863288426496),
+    "gspmd_dense_64b": binary(64, 68981620736, LAYERS_AND_EMBEDDINGS),
+    "gspmd_dense_128b": binary(128, 137701097472, LAYERS_AND_EMBEDDINGS),
+    "gspmd_dense_256b": binary(256, 275140050944, LAYERS_AND_EMBEDDINGS),
+    "gspmd_dense_512b": binary(512, 550017957888, LAYERS_AND_EMBEDDINGS),
+    "gspmd_dense_1t": binary(1024, 1100035915776, LAYERS_AND_EMBEDDINGS),
+    "gspmd_narrow_16b": binary(16, 17310941184, LAYERS_AND_EMBEDDINGS),
+}
+
+
+@functools.cache
+def steps_of(name: str) -> Steps:
+    config = load_config(name)
+    data = config.data
+    return Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
+
+
+def counts_of(name: str) -> dict[str, int]:
+    return transformer.count_by_kind(steps_of(name).declare_parameters())
+
+
+@pytest.mark.parametrize(("name", "family"), FAMILIES.items())
+def test_a_family_has_the_papers_number_of_weights(name, family):
+    counts = counts_of(name)
+    assert sum(counts[kind] for kind in family.counted) == family.weights
+    whole = sum(counts[kind] for kind in MATRICES)
+    # Within what rounding to the printed digits, and the papers' round numbers, leave open.
+    assert whole / family.unit == pytest.approx(family.printed, rel=0.07)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_fits_its_mesh(name):
+    config, steps = load_config(name), steps_of(name)
+    check_fits_mesh(config)
+    for array, p in steps.declare_state().items():
+        config.mesh.check_divides(array, p.letters, p.shape)
+
+
+def reduced(steps: Steps) -> Steps:
+    """The same model, small: two blocks of each stack, and every size cut down."""
+    model = steps.model
+    blocks = 2 * model.block_layers
+    small = dataclasses.replace(
+        model,
+        encoder_layers=min(blocks, model.encoder_layers),
+        decoder_layers=blocks,
+        model_dim=8,
+        hidden_dim=16,
+        heads=2,
+        head_dim=4,
+        experts=4 if model.experts else 0,
+        num_groups=2,
+    )
+    return dataclasses.replace(steps, model=small, source_vocabulary=16, target_vocabulary=16)
+
+
+def batch() -> dict[str, tf.Tensor]:
+    rng = np.random.default_rng(0)
+    made = {name: rng.integers(4, 16, (2, 6)) for name in BATCH_ARRAYS}
+    for side in ("source", "target"):
+        made[f"{side}_segments"] = [[1, 1, 1, 2, 2, 0]] * 2
+        made[f"{side}_positions"] = [[0, 1, 2, 0, 1, 0]] * 2
+    return {name: tf.constant(array, tf.int32) for name, array in made.items()}
+
+
+def trained(steps: Steps) -> tuple[list[float], dict[str, tf.Tensor]]:
+    """The losses of two steps, and the state after them; executed eagerly."""
+    control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
+    control["one"] = tf.constant(1.0)
+    (state,) = steps.initialize(control)
+    losses = []
+    for _ in range(2):
+        state, metrics = steps.train(state, batch(), control)
+        losses.append(float(metrics["loss"]))
+    return losses, state
+
+
+def shape_of(name: str) -> Steps:
+    return reduced(steps_of(name))
+
+
+@functools.cache
+def trained_once(steps: Steps):
+    """Families that differ in size alone are the same model when reduced."""
+    return trained(steps)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_trains_two_steps_at_a_reduced_size(name):
+    steps = shape_of(name)
+    losses, state = trained_once(steps)
+    assert all(math.isfinite(loss) for loss in losses)
+    assert int(state["step"]) == 2
+    declared = steps.declare_state()
+    assert set(state) == set(declared)
+    for array, p in declared.items():
+        value = state[array].numpy()
+        assert value.shape == p.shape, array
+        assert value.dtype == p.dtype, array
+        assert np.isfinite(value).all(), array
