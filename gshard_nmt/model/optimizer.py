@@ -15,6 +15,8 @@ from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"
+RMS_OVER = {"tensor": "R", "expert": "RE"}
+"""The letters whose indices have a root mean square of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +31,13 @@ class Optimizer:
         the paper.
       decay_exponent: beta2 of step t is 1 - t ** -decay_exponent. The paper's beta2 = 0.99 is dead in
         the authors' code, which uses this schedule instead of it.
+      maximum_beta2: an upper bound of beta2; 0.99 would be the other reading of the paper, and binds
+        from step 317 on.
       clip_threshold: the root mean square of an update is at most this, before the step size.
       scale_by_parameter: multiply by max(epsilon2, RMS of the parameter).
+      rms_over: what a root mean square, of a parameter or of an update, is taken over: "tensor", all
+        experts of a layer together, as in the authors' code; "expert", each alone, as in T5X, which
+        takes larger steps where an expert is rarely used.
       min_factored_size: a matrix is factored where both sides have at least this size.
       epsilon1, epsilon2: added to the squared gradient; least parameter scale.
     """
@@ -45,8 +52,19 @@ class Optimizer:
     min_factored_size: int = 128
     epsilon1: float = 1e-30
     epsilon2: float = 1e-3
+    maximum_beta2: float = 1.0
+    rms_over: str = "tensor"
 
     def __post_init__(self) -> None:
+        if self.rms_over not in RMS_OVER:
+            raise UserError(
+                f"Optimizer.rms_over is {self.rms_over!r}; it must be one of {list(RMS_OVER)}."
+            )
+        if not 0 < self.maximum_beta2 <= 1 or self.decay_exponent <= 0:
+            raise UserError(
+                f"Optimizer: maximum_beta2 {self.maximum_beta2} must be above 0 and at most 1, and "
+                f"decay_exponent {self.decay_exponent} above 0."
+            )
         if self.learning_rate <= 0 or self.warmup_steps < 1:
             raise UserError(
                 f"Optimizer: learning_rate {self.learning_rate} must be above 0 and warmup_steps "
@@ -110,12 +128,12 @@ def update(
     Returns:
       The new values and the new moments.
     """
-    beta2 = 1.0 - tf.pow(tf.cast(step, tf.float32), -optimizer.decay_exponent)
     new_values, new_moments = {}, {}
     for name, parameter in declared.items():
         gradient = annotate(gradients[name], parameter.letters, name)
         factors = _factors(optimizer, parameter)
         square = tf.square(gradient) + optimizer.epsilon1
+        beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))
         if factors is None:
             full = beta2 * moments[f"full/{name}"] + (1.0 - beta2) * square
             direction = gradient * tf.math.rsqrt(full)
@@ -129,12 +147,20 @@ def update(
             )
             new_moments[f"row/{name}"], new_moments[f"column/{name}"] = row, column
             direction = gradient * _inverse_root(parameter, factors, row, column)
-        direction /= tf.maximum(1.0, _rms(direction, parameter) / optimizer.clip_threshold)
-        scale = rate
+        rms = _rms(direction, parameter, optimizer.rms_over)
+        direction /= tf.maximum(1.0, rms / optimizer.clip_threshold)
+        scale = tf.cast(rate, gradient.dtype)
         if optimizer.scale_by_parameter:
-            scale = rate * tf.maximum(optimizer.epsilon2, _rms(values[name], parameter))
+            size = _rms(values[name], parameter, optimizer.rms_over)
+            scale *= tf.maximum(optimizer.epsilon2, size)
         new_values[name] = values[name] - scale * direction
     return new_values, new_moments
+
+
+def _beta2(optimizer: Optimizer, step: "tf.Tensor") -> "tf.Tensor":
+    """The decay of the second moments; 0 in step 1."""
+    beta2 = 1.0 - tf.pow(step, -optimizer.decay_exponent)
+    return beta2 if optimizer.maximum_beta2 == 1.0 else tf.minimum(beta2, optimizer.maximum_beta2)
 
 
 def _inverse_root(
@@ -177,7 +203,7 @@ def _without(parameter: Parameter, dims: tuple[int, ...]) -> Parameter:
     )
 
 
-def _rms(x: "tf.Tensor", parameter: Parameter) -> "tf.Tensor":
-    """Of each layer's tensor, its experts together as in the authors' code; broadcastable to x."""
-    dims = [i for i, letter in enumerate(parameter.letters) if letter != "R"]
+def _rms(x: "tf.Tensor", parameter: Parameter, over: str) -> "tf.Tensor":
+    """Of each layer's tensor, or of each expert's; broadcastable to x."""
+    dims = [i for i, letter in enumerate(parameter.letters) if letter not in RMS_OVER[over]]
     return tf.sqrt(tf.reduce_mean(tf.square(x), dims, keepdims=True))

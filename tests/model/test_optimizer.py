@@ -6,11 +6,43 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter
 
 SMALL = Optimizer(min_factored_size=1)
+
+
+def reference(x, g, row, column, t, optimizer, rate, experts):
+    """Shazeer and Stern 2018, Algorithm 4, as GShard A.2 sets it: one layer's matrices in float64.
+
+    Args:
+      x, g: float64[experts, rows, columns], parameter and gradient.
+      row, column: the moments, float64[experts, rows] and [experts, columns]; for a parameter that is
+        not factored `row` is the whole second moment and `column` None.
+      t: the step, 1 for the first.
+      optimizer: the rules.
+      rate: the step size.
+      experts: whether each expert has its own root mean squares.
+    """
+    beta2 = min(1 - t**-optimizer.decay_exponent, optimizer.maximum_beta2)
+    square = g**2 + optimizer.epsilon1
+    if column is None:
+        row = beta2 * row + (1 - beta2) * square
+        second = row
+    else:
+        row = beta2 * row + (1 - beta2) * square.mean(2)
+        column = beta2 * column + (1 - beta2) * square.mean(1)
+        second = row[:, :, None] * column[:, None, :] / row.mean(1)[:, None, None]
+    u = g / np.sqrt(second)
+    dims = (1, 2) if experts else None
+    u = u / np.maximum(1, np.sqrt((u**2).mean(dims, keepdims=True)) / optimizer.clip_threshold)
+    scale = rate
+    if optimizer.scale_by_parameter:
+        size = np.sqrt((x**2).mean(dims, keepdims=True))
+        scale = rate * np.maximum(optimizer.epsilon2, size)
+    return x - scale * u, row, column
 
 
 def step(optimizer, declared, values, gradients, moments, number, rate=0.01):
@@ -108,3 +140,145 @@ def test_the_schedule_is_the_papers():
     cooling = Optimizer(cooldown_steps=10)
     assert rate(cooling, 100, last=100) == pytest.approx(0.001)
     assert rate(cooling, 91, last=100) == pytest.approx(0.01)
+
+
+SWITCHES = [
+    SMALL,
+    Optimizer(min_factored_size=1, rms_over="expert"),
+    Optimizer(min_factored_size=1, scale_by_parameter=False),
+    Optimizer(min_factored_size=1, maximum_beta2=0.3),
+    Optimizer(min_factored_size=128),
+]
+
+
+@pytest.mark.parametrize("optimizer", SWITCHES, ids=lambda o: f"{o.rms_over} {o.maximum_beta2}")
+def test_five_steps_equal_the_reference_in_float64(optimizer):
+    """[R, E, M, H], each repeat a layer of its own, against one layer after another."""
+    repeats, experts, m, h = 2, 3, 4, 5
+    declared = {"w": Parameter((repeats, experts, m, h), "REMH", ZEROS)}
+    rng = np.random.default_rng(4)
+    # Experts of different sizes, one of them hardly used: here the switches differ.
+    value = rng.normal(size=(repeats, experts, m, h)) * np.array([1, 0.1, 1e-5])[:, None, None]
+    gradients = rng.normal(size=(5, *value.shape)) * np.array([1, 1e-3, 30])[:, None, None]
+    moments = {k: tf.constant(v) for k, v in zeros(optimizer, declared).items()}
+    factored = "row/w" in moments
+    found = {"w": tf.constant(value)}
+    expected = [
+        (value[r], np.zeros((experts, m)), np.zeros((experts, h)))
+        if factored
+        else (value[r], np.zeros((experts, m, h)), None)
+        for r in range(repeats)
+    ]
+    for t, gradient in enumerate(gradients, 1):
+        rate = tf.constant(0.01, tf.float64)
+        found, moments = adafactor.update(
+            optimizer, declared, found, {"w": tf.constant(gradient)}, moments, tf.constant(t), rate
+        )
+        each = optimizer.rms_over == "expert"
+        expected = [
+            reference(x, gradient[r], row, column, t, optimizer, 0.01, each)
+            for r, (x, row, column) in enumerate(expected)
+        ]
+        for r, (x, row, column) in enumerate(expected):
+            np.testing.assert_allclose(found["w"][r], x, rtol=1e-12)
+            if column is None:
+                np.testing.assert_allclose(moments["full/w"][r], row, rtol=1e-12)
+            else:
+                np.testing.assert_allclose(moments["row/w"][r], row, rtol=1e-12)
+                np.testing.assert_allclose(moments["column/w"][r], column, rtol=1e-12)
+
+
+def test_float32_follows_the_reference_to_rounding():
+    rng = np.random.default_rng(5)
+    declared = {"w": Parameter((3, 6, 7), "EMH", ZEROS)}
+    value, moments = {"w": rng.normal(size=(3, 6, 7))}, zeros(SMALL, declared)
+    expected = (value["w"], np.zeros((3, 6)), np.zeros((3, 7)))
+    for t in range(1, 21):
+        gradient = rng.normal(size=(3, 6, 7)) * 1e-4
+        value, moments = step(SMALL, declared, value, {"w": gradient}, moments, t)
+        expected = reference(expected[0], gradient, *expected[1:], t, SMALL, 0.01, False)
+    np.testing.assert_allclose(value["w"], expected[0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("t", "beta2"),
+    [
+        (1, 0.0),
+        (2, 0.4256508),
+        (100, 0.9748811),
+        (316, 0.9899942),
+        (317, 0.9900195),
+        (10_000, 0.999369),
+        (250_000, 0.999952),
+    ],
+)
+def test_beta2_and_its_cap(t, beta2):
+    def decay(optimizer):
+        return float(adafactor._beta2(optimizer, tf.constant(float(t), tf.float64)))
+
+    assert decay(Optimizer()) == pytest.approx(beta2, abs=1e-6)
+    assert decay(Optimizer(maximum_beta2=0.99)) == pytest.approx(min(beta2, 0.99), abs=1e-6)
+    assert (t > 316) == (decay(Optimizer(maximum_beta2=0.99)) < decay(Optimizer()))
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**16))
+def test_separable_squares_are_reproduced_exactly(seed):
+    """SEMANTICS 4.5: g**2 = a_e b_m c_h gives vhat = g**2, so the first update is sign(g)."""
+    rng = np.random.default_rng(seed)
+    a, b, c = (rng.uniform(0.1, 10, size) for size in (3, 4, 5))
+    signs = rng.choice([-1.0, 1.0], (3, 4, 5))
+    gradient = signs * np.sqrt(a[:, None, None] * b[:, None] * c)
+    declared = {"w": Parameter((3, 4, 5), "EMH", ZEROS)}
+    new, _ = step(
+        Optimizer(min_factored_size=1, scale_by_parameter=False),
+        declared,
+        {"w": np.zeros((3, 4, 5))},
+        {"w": gradient},
+        zeros(SMALL, declared),
+        1,
+    )
+    np.testing.assert_allclose(new["w"], -0.01 * signs, rtol=1e-5)
+
+
+def test_transposing_a_matrix_transposes_its_update():
+    rng = np.random.default_rng(2)
+    value, gradient = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
+    one = {"w": Parameter((4, 6), "MH", ZEROS)}
+    other = {"w": Parameter((6, 4), "HM", ZEROS)}
+    straight, _ = step(SMALL, one, {"w": value}, {"w": gradient}, zeros(SMALL, one), 1)
+    turned, _ = step(SMALL, other, {"w": value.T}, {"w": gradient.T}, zeros(SMALL, other), 1)
+    np.testing.assert_allclose(straight["w"], turned["w"].T, rtol=1e-6)
+
+
+def test_the_gate_is_factored_as_the_matrix_that_it_is():
+    gate = Parameter((2, 256, 512), "RM_", ZEROS)
+    moments = adafactor.declare_moments(Optimizer(), {"gate": gate})
+    assert {k: p.shape for k, p in moments.items()} == {
+        "row/gate": (2, 256),
+        "column/gate": (2, 512),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"rms_over": "layer"},
+            "Optimizer.rms_over is 'layer'; it must be one of ['tensor', 'expert'].",
+        ),
+        (
+            {"maximum_beta2": 0.0},
+            "Optimizer: maximum_beta2 0.0 must be above 0 and at most 1, and decay_exponent 0.8 "
+            "above 0.",
+        ),
+        (
+            {"warmup_steps": 0},
+            "Optimizer: learning_rate 1.0 must be above 0 and warmup_steps 0 at least 1.",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(UserError) as error:
+        Optimizer(**change)
+    assert str(error.value) == message
