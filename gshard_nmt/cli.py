@@ -331,6 +331,20 @@ def _define_inspect(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "decoding", False, "inspect decoding instead of the training step", flag_values=values
     )
+    flags.DEFINE_boolean(
+        "equivalence",
+        False,
+        "run the config, at reduced size, on one CPU device and on a mesh of several, and compare loss "
+        "and gradients",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "devices",
+        0,
+        "CPU devices of the mesh for --equivalence; 0 takes the config's, at most 8",
+        lower_bound=0,
+        flag_values=values,
+    )
     flags.DEFINE_float(
         "tokens", 1e12, "the budget that a run's cost is given for", 1.0, flag_values=values
     )
@@ -344,6 +358,9 @@ def _inspect(values: flags.FlagValues) -> None:
 
     if values.parameters:
         inspect.show_parameters(config)
+        return
+    if values.equivalence:
+        inspect.show_equivalence(config, Path(values.config).stem, values.devices)
         return
     topologies = values.topology or [f"cpu:{config.mesh.num_devices}"]
     request = inspect.Request(

@@ -126,6 +126,7 @@ _PLACEHOLDERS = {
     "coordinator": "HOST:PORT",
     "corpus": "DIR",
     "data": "DIR",
+    "devices": "N",
     "gin": "'NAME = VALUE'",
     "html": "FILE",
     "input": "FILE",

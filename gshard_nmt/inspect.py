@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import communication, compute, hlo, memory, text
+from gshard_nmt.inspection import communication, compute, equivalence, hlo, memory, text
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.result import Compilation, Counts, Inspection, as_json
 from gshard_nmt.programs import CONTROL, batch_specs, check_fits_mesh, parameter_table, specs_of
@@ -98,6 +99,75 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
         json_file.write_text(json.dumps(content, indent=1) + "\n")
     if page is not None:
         write_page(inspections, request.tokens, page)
+
+
+def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
+    """Runs the config, at reduced size, on one CPU device and on a mesh of several, and compares.
+
+    Args:
+      config: the run.
+      name: of the config.
+      devices: of the mesh; 0 takes the config's number, at most 8.
+
+    Raises:
+      UserError: loss or a gradient differs by more than the tolerance.
+    """
+    now = config.mesh.num_devices
+    wanted = devices or (8 if now == 1 else min(8, now))
+    mesh = equivalence.reduced_mesh(_grown(config.mesh, wanted), wanted)
+    model = equivalence.reduced_model(config.model, mesh)
+    rows = 2 * mesh.axis_size(mesh.partition("B")[0])
+    data = dataclasses.replace(
+        config.data,
+        rows=rows,
+        source_length=equivalence.LENGTH,
+        target_length=equivalence.LENGTH,
+        source_vocabulary=equivalence.VOCABULARY,
+        target_vocabulary=equivalence.VOCABULARY,
+    )
+    reduced = _replace(config, model=model, mesh=mesh, data=data)
+    check_divides(reduced)
+    steps = steps_of(reduced)
+    tolerance = equivalence.TOLERANCE[model.activation_dtype]
+    shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
+    with waiting(f"{name} at reduced size on 1 device and on {mesh.num_devices} ({shape})"):
+        found = equivalence.compare(
+            steps,
+            specs_of(steps),
+            CONTROL,
+            {
+                "seed": np.array([config.train.seed, 0], np.uint32),
+                "last_step": np.array(1, np.int32),
+                "one": np.array(1.0, np.float32),
+            },
+            equivalence.random_batch(list(batch_specs(reduced)), rows),
+            mesh,
+            tolerance,
+        )
+    rows_of_table = [("tensor", "difference", "")]
+    for one in found:
+        verdict = "equal" if one.is_equal else "DIFFERENT"
+        rows_of_table.append((one.name, f"{one.difference:.1e}", verdict))
+    sys.stdout.write(text.table(rows_of_table) + "\n")
+    wrong = [one for one in found if not one.is_equal]
+    if wrong:
+        raise UserError(
+            f"{len(wrong)} of {len(found)} tensors differ by more than {tolerance:g} of their largest "
+            f"value between 1 device and {mesh.num_devices} ({shape}), first {wrong[0].name}: this is "
+            "a bug; please report it with this config."
+        )
+    sys.stdout.write(
+        f"loss and {len(found) - 1} gradients on 1 device and on {mesh.num_devices} ({shape}) are "
+        f"equal within {tolerance:g} of each tensor's largest value\n"
+    )
+
+
+def _grown(mesh: Mesh, devices: int) -> Mesh:
+    """A mesh of one device made long enough to be split at all."""
+    if mesh.num_devices >= devices:
+        return mesh
+    shape = (devices // math.prod(mesh.shape[1:]), *mesh.shape[1:])
+    return dataclasses.replace(mesh, shape=shape, device_order=())
 
 
 def steps_of(config: "Config") -> "Steps":

@@ -1,0 +1,201 @@
+"""A config on one device and on a mesh: do both compute the same?
+
+The config keeps its structure (which layers, which routing, which mesh axes and rules) and loses its
+size, so that both run on this machine's CPU in a minute. Loss and gradients of one step are compared
+tensor by tensor, each repeat of a stacked block for itself.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
+from gshard_nmt.spmd.mesh import Mesh
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+TOLERANCE = {"float32": 5e-5, "bfloat16": 4e-2}
+"""Largest difference in a tensor over its largest value, by the dtype of activations: sums of a few
+hundred terms in another order. Measured on the demo: 1e-6."""
+
+LENGTH = 16
+VOCABULARY = 320
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One tensor on both.
+
+    Attributes:
+      name: of the weight whose gradient it is, with the repeat of its block; or "loss".
+      difference: the largest, over the largest value on one device.
+      tolerance: what is allowed.
+    """
+
+    name: str
+    difference: float
+    tolerance: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Within the tolerance; not so where either is not a number."""
+        return self.difference <= self.tolerance
+
+
+def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
+    """A mesh of the same axes and rules on fewer devices, every axis that splits still splitting.
+
+    Raises:
+      UserError: the devices do not divide into as many axes.
+    """
+    shape, left = [min(2, size) for size in mesh.shape], devices
+    for size in shape:
+        left //= size
+    for axis in range(len(shape)):
+        while mesh.shape[axis] > shape[axis] and left > 1:
+            if left % 2:
+                break
+            shape[axis], left = shape[axis] * 2, left // 2
+    made = dataclasses.replace(mesh, shape=tuple(shape), device_order=())
+    if made.num_devices != devices:
+        raise UserError(
+            f"--equivalence on {devices} devices: a mesh of axes {list(mesh.axes)}, now "
+            f"{list(mesh.shape)}, reduces to {list(made.shape)}, {made.num_devices} devices; give "
+            f"--devices {made.num_devices}, or a power of 2 that is not more than the mesh has."
+        )
+    return made
+
+
+def reduced_model(model: Any, mesh: Mesh) -> Any:
+    """The model with the least sizes that every rule of the mesh can still split."""
+
+    def size(letter: str, least: int, now: int) -> int:
+        shards = mesh.axis_size(mesh.partition(letter)[0])
+        return max(min(now, least), 1) if shards == 1 else max(shards, least // shards * shards)
+
+    block = model.block_layers
+    changes: dict[str, Any] = {
+        "encoder_layers": min(model.encoder_layers, 2 * block),
+        "decoder_layers": min(model.decoder_layers, 2 * block),
+        "model_dim": size("M", 64, model.model_dim),
+        "hidden_dim": size("H", 128, model.hidden_dim),
+        "heads": size("N", 4, model.heads),
+        "head_dim": size("D", 16, model.head_dim),
+    }
+    if model.positions == "learned":
+        changes["max_positions"] = LENGTH
+    if model.experts:
+        changes |= {
+            "experts": size("E", 16, model.experts),
+            "expert_hidden_dim": size("H", 128, model.expert_hidden_dim or model.hidden_dim),
+            "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
+            "group_size": LENGTH if model.group_size else 0,
+            # By the capacity factor: so many slots an expert were meant for other sizes.
+            "capacity": 0,
+            "eval_capacity": 0,
+        }
+    return dataclasses.replace(model, **changes)
+
+
+def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
+    """Packed rows int32[B, 16]: two sentences and some padding a row, random words."""
+    rng = np.random.default_rng(0)
+    first = np.array([7 + row % 3 for row in range(rows)])[:, np.newaxis]
+    place = np.arange(LENGTH)[np.newaxis]
+    segments = np.where(place < first, 1, np.where(place < LENGTH - 2, 2, 0))
+    positions = np.where(segments == 1, place, np.where(segments == 2, place - first, 0))
+    made = {}
+    for name in names:
+        if name.endswith("segments"):
+            made[name] = segments
+        elif name.endswith("positions"):
+            made[name] = positions
+        else:
+            made[name] = rng.integers(3, VOCABULARY, (rows, LENGTH)) * (segments > 0)
+    return {name: array.astype(np.int32) for name, array in made.items()}
+
+
+def compare(
+    steps: Any,
+    specs: ArraySpecs,
+    control_specs: ArraySpecs,
+    control: Mapping[str, np.ndarray],
+    batch: Mapping[str, np.ndarray],
+    mesh: Mesh,
+    tolerance: float,
+) -> list[Comparison]:
+    """Loss and gradients of the first training step on one device and on the mesh.
+
+    Args:
+      steps: the programs of the reduced model.
+      specs: its training state.
+      control_specs, control: the scalars of a step.
+      batch: int32[B, L] each.
+      mesh: the mesh.
+      tolerance: allowed difference over the largest value.
+    """
+    arguments = (steps, specs, control_specs, control, batch)
+    # The mesh first: it starts as many devices as both need.
+    on_mesh = _gradients(*arguments, mesh)
+    alone = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
+    on_one = _gradients(*arguments, alone)
+    found = []
+    for name, expected in sorted(on_one.items()):
+        letters = specs[f"parameters/{name}"].letters if name != "loss" else ""
+        if letters.startswith("R"):
+            found += [
+                _compared(f"{name} [{repeat}]", a, b, tolerance)
+                for repeat, (a, b) in enumerate(zip(expected, on_mesh[name], strict=True))
+            ]
+        else:
+            found.append(_compared(name, expected, on_mesh[name], tolerance))
+    return found
+
+
+def _compared(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: float) -> Comparison:
+    scale = float(np.max(np.abs(expected)))
+    difference = float(np.max(np.abs(expected - actual)))
+    return Comparison(name, difference / scale if scale else difference, tolerance)
+
+
+def _gradients(
+    steps: Any,
+    specs: ArraySpecs,
+    control_specs: ArraySpecs,
+    control: Mapping[str, np.ndarray],
+    batch: Mapping[str, np.ndarray],
+    mesh: Mesh,
+) -> dict[str, np.ndarray]:
+    """Loss and the gradient of each weight, from weights drawn on the devices."""
+    devices = runtime.start(mesh)
+    letters = {name: spec.letters for name, spec in specs.items()}
+    batch_specs = {name: ArraySpec(array.shape, array.dtype, "BL") for name, array in batch.items()}
+
+    def first_step(
+        state: Mapping[str, "tf.Tensor"],
+        batch: Mapping[str, "tf.Tensor"],
+        control: Mapping[str, "tf.Tensor"],
+    ):
+        weights = {k.removeprefix("parameters/"): v for k, v in state.items() if k in of_weights}
+        step = state["step"] + 1
+        gradients, metrics = steps.gradients(weights, batch, control, step)
+        return [gradients, {"loss": metrics["loss"]}]
+
+    of_weights = {name for name in specs if name.startswith("parameters/")}
+    weight_letters = {name.removeprefix("parameters/"): letters[name] for name in of_weights}
+    initialize = devices.compile(
+        "initialize", lambda: lower(steps.initialize, [control_specs], [letters], mesh)
+    )
+    gradients = devices.compile(
+        "gradients",
+        lambda: lower(first_step, [specs, batch_specs, control_specs], [weight_letters, {}], mesh),
+    )
+    placed = devices.put(control, control_specs)
+    (state,) = initialize(placed)
+    found, metrics = gradients(state, devices.put(batch, batch_specs), placed)
+    return {name: np.asarray(value) for name, value in {**found, **metrics}.items()}
