@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import incremental, random, transformer
+from gshard_nmt.model import attention, incremental, random, transformer
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.layers import Mode, rms_norm
+from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.parameters import count, initial_values
 
@@ -132,3 +132,112 @@ def test_label_smoothing_equals_cross_entropy_with_the_smoothed_target():
     target = np.eye(5)[labels] * 0.8 + 0.2 / 5
     log_p = tf.nn.log_softmax(values).numpy()
     np.testing.assert_allclose(found.loss, -(target * log_p).sum(-1).mean(), rtol=1e-5)
+
+
+def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
+    model = dataclasses.replace(SMALL, encoder_layers=0)
+    declared = transformer.declare(model, 50, 40)
+    assert not [name for name in declared if "source" in name or "cross" in name]
+    p, batch = parameters(model), rows([ONE], [TWO], length=8)
+    moe = model.moe(training=False)
+    whole = transformer.decode(model, p, None, batch, Mode(), moe)[0].numpy()
+    changed = batch["target_inputs"].numpy()
+    changed[:, 2] = 17
+    other = {**batch, "target_inputs": tf.constant(changed)}
+    again = transformer.decode(model, p, None, other, Mode(), moe)[0].numpy()
+    np.testing.assert_allclose(whole[:, :2], again[:, :2], rtol=1e-5, atol=1e-6)
+    assert np.abs(whole[:, 2] - again[:, 2]).max() > 1e-2
+
+
+def test_a_language_model_does_not_translate():
+    model = dataclasses.replace(SMALL, encoder_layers=0)
+    with pytest.raises(UserError, match="a language model has no source to translate"):
+        incremental.start(model, parameters(model), rows([ONE], length=8), 2, 4)
+
+
+def test_rows_longer_than_the_learned_positions_are_refused():
+    model = dataclasses.replace(SMALL, positions="learned", max_positions=7)
+    with pytest.raises(UserError) as error:
+        logits(model, parameters(model), rows([ONE], [TWO], length=8))
+    assert str(error.value) == (
+        "rows of 8 tokens need as many positions; Model.max_positions is 7. "
+        "Make it 8, or the rows shorter."
+    )
+
+
+def test_query_times_key_has_unit_variance_at_the_start():
+    """SEMANTICS 3.3: the scale is in the query's initialisation, not at run time."""
+    declared = attention.declare_attention(64, 8, 16, relative=False)
+    p = initial_values(declared, random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
+    x = tf.constant(np.random.default_rng(0).normal(size=(1, 256, 64)), tf.float32)
+    query = tf.einsum("BLM,MND->BLND", x, p["query"])
+    keys, _ = attention.project_memory(p, x)
+    products = tf.einsum("BLND,BTND->BNLT", query, keys).numpy()
+    assert products.var() == pytest.approx(1.0, rel=0.15)
+
+
+def test_the_gated_feed_forward_equals_its_definition():
+    declared = declare_feed_forward(6, 10, "geglu")
+    assert {name: p.shape for name, p in declared.items()} == {
+        "wi": (6, 10),
+        "wo": (10, 6),
+        "wi_linear": (6, 10),
+    }
+    p = initial_values(declared, random.Key.from_seed(tf.constant([3, 4], tf.uint32)))
+    x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
+    a, b = x @ p["wi"].numpy(), x @ p["wi_linear"].numpy()
+    gelu = 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))
+    found = feed_forward(p, tf.constant(x))
+    np.testing.assert_allclose(found, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_are_counted_by_what_they_are_part_of():
+    model = dataclasses.replace(SMALL, positions="learned")
+    declared = transformer.declare(model, 50, 40)
+    counts = transformer.count_by_kind(declared)
+    assert sum(counts.values()) == count(declared)
+    assert counts["experts"] == 3 * 4 * 2 * 16 * 24
+    assert counts["gates"] == 3 * 16 * 4
+    assert counts["feed_forward"] == 3 * 2 * 16 * 24
+    assert counts["attention"] == (4 + 2 + 2) * 4 * 16 * 2 * 4
+    assert counts["embeddings"] == (50 + 40) * 16
+    assert counts["positions"] == 2 * 8 * 16
+    assert counts["norms"] == (4 * 2 + 1 + 2 * 3 + 1) * 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"stack": "rolled"},
+            "Model.stack is 'rolled'; it must be one of ['unrolled', 'scan'].",
+        ),
+        (
+            {"activation_dtype": "float16"},
+            "Model.activation_dtype is 'float16'; it must be one of ['float32', 'bfloat16'].",
+        ),
+        (
+            {"eval_second_expert": "random"},
+            "Model.eval_second_expert is 'random', but evaluation draws no random numbers; it must "
+            "be one of ['all', 'none', 'threshold'].",
+        ),
+        (
+            {"positions": "learned", "max_positions": 0},
+            "Model.positions is 'learned' and Model.max_positions 0; it must be the number of tokens "
+            "of the longest row.",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(SMALL, **change)
+    assert str(error.value) == message
+
+
+def test_evaluation_has_a_policy_and_a_capacity_of_its_own():
+    model = dataclasses.replace(
+        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold", eval_capacity=5
+    )
+    training, evaluation = model.moe(training=True).gating, model.moe(training=False).gating
+    assert (training.second_expert, training.slots(100)) == ("random", 3)
+    assert (evaluation.second_expert, evaluation.slots(100)) == ("threshold", 5)

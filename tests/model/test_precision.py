@@ -1,0 +1,89 @@
+"""float32 and bfloat16 activations: what is rounded, and what stays float32."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import attention, layers, random, transformer
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.parameters import initial_values
+from gshard_nmt.model.steps import Steps
+
+WIDE = Model(
+    encoder_layers=2,
+    decoder_layers=2,
+    model_dim=16,
+    hidden_dim=32,
+    heads=2,
+    head_dim=8,
+    experts=4,
+    num_groups=2,
+    eval_capacity_factor=4.0,
+)
+NARROW = dataclasses.replace(WIDE, activation_dtype="bfloat16")
+KEY = random.Key.from_seed(tf.constant([1, 2], tf.uint32))
+
+
+def batch() -> dict[str, tf.Tensor]:
+    rng = np.random.default_rng(0)
+    names = ("source_ids", "target_inputs", "target_labels")
+    made = {name: rng.integers(4, 30, (2, 8)) for name in names}
+    for side in ("source", "target"):
+        made[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 2, 0]] * 2
+        made[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 3, 0]] * 2
+    return {name: tf.constant(array, tf.int32) for name, array in made.items()}
+
+
+def logits_and_memory(model: Model):
+    p = initial_values(transformer.declare(model, 30, 30), KEY)
+    moe = model.moe(training=False)
+    memory, _ = transformer.encode(model, p, batch(), Mode(), moe)
+    logits, totals = transformer.decode(model, p, memory, batch(), Mode(), moe)
+    return logits, memory, totals
+
+
+@pytest.mark.parametrize("positions", ["relative", "sinusoidal"])
+def test_logits_and_router_statistics_are_float32_and_near_either_way(positions):
+    wide, wide_memory, _ = logits_and_memory(dataclasses.replace(WIDE, positions=positions))
+    narrow, memory, totals = logits_and_memory(dataclasses.replace(NARROW, positions=positions))
+    assert wide_memory.dtype == tf.float32
+    assert memory.dtype == tf.bfloat16
+    assert narrow.dtype == tf.float32
+    assert {value.dtype for value in totals.values()} == {tf.float32}
+    assert np.abs(wide - narrow).max() > 0
+    np.testing.assert_allclose(wide, narrow, atol=0.15)
+
+
+def test_parameters_gradients_and_moments_stay_float32():
+    steps = Steps(NARROW, Optimizer(min_factored_size=8), 30, 30)
+    control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
+    control["one"] = tf.constant(1.0)
+    (state,) = steps.initialize(control)
+    state, metrics = steps.train(state, batch(), control)
+    assert {value.dtype for name, value in state.items() if name != "step"} == {tf.float32}
+    assert {value.dtype for value in metrics.values()} == {tf.float32}
+    assert np.isfinite(float(metrics["loss"]))
+
+
+def test_attention_logits_of_bfloat16_activations_are_float32():
+    """300 and 300 * 1.0078125 are 300 and 302.34; bfloat16 would make the latter 302."""
+    first, second = tf.constant([[[1.0]], [[0.0]]]), tf.constant([[[0.0]], [[1.0]]])
+    p = {"query": first * 300.0, "key": first, "value": second, "output": tf.ones([1, 1, 2])}
+    memory = tf.constant([[[1.0, 0.0], [1.0078125, 1.0]]], tf.bfloat16)
+    x = tf.constant([[[1.0, 0.0]]], tf.bfloat16)
+    found = attention.attend(p, x, memory, tf.zeros([1, 1, 1, 2]), Mode(), 0.0)
+    assert found.dtype == tf.bfloat16
+    weight = float(found[0, 0, 0])  # of the second key
+    assert weight == pytest.approx(1 / (1 + np.exp(-300 * 0.0078125)), abs=0.004)
+    assert weight != pytest.approx(1 / (1 + np.exp(-2.0)), abs=0.02)
+
+
+def test_the_norm_of_bfloat16_is_computed_in_float32():
+    x = tf.cast(tf.fill([1, 4096], 1.0), tf.bfloat16)  # bfloat16 counts ones to 256
+    found = layers.rms_norm({"scale": tf.ones([4096])}, x)
+    assert found.dtype == tf.bfloat16
+    np.testing.assert_array_equal(tf.cast(found, tf.float32), np.ones((1, 4096)))
