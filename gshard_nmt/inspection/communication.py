@@ -312,11 +312,8 @@ def _gathered_weight(weight: str, axes: tuple[str, ...], around: Surroundings) -
     memory = chip.hbm_bytes if chip else 2**34
     if spec.nbytes > memory * _CHEAP_COPY:
         return f"{why}, as the rule for {split[0]} asks", ""
-    entries = [
-        None if letter in split else (used or None)
-        for letter, used in zip(spec.letters, partition, strict=True)
-    ]
+    no_axis = dict.fromkeys(split)
     return why, (
-        f"Mesh.overrides = {{'{weight}': {entries}}} keeps a copy on every device "
+        f"Mesh.overrides = {{'{weight}': {no_axis}}} keeps a copy on every device "
         f"({spec.nbytes / 2**20:,.1f} MiB)"
     )

@@ -283,6 +283,8 @@ def _tpu_devices(topology: Topology) -> list[Any]:
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
+        # A lock keeps two processes from one TPU; none is touched here, and many may compile at once.
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_MIN_LOG_LEVEL": "3",
         "TPU_STDERR_LOG_LEVEL": "3",
         "TPU_LOG_DIR": "disabled",

@@ -74,7 +74,7 @@ def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
     )
     assert gathered.bytes == 256 * 8 * 4
     assert gathered.why.startswith("encoder/block/moe_0/gate (RME) is split on E over ['x']")
-    assert "Mesh.overrides = {'encoder/block/moe_0/gate': [None, None, None]}" in gathered.remedy
+    assert "Mesh.overrides = {'encoder/block/moe_0/gate': {'E': None}}" in gathered.remedy
 
 
 def test_a_large_weight_that_is_gathered_was_asked_for():
