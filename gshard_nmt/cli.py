@@ -345,6 +345,16 @@ def _define_inspect(values: flags.FlagValues) -> None:
         lower_bound=0,
         flag_values=values,
     )
+    flags.DEFINE_boolean(
+        "doctor",
+        False,
+        "list everything that is wrong with config, mesh, data, memory, disk and versions, at once",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "data", None, "for --doctor: the prepared data of the run", flag_values=values
+    )
+    flags.DEFINE_string("workdir", None, "for --doctor: the run folder to be", flag_values=values)
     flags.DEFINE_float(
         "tokens", 1e12, "the budget that a run's cost is given for", 1.0, flag_values=values
     )
@@ -353,8 +363,16 @@ def _define_inspect(values: flags.FlagValues) -> None:
 
 
 def _inspect(values: flags.FlagValues) -> None:
-    config = _config(values)
     from gshard_nmt import inspect
+
+    if values.doctor:
+        from gshard_nmt.doctor import Patient
+
+        data, workdir = (Path(name) if name else None for name in (values.data, values.workdir))
+        patient = Patient(values.config, values.gin, data, workdir, values.topology)
+        inspect.show_doctor(patient)
+        return
+    config = _config(values)
 
     if values.parameters:
         inspect.show_parameters(config)

@@ -35,12 +35,22 @@ def load_config(
       UserError: anything in the config that does not parse, is not known, has the wrong type or
         is required and missing.
     """
-    loaded = settings.load_classes(classes)
-    reader = _Reader(loaded)
+    return settings.build(read_settings(source, overrides, classes), settings.load_classes(classes))
+
+
+def read_settings(
+    source: str, overrides: Sequence[str] = (), classes: Mapping[str, str | type] = CLASSES
+) -> dict[Key, Setting]:
+    """What a config and the bindings of `--gin` set, by name; the values are not checked yet.
+
+    Raises:
+      UserError: anything that does not parse or is not known, or is required and missing.
+    """
+    reader = _Reader(settings.load_classes(classes))
     reader.read_file(settings.find_config(source))
     for override in overrides:
         reader.read_text(override, f"--gin {override!r}")
-    return settings.build(reader.resolve(), loaded)
+    return reader.resolve()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
+from gshard_nmt import doctor
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, equivalence, hlo, memory, text
 from gshard_nmt.inspection.page import write_page
@@ -99,6 +100,21 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
         json_file.write_text(json.dumps(content, indent=1) + "\n")
     if page is not None:
         write_page(inspections, request.tokens, page)
+
+
+def show_doctor(patient: doctor.Patient) -> None:
+    """Prints everything that is right and wrong with a run; compiles nothing.
+
+    Raises:
+      UserError: something is wrong.
+    """
+    findings = doctor.examine(patient)
+    sys.stdout.write(doctor.as_text(findings))
+    sys.stdout.flush()
+    problems = sum(finding.is_problem for finding in findings)
+    if problems:
+        count = "1 problem" if problems == 1 else f"{problems} problems"
+        raise UserError(f"{count} with {patient.source}; each line above says what would be right.")
 
 
 def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
