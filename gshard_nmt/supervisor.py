@@ -113,9 +113,10 @@ def _call(processes: Processes, deadline: float) -> None:
     try:
         listening = socket.create_server((host if host == "127.0.0.1" else "", port))
     except OSError as error:
+        why = os.strerror(error.errno or 0)
         raise UserError(
-            f"--coordinator {processes.coordinator}: cannot listen there ({os.strerror(error.errno or 0)}); choose "
-            "a free port of this machine."
+            f"--coordinator {processes.coordinator}: cannot listen there ({why}); choose a free port "
+            "of this machine."
         ) from None
     with listening, contextlib.ExitStack() as open_connections:
         while len(present) < processes.count - 1 and time.monotonic() < deadline:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import rules
 
@@ -241,10 +242,17 @@ def _tf_name(name: str) -> str:
 def _tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    with _silenced_stderr():
-        import tensorflow as tf
+    try:
+        with _silenced_stderr():
+            import tensorflow as tf
 
-        tf.config.list_physical_devices()
+            tf.config.list_physical_devices()
+    except ImportError as error:
+        raise UserError(
+            f"this program is not in the run folder's cache, and without TensorFlow it cannot be made "
+            f"({error}). Start the run once where TensorFlow is installed, with the same config, mesh "
+            "and version of gshard-nmt, and bring its run folder; or pip install tensorflow."
+        ) from None
     # TensorFlow only traces and lowers; it must not take an accelerator's memory.
     tf.config.set_visible_devices([], "GPU")
     return tf

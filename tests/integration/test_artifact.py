@@ -1,0 +1,61 @@
+"""The lowered program of a run folder: portable, and never used for anything but what it is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import environment, gin, program, succeed
+
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None  # importing it fails, as where it is not installed
+from gshard_nmt import cli
+sys.exit(cli.train_program())
+"""
+
+
+def flags(prepared: Path, workdir: Path, **changes: object) -> list[str]:
+    settings = {"Train.dev_every": 0, "Optimizer.cooldown_steps": 0} | changes
+    words = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
+    return [*map(str, words), *gin(**settings)]
+
+
+def train_without_tensorflow(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(prepared) -> Path:
+    """A run that was lowered and trained for four steps."""
+    succeed(program("train", *flags(prepared, prepared / "artifact", **{"Train.steps": 4})))
+    return prepared / "artifact"
+
+
+def losses(run: Path) -> list[float]:
+    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in found if "loss" in line]
+
+
+def test_a_host_without_tensorflow_goes_on_with_a_run(prepared, run):
+    programs = sorted(run.glob("programs/*.jaxexport"))
+    succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 6})))
+    assert len(losses(run)) == 6
+    assert sorted(run.glob("programs/*.jaxexport")) == programs
+
+
+def test_a_host_without_tensorflow_says_so_where_a_program_is_missing(prepared, run):
+    others = {"Train.steps": 8, "Mesh.axes": ("x",), "Mesh.shape": (4,)}
+    done = train_without_tensorflow(flags(prepared, run, **others))
+    assert done.returncode == 2
+    assert "without TensorFlow it cannot be made" in done.stderr
+    assert "Traceback" not in done.stderr
