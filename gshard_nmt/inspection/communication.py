@@ -224,7 +224,8 @@ def _explain(
 ) -> tuple[str, str]:
     """Why the collective is there, in one line, and what would remove it."""
     over = f" over mesh axes {list(axes)}" if axes else ""
-    weight = _weight_of(array, origin, axes, around, gathered=kind == "all-gather")
+    fitting = _weights_of(array, origin, axes, around, gathered=kind == "all-gather")
+    weight = _joined(fitting)
     if around.dense_experts and "moe" in origin.layer and kind in ("all-gather", "all-to-all"):
         return f"every expert sees every token (dispatch 'dense'){over}", ""
     if kind == "all-to-all" and "moe" in origin.layer:
@@ -247,7 +248,7 @@ def _explain(
     if kind == "reduce-scatter":
         return f"adds up {weight or 'partial results'}, each device keeping its shard{over}", ""
     if kind == "all-gather" and weight:
-        return _gathered_weight(weight, axes, around)
+        return _gathered_weight(weight, around.weights[fitting[0]], fitting[0], axes, around)
     what = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
     place = origin.layer or origin.kind
     return (
@@ -258,15 +259,16 @@ def _explain(
     )
 
 
-def _weight_of(
+def _weights_of(
     array: Array, origin: Origin, axes: tuple[str, ...], around: Surroundings, gathered: bool
-) -> str:
-    """The name of the weight that an array is, or is the gradient of; "" where none fits.
+) -> list[str]:
+    """The names of the weights of which an array is one, or the gradient of one; [] where none fits.
 
     The shape decides: that of a device's shard, or with `gathered` the shard made whole along `axes`.
     Of several weights of that shape those of the origin's own layer come first.
     """
-    candidates: list[str] = []
+    exact: list[str] = []
+    transposed: list[str] = []
     for name, spec in around.weights.items():
         partition = around.mesh.partition(spec.letters, name)
         held = [
@@ -278,26 +280,37 @@ def _weight_of(
         one_layer = held[1:] if spec.letters.startswith("R") else held
         shape, fitting = _real(array.dims), (_real(held), _real(one_layer))
         if shape and shape in fitting:
-            candidates.insert(0, name)
+            exact.append(name)
         elif shape and sorted(shape) in map(sorted, fitting):  # the compiler may transpose it
-            candidates.append(name)
+            transposed.append(name)
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]
-    near = [name for name in candidates if sublayer and f"{stack}/" in name and sublayer in name]
-    if near:
-        return near[0]
-    if origin.layer or not candidates:
-        return ""
-    return candidates[0] if len(candidates) == 1 else ""
+    for candidates in (exact, transposed):
+        near = [
+            name for name in candidates if sublayer and f"{stack}/" in name and sublayer in name
+        ]
+        if near:
+            return near
+    found = exact or transposed
+    return found if len(found) == 1 and not origin.layer else []
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names of one layer as one: "decoder/block/self_attention_0/(key or query)"."""
+    if len(names) < 2:
+        return "".join(names)
+    last = [name.rpartition("/")[2] for name in names]
+    return f"{names[0].rpartition('/')[0]}/({' or '.join(last)})"
 
 
 def _real(dims: Sequence[int]) -> list[int]:
     return [n for n in dims if n > 1]
 
 
-def _gathered_weight(weight: str, axes: tuple[str, ...], around: Surroundings) -> tuple[str, str]:
-    spec = around.weights[weight]
-    partition = around.mesh.partition(spec.letters, weight)
+def _gathered_weight(
+    weight: str, spec: ArraySpec, name: str, axes: tuple[str, ...], around: Surroundings
+) -> tuple[str, str]:
+    partition = around.mesh.partition(spec.letters, name)
     split = [
         letter
         for letter, used in zip(spec.letters, partition, strict=True)
