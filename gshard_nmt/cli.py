@@ -255,8 +255,10 @@ def _decode(values: flags.FlagValues) -> None:
     config = dataclasses.replace(config, decode=dataclasses.replace(config.decode, **given))
     if values.input and not Path(values.input).exists():
         raise UserError(f"--input {values.input}: there is no such file.")
-    from gshard_nmt.decode import decode
+    from gshard_nmt.decode import check_request, decode
 
+    # An output file is emptied when it is opened, so what can be wrong is looked for before.
+    check_request(config, workdir, values.lang, values.target, values.nbest)
     with _text(values.input, sys.stdin, "r") as source, _text(values.output, sys.stdout, "w") as to:
         decode(config, workdir, source, to, values.lang, values.target, values.nbest, values.scores)
 

@@ -304,6 +304,23 @@ def translate_run(
     return found, f"step {translator.step}, {settings}"
 
 
+def check_request(
+    config: "Config", workdir: Path, language: str, target: str, nbest: int
+) -> None:
+    """Checks what `decode` is asked for, before anything is opened or loaded.
+
+    Raises:
+      UserError: the run does not know the language or the target, or keeps fewer hypotheses than
+        `nbest`.
+    """
+    run = RunFolder(workdir)
+    run.check_direction(language or run.only_language(), target)
+    if nbest < 1 or nbest > config.decode.beam:
+        raise UserError(
+            f"--nbest {nbest} with --beam {config.decode.beam}; n-best must be between 1 and the beam."
+        )
+
+
 def decode(
     config: "Config",
     workdir: Path,
@@ -327,13 +344,7 @@ def decode(
       nbest: translations of each line.
       scores: write scores.
     """
-    run = RunFolder(workdir)
-    language = language or run.only_language()
-    run.check_direction(language, target)
-    if nbest < 1 or nbest > config.decode.beam:
-        raise UserError(
-            f"--nbest {nbest} with --beam {config.decode.beam}; n-best must be between 1 and the beam."
-        )
+    language = language or RunFolder(workdir).only_language()
     translator = load_translator(config, workdir, nbest)
     number = 0
     for lines in _chunks(source):

@@ -212,11 +212,15 @@ def _facts(
     run: RunFolder, corpus: Path, split: str, made_by: str, baselines: Path | None
 ) -> list[tuple[str, str]]:
     budget = run.budget()
+    languages = {pair["language"] for pair in run.data["pairs"]}
+    judged_on = fingerprint([pair for pair in find_pairs(corpus) if pair.language in languages])
+    trained_on = run.data["corpus_fingerprint"]
+    same = ", the same" if judged_on == trained_on else ", another one"
     facts = [
         ("run", str(run.path)),
         ("decoding", made_by),
-        ("test text", f"{split} of {corpus}, fingerprint {fingerprint(find_pairs(corpus))}"),
-        ("training text", f"fingerprint {run.data['corpus_fingerprint']}"),
+        ("test text", f"{split} of {corpus}, fingerprint {judged_on} of its languages here"),
+        ("training text", f"fingerprint {trained_on}" + same),
     ]
     if budget:
         tokens = sum(budget["tokens_by_language"].values())

@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import pathlib
 import signal
@@ -282,10 +283,12 @@ def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
 
 @pytest.fixture
 def run_folder(tmp_path):
-    """A folder with the config of a run."""
+    """A folder with the config of a run from French and German."""
     from gshard_nmt.gin_reader import load_config
 
     (tmp_path / "config.gin").write_text(load_config("demo").text)
+    pairs = [{"source": source, "target": "en"} for source in ("fr", "de")]
+    (tmp_path / "data.json").write_text(json.dumps({"pairs": pairs}))
     return tmp_path
 
 
@@ -329,6 +332,18 @@ def test_decode_reads_stdin_and_writes_stdout(monkeypatch, capsys, run_folder):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é\nb\n".encode())))
     assert cli.decode_program([f"--workdir={run_folder}", "--lang=fr"]) == 0
     assert capsys.readouterr() == ("É\nB\n", "")
+
+
+@pytest.mark.parametrize("wrong", ["--lang=xx", "--target=fr", "--nbest=5"])
+def test_a_mistake_leaves_the_output_file_as_it_was(capsys, run_folder, wrong):
+    output = run_folder / "out.txt"
+    output.write_text("translated before\n")
+    assert (
+        cli.decode_program([f"--workdir={run_folder}", "--lang=fr", f"--output={output}", wrong])
+        == 2
+    )
+    assert capsys.readouterr().err.startswith("gshard-decode: --")
+    assert output.read_text() == "translated before\n"
 
 
 def test_decode_names_a_missing_input(capsys, run_folder):
