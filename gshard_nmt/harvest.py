@@ -94,7 +94,7 @@ def _show(harvested: catalogues.Harvest, written: Sequence[str]) -> None:
     console = Console(highlight=False)
     console.print(table)
     reasons = sorted(harvested.dropped.items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number)
+    shown = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number) or "nothing"
     console.print(
         f"{harvested.catalogues:,} catalogues read, {harvested.unreadable} damaged; dropped: {shown}."
     )

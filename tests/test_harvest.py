@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from gshard_nmt.data.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.harvest import harvest
 
@@ -37,19 +38,17 @@ def test_a_corpus_of_all_languages_with_its_counts(root, tmp_path, capsys):
     assert (report["catalogues"], report["unreadable"]) == (30, 0)
     assert list(report["languages"]) == ["fr", "pt-BR"]
     found = {}
-    for language in ("fr", "pt-BR"):
-        counts = report["languages"][language]
+    for pair in find_pairs(tmp_path / "corpus"):
         for split in ("train", "dev", "test"):
-            path = tmp_path / "corpus" / f"{language}-en" / f"{split}.en"
-            lines = path.read_text().splitlines() if path.exists() else []
-            assert len(lines) == counts[split]
-            found[language, split] = set(lines)
+            rows = list(read_pairs(pair, split, pair.language, "en")) if pair.files(split) else []
+            assert len(rows) == report["languages"][pair.language][split]
+            found[pair.language, split] = {english for _, english in rows}
     assert sum(len(found["fr", split]) for split in ("train", "dev", "test")) == 29
     # One English sentence is in one split, whatever the language.
     (brazilian,) = set().union(*(found["pt-BR", s] for s in ("train", "dev", "test")))
     split = next(s for s in ("train", "dev", "test") if brazilian in found["pt-BR", s])
     assert brazilian in found["fr", split]
-    assert "fr" in capsys.readouterr().err
+    assert "fr" in capsys.readouterr().out
 
 
 def test_a_harvest_replaces_the_one_before_it(root, tmp_path):
