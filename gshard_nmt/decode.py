@@ -304,9 +304,7 @@ def translate_run(
     return found, f"step {translator.step}, {settings}"
 
 
-def check_request(
-    config: "Config", workdir: Path, language: str, target: str, nbest: int
-) -> None:
+def check_request(config: "Config", workdir: Path, language: str, target: str, nbest: int) -> None:
     """Checks what `decode` is asked for, before anything is opened or loaded.
 
     Raises:
