@@ -295,7 +295,7 @@ def inspect_one(
         topology=topology,
         mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
         counts=count(config, mesh),
-        compilation=Compilation(lowered_after, None, None),
+        compilation=Compilation(lowered_after, None, None, None),
         memory=memory.estimated(program.signature, mesh, 0, 0, temporaries=True),
         tokens_per_step=_tokens_per_step(request, config),
         notes=list(notes),
@@ -314,7 +314,10 @@ def inspect_one(
         return dataclasses.replace(
             found,
             compilation=Compilation(
-                lowered_after, compiled.compile_seconds, parsed.num_instructions
+                lowered_after,
+                compiled.compile_seconds,
+                compiled.compile_cpu_seconds,
+                parsed.num_instructions,
             ),
             memory=memory.measured(compiled.executable, parsed, program.signature, mesh, hbm),
             sources=communication.collectives(parsed, around),

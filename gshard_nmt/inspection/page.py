@@ -152,7 +152,7 @@ def _growth_figure(inspections: Sequence[Inspection]) -> Any:
         figure.subplots(1, 4),
         {
             "instructions": [found.compilation.instructions for found in made],
-            "compile seconds": [found.compilation.compile_seconds for found in made],
+            "compile seconds of CPU": [found.compilation.compile_cpu_seconds for found in made],
             "GiB of a device": [found.memory.peak / _GIB for found in ordered],
             "all-to-all seconds": [_seconds_of(found, "all-to-all") for found in made],
         }.items(),

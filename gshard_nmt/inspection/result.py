@@ -37,11 +37,13 @@ class Compilation:
     Attributes:
       lower_seconds: TensorFlow to StableHLO.
       compile_seconds: StableHLO to the partitioned program of one device.
+      compile_cpu_seconds: of all the compiler's threads; what a busy machine does not change.
       instructions: of that program.
     """
 
     lower_seconds: float
     compile_seconds: float | None
+    compile_cpu_seconds: float | None
     instructions: int | None
 
 
@@ -149,6 +151,7 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "parameters_per_device": found.counts.per_device,
         "lower_seconds": round(compilation.lower_seconds, 2),
         "compile_seconds": _rounded(compilation.compile_seconds, 2),
+        "compile_cpu_seconds": _rounded(compilation.compile_cpu_seconds, 2),
         "program_instructions": compilation.instructions,
         "code_bytes": memory.code,
         "fits": memory.fits and not found.does_not_fit,

@@ -209,11 +209,13 @@ class Compiled:
       topology: for which.
       executable: jax's compiled object; it cannot be run on a topology that is not there.
       compile_seconds: partitioning and compiling.
+      compile_cpu_seconds: of all threads; what a busy machine does not change.
     """
 
     topology: Topology
     executable: Any
     compile_seconds: float
+    compile_cpu_seconds: float
 
     @property
     def text(self) -> str:
@@ -335,7 +337,7 @@ def compile_for(
         jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=sharding)
         for (_, spec), sharding in zip(signature.flat_inputs(), shardings, strict=True)
     ]
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     jitted = jax.jit(
         as_jax_function(program),
         in_shardings=tuple(shardings),
@@ -346,7 +348,8 @@ def compile_for(
         executable = jitted.lower(*arguments).compile()
     except jax.errors.JaxRuntimeError as error:
         raise _explained(topology, error) from error
-    return Compiled(topology, executable, time.perf_counter() - began)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+    return Compiled(topology, executable, seconds, cpu_seconds)
 
 
 _SIZES = re.compile(
