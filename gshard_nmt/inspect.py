@@ -86,6 +86,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
         check_divides(config)
+    topologies.check_available(wanted)
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
@@ -274,7 +275,8 @@ def _replace(config: "Config", **parts: object) -> "Config":
 def check_divides(config: "Config") -> None:
     """Raises UserError where an array of the step does not divide over the mesh, in its letters."""
     check_fits_mesh(config)
-    for name, spec in specs_of(steps_of(config)).items():
+    arrays = {**batch_specs(config), **specs_of(steps_of(config))}
+    for name, spec in arrays.items():
         config.mesh.check_divides(name, spec.letters, spec.shape)
 
 

@@ -239,6 +239,26 @@ class DoesNotFit(Exception):
         self.what = what
 
 
+def check_available(wanted: Sequence[Topology]) -> None:
+    """Finds out, before anything is compiled, whether there is a compiler for every topology.
+
+    Must come before anything else in the process uses jax: CPU devices are started once, as many as
+    the largest CPU topology has.
+
+    Raises:
+      UserError: libtpu is not installed, or knows no such slice; too many CPU devices.
+    """
+    for topology in sorted(wanted, key=lambda each: -each.num_devices):
+        _devices(topology)
+
+
+def _devices(topology: Topology) -> list[Any]:
+    # Before jax is first imported: no plugin looks for devices, and XLA logs errors alone.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return _cpu_devices(topology) if topology.chip is None else _tpu_devices(topology)
+
+
 def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
     """The devices of a topology laid out as a mesh, to compile for; none of them has to exist.
 
@@ -250,10 +270,7 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
             f"Mesh.shape {list(mesh.shape)} is {mesh.num_devices} devices; {topology.name} has "
             f"{topology.num_devices}."
         )
-    # Before jax is first imported: no plugin looks for devices, and XLA logs errors alone.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    devices = _cpu_devices(topology) if topology.chip is None else _tpu_devices(topology)
+    devices = _devices(topology)
     import jax
 
     grid = np.array(devices)[mesh.devices()]

@@ -1,5 +1,7 @@
 import importlib.util
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -114,3 +116,22 @@ def test_another_refusal_is_one_line_without_a_stack_trace():
     assert "the compiler for v3:2x2 refuses this program: INTERNAL: something deep" in str(
         explained
     )
+
+
+def test_one_process_has_devices_for_the_largest_of_several_cpu_topologies():
+    """In a process of its own: jax starts its CPU devices once."""
+    code = """
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import topology as t
+from gshard_nmt.spmd.mesh import Mesh
+topologies = [t.Topology.parse(name) for name in ("cpu:2", "cpu:4")]
+t.check_available(topologies)
+for topology in topologies:
+    t.devices_of(topology, Mesh(("x",), (topology.num_devices,)))
+try:
+    t.check_available([t.Topology.parse("cpu:8")])
+except UserError as error:
+    assert "this process has started 4 CPU devices already" in str(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
