@@ -95,6 +95,12 @@ RUNS = {
         {"x", "y"},
         SPARSE_WEIGHTS + EMBEDDINGS,
     ),
+    "data_expert_tensor": Run(
+        {"DATA_DEVICES": 2, "EXPERT_DEVICES": 2, "TENSOR_DEVICES": 2},
+        SPARSE,
+        {("all-to-all", "expert"): 4},
+        {"data expert", "data", "expert", "tensor"},
+    ),
     "zero": Run({"DEVICES": 8}, DENSE, DENSE_GATHERED, {"x"}, DENSE_WEIGHTS + EMBEDDINGS),
 }
 
@@ -201,7 +207,7 @@ def test_a_mesh_communicates_what_it_must_and_nothing_else(name):
     assert bool(step["reduce-scatter", "y"]) == activations_scattered
 
 
-@pytest.mark.parametrize("name", ["data_expert"])
+@pytest.mark.parametrize("name", ["data_expert", "data_expert_tensor"])
 def test_the_experts_gradients_are_summed_over_their_copies_alone(name):
     """GSPMD section 5.4: no all-reduce for experts but along `data`, of wi and of wo."""
     counts = collectives(on_its_mesh(name)[2], mesh_of(name))
@@ -232,13 +238,16 @@ def annotations(model: Model, whole_step: bool):
 
 def test_annotations_of_a_transformer_layer():
     """GSPMD section 5.1 has 7 a layer, 0.7 % of all tensors."""
-    deeper = dataclasses.replace(DENSE, decoder_layers=2)
-    one, two = annotations(DENSE, whole_step=False), annotations(deeper, whole_step=False)
+    shallow = dataclasses.replace(
+        DENSE, input_dropout=0.1, residual_dropout=0.1, attention_dropout=0.1
+    )
+    deeper = dataclasses.replace(shallow, decoder_layers=2)
+    one, two = annotations(shallow, whole_step=False), annotations(deeper, whole_step=False)
     # Queries, keys, values, context and hidden layer. Weights are laid out by their declared letters.
     assert two.forward - one.forward == 5
     assert one.gradient == two.gradient == 0
     step = annotations(deeper, whole_step=True)
     print(f"{step}: {step.share:.2%}")
-    # As many again by differentiation, and the optimiser annotates the gradient of each weight.
+    # As many again by differentiation; the optimiser annotates the gradient of each weight.
     assert step.gradient >= 10
     assert step.share < 0.01

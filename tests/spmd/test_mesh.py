@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh, tile_assignment
 
 GRID = Mesh(("x", "y"), (2, 3), rules={"G": "x", "E": "x", "H": "y", "B": ("x", "y")})
@@ -165,3 +166,20 @@ def test_errors_give_the_values_the_rule_and_the_remedy(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value) == message
+
+
+def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):
+    path = tmp_path / "mesh.gin"
+    path.write_text(
+        "Mesh.axes = ('a', 'b', 'c', 'd')\n"
+        "Mesh.shape = (2, 1, 3, 2)\n"
+        "Mesh.rules = {'B': ('a', 'c'), 'H': 'd', 'M': None}\n"
+        "Mesh.overrides = {'*/gate': [None, 'b'], '*': {'M': ['c', 'a']}}\n"
+        "Mesh.device_order = '[2,6]T(1,0)'\n"
+    )
+    mesh = load_config(str(path)).mesh
+    assert mesh.devices().shape == (2, 1, 3, 2)
+    assert mesh.devices().ravel().tolist() == [0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]
+    assert mesh.partition("BLMH") == (("a", "c"), (), (), ("d",))
+    assert mesh.partition("ME", "moe/gate") == ((), ("b",))
+    assert mesh.partition("MH", "ff/wi") == (("c", "a"), ("d",))
