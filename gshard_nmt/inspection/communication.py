@@ -81,18 +81,37 @@ def collectives(program: Program, around: Surroundings) -> list[Source]:
     """Every collective of a step, most bytes first."""
     origins = Origins(program)
     found = []
+    channels: set[str] = set()
     for one, times in program.executed():
         for inner in program.fused(one):
             kind = inner.opcode.removesuffix("-start")
-            if kind in KINDS:
+            if kind in KINDS and _is_new(inner, channels):
                 found += _sources(program, inner, kind, times, origins, around)
     return sorted(found, key=lambda source: -source.bytes_per_step)
 
 
 def count_instructions(program: Program) -> dict[str, int]:
     """Collective instructions of the program text, whatever the loops around them."""
-    kinds = [one.opcode.removesuffix("-start") for one in program.by_name.values()]
+    channels: set[str] = set()
+    kinds = [
+        one.opcode.removesuffix("-start")
+        for one in program.by_name.values()
+        if one.opcode.removesuffix("-start") in KINDS and _is_new(one, channels)
+    ]
     return {kind: kinds.count(kind) for kind in KINDS}
+
+
+def _is_new(one: Instruction, channels: set[str]) -> bool:
+    """Whether a collective has not been seen; from v5e on the TPU compiler writes an asynchronous one
+    into the fusion that starts it, those that run meanwhile, and the one that waits: one channel.
+    """
+    found = _CHANNEL.search(one.attributes)
+    if found is None:
+        return True
+    if found[1] in channels:
+        return False
+    channels.add(found[1])
+    return True
 
 
 def _sources(
@@ -142,6 +161,7 @@ def _sources(
     return found
 
 
+_CHANNEL = re.compile(r"channel_id=(\d+)")
 _MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")

@@ -119,6 +119,27 @@ def test_an_asynchronous_collective_counts_once():
     assert [(source.kind, source.bytes) for source in found] == [("all-gather", 2048)]
 
 
+def test_a_collective_that_is_fused_into_what_it_overlaps_with_counts_once():
+    """As the TPU compiler writes it from v5e on: start, a product meanwhile, done."""
+    gather = f"f32[512]{{0}} all-gather(%p), channel_id=2, {ALL}, dimensions={{0}}"
+    fusions = "\n".join(
+        f"%{name} (p: f32[64]) -> f32[512] {{\n  %p.{name} = f32[64]{{0}} parameter(0)\n"
+        f"  ROOT %gather.{name} = {gather.replace('%p', f'%p.{name}')}\n}}"
+        for name in ("start", "meanwhile", "done")
+    )
+    text = f"""{fusions}
+ENTRY %main (x: f32[64]) -> f32[512] {{
+  %x = f32[64]{{0}} parameter(0)
+  %s = f32[512]{{0}} fusion(%x), kind=kCustom, calls=%start
+  %m = f32[512]{{0}} fusion(%x), kind=kOutput, calls=%meanwhile
+  ROOT %d = f32[512]{{0}} fusion(%x), kind=kCustom, calls=%done
+}}
+"""
+    program = hlo.parse(text)
+    assert len(communication.collectives(program, AROUND)) == 1
+    assert communication.count_instructions(program)["all-gather"] == 1
+
+
 @pytest.mark.parametrize(
     ("attributes", "group"),
     [
