@@ -133,6 +133,21 @@ def relative_bias(table: "tf.Tensor", distances: "tf.Tensor", causal: bool) -> "
     return tf.einsum("NU,LTU->NLT", table, one_hot)
 
 
+def relative_bias_of_row(table: "tf.Tensor", length: int, causal: bool) -> "tf.Tensor":
+    """`relative_bias` of every query and key of a row: [N, U] -> float32[N, L, L].
+
+    It depends on key minus query alone, so 2 L values are looked up and laid out L times, each row one
+    place further: a one-hot LTU would be 32 times as large, and TF2XLA would fold it to a constant.
+    """
+    # For key - query = 0, 1, ..., L - 1, (L, never read), 1 - L, ..., -1.
+    ahead = tf.concat([tf.range(length + 1), tf.range(1 - length, 0)], axis=0)
+    by_distance = relative_bias(table, -ahead[tf.newaxis], causal)[:, 0]  # [N, 2L]
+    heads, around = table.shape[0], 2 * length
+    # Rows of 2L - 1 cut from repeats of 2L: row l begins at value -l.
+    repeated = tf.tile(by_distance, [1, length])[:, : length * (around - 1)]
+    return tf.reshape(repeated, [heads, length, around - 1])[:, :, :length]
+
+
 def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
     """int32 bucket of each distance (Raffel et al. 2020, section 2.1): exact near, log-spaced far.
 

@@ -143,13 +143,13 @@ def route(
       mode: training draws the jitter, and the random second expert where the policy asks for it.
     """
     x = layers.widened(tokens)
-    if mode.training and rules.jitter and mode.key is not None:
-        noise = random.uniform(mode.key.fold("jitter"), x.shape.as_list())
+    key = mode.key_of("jitter") if rules.jitter else None
+    if key is not None:
+        noise = random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.jitter * (2.0 * noise - 1.0), x.dtype)
     logits = annotate(layers.exact_product(x, gate), "GSE")
-    draw = None
-    if mode.training and rules.second_expert == "random" and mode.key is not None:
-        draw = random.uniform(mode.key.fold("second_expert"), real.shape.as_list())
+    key = mode.key_of("second_expert") if rules.second_expert == "random" else None
+    draw = None if key is None else random.uniform(key, real.shape.as_list())
     return assign(logits, real, rules, draw)
 
 

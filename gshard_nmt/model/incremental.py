@@ -5,6 +5,7 @@ hypothesis descends from. No token is dropped by an expert, so a sentence's tran
 on its neighbours in the batch.
 """
 
+import functools
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
@@ -92,7 +93,7 @@ def step(
     visible = attention.beam_bias(mask)
     new_cache = dict(cache)
 
-    def sublayer(name: str, repeat: int, values: Values, x: "tf.Tensor") -> "tf.Tensor":
+    def sublayer(repeat: int, name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
         scope = f"{name}/{repeat}"
         if name.startswith("cross_attention"):
             keys, vals = cache[f"{scope}/key"], cache[f"{scope}/value"]
@@ -111,11 +112,12 @@ def step(
         return transformer.feed_forward_or_moe(values, x, real, moe, Mode(), [])
 
     keep = tf.ones([b, k, 1], x.dtype)
-    layers = transformer.SubLayers(model, "decoder", keep, Mode(), sublayer)
     names = transformer.sublayers(model, "decoder")
     block = within(p, "decoder/block")
     for repeat in range(model.decoder_layers // model.block_layers):
         values = {name: v[repeat] for name, v in block.items()}
+        f = functools.partial(sublayer, repeat)
+        layers = transformer.SubLayers(model, "decoder", keep, Mode(), f)
         x = layers.apply(names, repeat, values, x)
     x = rms_norm(within(p, "decoder/final_norm"), x)
     logits = transformer.output_logits(model, p, x)

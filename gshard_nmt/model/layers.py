@@ -24,16 +24,25 @@ class Mode:
     Attributes:
       training: whether dropout and the random second expert are on.
       key: where a training step's random numbers come from; None outside training.
+      scope: the layer's name, with which those of its random numbers begin.
+      prepared: keys that were made beforehand, by their full name.
     """
 
     training: bool = False
     key: random.Key | None = None
+    scope: str = ""
+    prepared: Mapping[str, random.Key] = dataclasses.field(default_factory=dict)
 
-    def named(self, name: str, index: "int | tf.Tensor" = 0) -> "Mode":
-        """The same mode with random numbers of its own for one use of a layer."""
-        if self.key is None:
-            return self
-        return dataclasses.replace(self, key=self.key.fold(name, index))
+    def named(self, name: str) -> "Mode":
+        """The same mode, for a layer of this name within."""
+        return dataclasses.replace(self, scope=f"{self.scope}{name}/")
+
+    def key_of(self, use: str) -> random.Key | None:
+        """The key of one use of random numbers in this layer; None where nothing is drawn."""
+        if not self.training or self.key is None:
+            return None
+        name = f"{self.scope}{use}"
+        return self.prepared[name] if name in self.prepared else self.key.fold(name)
 
 
 def declare_norm(model_dim: int) -> dict[str, Parameter]:
@@ -60,8 +69,8 @@ def project(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
     """Zeroes each element with probability `rate` and rescales the others; training only."""
-    key = mode.named(name).key
-    if not mode.training or rate == 0.0 or key is None:
+    key = mode.key_of(name) if rate else None
+    if key is None:
         return x
     keep = random.keep_mask(key, x.shape.as_list(), rate)
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))

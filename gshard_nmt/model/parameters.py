@@ -87,7 +87,7 @@ def within(values: Mapping[str, "tf.Tensor"], prefix: str) -> dict[str, "tf.Tens
 def initial_values(declared: Parameters, key: random.Key) -> dict[str, "tf.Tensor"]:
     """Draws every parameter, float32, elementwise in its index: sharded, each device draws its own."""
     drawn = [name for name, p in declared.items() if p.initializer.kind != "constant"]
-    keys = key.fold_each(drawn)
+    keys = key.fold_each(drawn).at(0)
     return {name: _draw(p, keys.get(name, key)) for name, p in declared.items()}
 
 

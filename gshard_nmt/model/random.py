@@ -35,11 +35,25 @@ class Key:
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
-    def fold_each(self, names: Sequence[str]) -> dict[str, "Key"]:
-        """The same as `fold` of every name, in one call of the generator."""
+    def fold_each(self, names: Sequence[str], count: int = 1) -> "KeyTable":
+        """The same as `fold` of every name with index 0, 1, ... count - 1, in one call."""
         tags = tf.constant([zlib.crc32(name.encode()) for name in names], tf.uint32)
-        words = threefry(self, tags, tf.zeros([len(names)], tf.uint32))
-        return {name: Key(words[0][i], words[1][i]) for i, name in enumerate(names)}
+        indices = tf.cast(tf.range(count), tf.uint32)[:, tf.newaxis]
+        return KeyTable(tuple(names), *threefry(self, tags, indices))
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyTable:
+    """The keys of several uses, each with several repeats."""
+
+    names: tuple[str, ...]
+    word0: "tf.Tensor"  # uint32[repeats, uses]
+    word1: "tf.Tensor"  # uint32[repeats, uses]
+
+    def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
+        """The key of each use, of one repeat (an int or int32[])."""
+        row0, row1 = tf.unstack(self.word0[index]), tf.unstack(self.word1[index])
+        return {name: Key(row0[i], row1[i]) for i, name in enumerate(self.names)}
 
 
 def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
@@ -66,7 +80,10 @@ def bits(key: Key, shape: Sequence[int]) -> tuple:
     no index repeats below 2**32 elements of either.
     """
     cut = _cut(shape)
-    return threefry(key, _indices(shape, range(cut)), _indices(shape, range(cut, len(shape))))
+    # The indices start from a run-time zero: TF2XLA would add them up on the host, at the global size.
+    zero = key.word0 & tf.constant(0, tf.uint32)
+    leading, others = range(cut), range(cut, len(shape))
+    return threefry(key, _indices(shape, leading, zero), _indices(shape, others, zero))
 
 
 def uniform(key: Key, shape: Sequence[int]) -> "tf.Tensor":
@@ -98,13 +115,13 @@ def _cut(shape: Sequence[int]) -> int:
     return sizes.index(min(sizes))
 
 
-def _indices(shape: Sequence[int], dims: range) -> "tf.Tensor":
-    """uint32 row-major index over `dims`, broadcastable to `shape`.
+def _indices(shape: Sequence[int], dims: range, zero: "tf.Tensor") -> "tf.Tensor":
+    """uint32 row-major index over `dims`, broadcastable to `shape`; `zero` is a uint32[] 0.
 
     Made dimension by dimension: one range over all elements would be folded on the host at its full,
     unpartitioned size.
     """
-    index = tf.zeros([1] * len(shape), tf.uint32)
+    index = tf.reshape(zero, [1] * len(shape))
     stride = 1
     for dim in reversed(dims):
         along = [1] * len(shape)

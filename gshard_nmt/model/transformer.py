@@ -16,6 +16,7 @@ from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, Parameters, normal, scoped, stacked, within
+from gshard_nmt.model.random import KeyTable
 from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
 from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
@@ -122,15 +123,15 @@ class SubLayers:
       model: the shape.
       stack: "encoder" or "decoder".
       keep: [B, L, 1] in the dtype of x, 0 at padding, which is zeroed at every entry.
-      mode: for the residual dropout.
-      f: (name, repeat, values, normed x) -> output of one sub-layer, before the residual.
+      mode: for the residual dropout, of this repeat.
+      f: (name, values, normed x) -> output of one sub-layer, before the residual.
     """
 
     model: Model
     stack: str
     keep: "tf.Tensor"
     mode: Mode
-    f: Callable[[str, Index, Values, "tf.Tensor"], "tf.Tensor"]
+    f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
 
     def apply(
         self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
@@ -140,9 +141,8 @@ class SubLayers:
             place = f"{repeat}_{name}" if isinstance(repeat, int) else name
             with tf.name_scope(f"{self.stack}_{place}"):
                 mine = within(values, name)
-                out = self.f(name, repeat, mine, rms_norm(within(mine, "norm"), x * self.keep))
-                mode = self.mode.named(f"{self.stack}/{name}", repeat)
-                x = x + dropout(out, self.model.residual_dropout, mode, "residual")
+                out = self.f(name, mine, rms_norm(within(mine, "norm"), x * self.keep))
+                x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
         return x
 
 
@@ -187,15 +187,18 @@ def run_stack(
       [B, L, M], and the sums over MoE layers of `routing_totals`.
     """
     keep = tf.cast(inputs.real, x.dtype)[..., tf.newaxis]
-    prefix = f"{stack}/block"
+    prefix, mode = f"{stack}/block", mode.named(stack)
     block, declared = within(p, prefix), declare_block(model, stack)
+    depth = model.encoder_layers if stack == "encoder" else model.decoder_layers
+    draws = _draws(model, stack, mode, depth // model.block_layers)
 
     def part(names: Sequence[str]) -> Part:
         def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
             routings: list[Routing] = []
+            here = mode if draws is None else dataclasses.replace(mode, prepared=draws.at(repeat))
 
-            def sublayer(name: str, repeat: Index, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-                mine = mode.named(f"{stack}/{name}", repeat)
+            def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
+                mine = here.named(name)
                 if name.startswith("self_attention"):
                     bias = inputs.visible + _self_bias(values, x.shape[1], stack == "decoder")
                     return attention.attend(values, x, x, bias, mine, model.attention_dropout)
@@ -204,7 +207,7 @@ def run_stack(
                     return attention.attend(values, x, memory[0], bias, mine, rate)
                 return feed_forward_or_moe(values, x, inputs.real, inputs.moe, mine, routings)
 
-            y = SubLayers(model, stack, keep, mode, sublayer).apply(names, repeat, values, x)
+            y = SubLayers(model, stack, keep, here, sublayer).apply(names, repeat, values, x)
             return y, routing_totals(routings)
 
         return Part([n for n in declared if n.split("/")[0] in names], apply)
@@ -221,6 +224,22 @@ def run_stack(
     else:
         x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
     return rms_norm(within(p, f"{stack}/final_norm"), x) * keep, totals
+
+
+def _draws(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | None:
+    """The keys of all random numbers of a stack, made at once: a key is a hundred scalar operations."""
+    if not mode.training or mode.key is None:
+        return None
+    uses = {
+        "moe": ["jitter", "second_expert", "expert", "residual"],
+        "feed_forward": ["residual"],
+    }
+    names = [
+        f"{mode.scope}{name}/{use}"
+        for name in sublayers(model, stack)
+        for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
+    ]
+    return mode.key.fold_each(names, repeats)
 
 
 def routing_totals(routings: Sequence[Routing]) -> Totals:
@@ -324,9 +343,7 @@ def _self_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float"
     if "relative_bias" not in values:
         return 0.0
     # Segments are contiguous, so positions differ as places in the row do.
-    places = tf.range(length)
-    distances = places[:, tf.newaxis] - places[tf.newaxis, :]
-    return attention.relative_bias(values["relative_bias"], distances, causal)[tf.newaxis]
+    return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
 
 
 def feed_forward_or_moe(

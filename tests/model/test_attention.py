@@ -50,3 +50,13 @@ def test_attention_equals_its_definition():
     np.testing.assert_allclose(
         found, np.einsum("blnd,ndm->blm", context, p["output"]), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_the_bias_of_a_row_is_that_of_each_distance(causal, length):
+    table = tf.constant(np.random.default_rng(0).normal(size=(3, attention.BUCKETS)), tf.float32)
+    places = tf.range(length)
+    distances = places[:, tf.newaxis] - places[tf.newaxis, :]
+    found = attention.relative_bias_of_row(table, length, causal)
+    np.testing.assert_array_equal(found, attention.relative_bias(table, distances, causal))

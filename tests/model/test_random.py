@@ -68,6 +68,8 @@ def test_keep_mask_drops_its_rate(rate):
 
 def test_folding_names_together_gives_each_the_key_that_it_gets_alone():
     base = key_of(7, 8)
-    for name, key in base.fold_each(["a", "b/c"]).items():
-        alone = base.fold(name)
-        assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))
+    table = base.fold_each(["a", "b/c"], 3)
+    for index in range(3):
+        for name, key in table.at(index).items():
+            alone = base.fold(name, index)
+            assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))
