@@ -235,7 +235,11 @@ def mesh_split(
 def manual_axes(*axes: str) -> Iterator[None]:
     """Says that these axes of the mesh in force are partitioned by hand within the block.
 
-    Annotations within it leave them alone: their rules speak of the other axes only.
+    What is computed between `auto_to_manual` and `manual_to_auto` belongs in such a block if it is
+    annotated: its annotations then leave these axes alone and speak of the others only.
+
+    Raises:
+      UserError: the mesh in force has no such axis.
     """
     now = _in_force.get()
     if now.mesh is not None:
@@ -297,7 +301,14 @@ def manual_to_auto(
 ) -> "tf.Tensor":
     """Puts the devices' shards together again: the inverse of `auto_to_manual`.
 
-    A manual axis that no dimension is mapped to must hold the same values on all its devices.
+    >>> def sum_of_each_shard(x):
+    ...     local = auto_to_manual(x, mesh, [("x", "y"), -1])
+    ...     total = tf.reduce_sum(local, axis=0, keepdims=True)
+    ...     return manual_to_auto(total, mesh, [("x", "y"), -1], full_shape=[8, 12])
+    >>> annotations_of(sum_of_each_shard, (16, 12), mesh=mesh)
+    ['{devices=[8,1]<=[8]}', '{manual}']
+
+    Along a manual axis that no dimension is mapped to, all devices must hold the same values.
 
     Args:
       x: the shard.

@@ -198,6 +198,22 @@ def test_manual_partitioning_computes_each_shard_by_itself(axes, mapping, rows, 
     assert square in program.shapes_of("multiply")
 
 
+def test_manual_regions_nest():
+    """Along x by hand, and within that along y by hand."""
+
+    def function(x):
+        rows = auto_to_manual(x, MESH, ["x", -1], ["x"])
+        with manual_axes("x"):
+            both = auto_to_manual(annotate(rows, "BH"), MESH, [-1, "y"], ["y"])
+            both = tf.reverse(both, [0, 1])
+            rows = manual_to_auto(both, MESH, [-1, "y"], rows.shape, ["y"])
+        return manual_to_auto(rows, MESH, ["x", -1], x.shape, ["x"])
+
+    (result,) = Compiled(function, (16, 12))()
+    tiles = ranks((16, 12)).reshape(2, 8, 4, 3)
+    np.testing.assert_array_equal(result, tiles[:, ::-1, :, ::-1].reshape(16, 12))
+
+
 def test_an_uneven_dimension_is_filled_with_zeros_for_manual_code():
     """15 over 2: the last shard sees a 16th row of zeros, and the whole has 15 again."""
 

@@ -30,7 +30,15 @@ from gshard_nmt.spmd.sharding import (
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 F32 = np.dtype(np.float32)
-API = ("annotate", "replicate", "split", "shard", "mesh_split", "auto_to_manual")
+API = (
+    "annotate",
+    "replicate",
+    "split",
+    "shard",
+    "mesh_split",
+    "auto_to_manual",
+    "manual_to_auto",
+)
 
 
 @pytest.mark.parametrize("name", API)
