@@ -1,0 +1,91 @@
+"""A model with more experts learns more: the point of a Mixture of Experts.
+
+The label of a token is a random function of the token and the one before it, so that it has to be
+remembered; what can be remembered grows with the weights. A token's work is the same with two experts
+as with sixteen.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.programs import CONTROL, specs_of
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+
+TOKENS, ROWS, LENGTH, UPDATES = 32, 16, 32, 500
+MODEL = Model(
+    encoder_layers=0,
+    decoder_layers=2,
+    model_dim=16,
+    hidden_dim=16,
+    heads=2,
+    head_dim=8,
+    experts=2,
+    num_groups=8,
+    input_dropout=0.0,
+    residual_dropout=0.0,
+    attention_dropout=0.0,
+    label_smoothing=0.0,
+)
+MESH = Mesh(("x",), (2,))
+BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+
+
+def batches():
+    """Rows of random tokens with the labels of a random table; the same for every model."""
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, TOKENS, (TOKENS, TOKENS))
+    ones = np.ones((ROWS, LENGTH), np.int32)
+    positions = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
+    while True:
+        inputs = rng.integers(0, TOKENS, (ROWS, LENGTH)).astype(np.int32)
+        before = np.roll(inputs, 1, axis=1)
+        before[:, 0] = 0
+        made = {"target_inputs": inputs, "target_labels": table[before, inputs].astype(np.int32)}
+        for side in ("source", "target"):
+            made |= {f"{side}_segments": ones, f"{side}_positions": positions}
+        yield {**made, "source_ids": inputs}
+
+
+def final_loss(experts: int) -> tuple[float, float]:
+    """Nats a token over the last updates, and the busiest expert's load, 1 at balance."""
+    model = dataclasses.replace(MODEL, experts=experts)
+    steps = Steps(model, Optimizer(warmup_steps=400, min_factored_size=8), TOKENS, TOKENS)
+    devices, state_specs = runtime.start(MESH), specs_of(steps)
+    letters = {name: spec.letters for name, spec in state_specs.items()}
+    initialize = devices.compile(
+        f"initialize {experts}", lambda: lower(steps.initialize, [CONTROL], [letters], MESH)
+    )
+    train = devices.compile(
+        f"train {experts}",
+        lambda: lower(steps.train, [state_specs, BATCH, CONTROL], [letters, {}], MESH),
+        donate=(0,),
+    )
+    control = devices.put(
+        {
+            "seed": np.array([1, 0], np.uint32),
+            "last_step": np.array(UPDATES, np.int32),
+            "one": np.array(1.0, np.float32),
+        },
+        CONTROL,
+    )
+    (state,) = initialize(control)
+    losses, busiest = [], 0.0
+    for _, batch in zip(range(UPDATES), batches(), strict=False):
+        state, metrics = train(state, devices.put(batch, BATCH), control)
+        losses.append(float(metrics["nll"]))
+        busiest = float(metrics["busiest_expert"])
+    return float(np.mean(losses[-50:])), busiest
+
+
+def test_more_experts_reach_a_lower_loss_at_equal_steps():
+    few, _ = final_loss(experts=2)
+    many, busiest = final_loss(experts=16)
+    assert few < np.log(TOKENS) - 0.2, "nothing was learnt"
+    assert many < few - 0.5
+    assert busiest < 6, "the experts share the tokens"
