@@ -382,7 +382,7 @@ def _inspect(values: flags.FlagValues) -> None:
     if values.equivalence:
         inspect.show_equivalence(config, Path(values.config).stem, values.devices)
         return
-    topologies = values.topology or [f"cpu:{config.mesh.num_devices}"]
+    topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(
         config,
         Path(values.config).stem,

@@ -103,6 +103,20 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
         write_page(inspections, request.tokens, page)
 
 
+def default_topology(mesh: Mesh) -> str:
+    """Where to compile for when the user names no machine: this one, with as many CPU devices.
+
+    Raises:
+      UserError: a CPU program of so many devices would take hours to compile.
+    """
+    if mesh.num_devices <= topologies.MAX_CPU_DEVICES:
+        return f"cpu:{mesh.num_devices}"
+    raise UserError(
+        f"the config's mesh has {mesh.num_devices} devices; name a machine with --topology, for "
+        f"instance {', '.join(topologies.EXAMPLES)}."
+    )
+
+
 def show_doctor(patient: doctor.Patient) -> None:
     """Prints everything that is right and wrong with a run; compiles nothing.
 

@@ -107,6 +107,7 @@ def test_settings_that_would_make_it_fit_are_named():
     [
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
         (["--json=/nowhere/a.json"], "gshard-inspect: --json /nowhere/a.json: there is no folder"),
+        (["--gin=Mesh.shape = (2048,)"], "the config's mesh has 2048 devices; name a machine with"),
         (["--topology=cpu:3"], "which does not divide over the 3 devices of mesh axes ['x']"),
     ],
 )

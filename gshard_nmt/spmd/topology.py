@@ -119,7 +119,7 @@ CHIPS = {
 
 EXAMPLES = ("v3:32x32", "v4:4x4x4", "v5e:16x16", "v5p:8x8x8", "v6e:16x16", "cpu:8")
 
-_MAX_CPU_DEVICES = 512
+MAX_CPU_DEVICES = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,10 +155,10 @@ class Topology:
         """
         kind, _, size = name.partition(":")
         dims = re.fullmatch(r"\d+(x\d+)*", size)
-        if kind == "cpu" and dims and "x" not in size and 1 <= int(size) <= _MAX_CPU_DEVICES:
+        if kind == "cpu" and dims and "x" not in size and 1 <= int(size) <= MAX_CPU_DEVICES:
             return cls(name, None, (int(size),))
         known = (
-            f"known are {', '.join(_ranges())} and cpu:1 to cpu:{_MAX_CPU_DEVICES}; for instance "
+            f"known are {', '.join(_ranges())} and cpu:1 to cpu:{MAX_CPU_DEVICES}; for instance "
             f"{', '.join(EXAMPLES)}."
         )
         if kind == "cpu" and dims:
