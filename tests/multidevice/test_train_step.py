@@ -1,10 +1,12 @@
-"""The whole training step: the same on 1, 2 and 8 devices and on a grid, with all-to-alls."""
+"""The training step: on one device and on asymmetric meshes the same, with four all-to-alls a layer."""
 
 import numpy as np
 import pytest
 
+from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
 from gshard_nmt.programs import CONTROL, Programs, specs_of
 from gshard_nmt.spmd import runtime
@@ -24,13 +26,17 @@ MODEL = Model(
     capacity_factor=2.0,
 )
 STEPS = Steps(MODEL, Optimizer(min_factored_size=8), 40, 48)
+TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
+CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 MESHES = {
     "1": Mesh(("x",), (1,)),
-    "2": Mesh(("x",), (2,)),
     "8": Mesh(("x",), (8,)),
-    "4x2": Mesh(("x", "y"), (4, 2), rules={"B": "x", "G": "x", "E": "x", "H": "y", "N": "y"}),
+    "4x2 with tensors split": Mesh(("x", "y"), (4, 2), rules=TENSOR),
+    "2x4 with groups and experts over both": Mesh(("x", "y"), (2, 4), rules=CROSSED),
 }
 BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+STATE = specs_of(STEPS)
+PARAMETERS = Programs.parameters_of(STATE)
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -48,56 +54,98 @@ def batch() -> dict[str, np.ndarray]:
     return {name: array.astype(np.int32) for name, array in made.items()}
 
 
-def run(mesh: Mesh, updates: int = 2) -> tuple[list[float], dict[str, np.ndarray], dict]:
-    """Losses, the state after the updates, and the collectives of the step."""
+def control() -> dict[str, np.ndarray]:
+    return {
+        "seed": np.array([1, 0], np.uint32),
+        "last_step": np.array(100, np.int32),
+        "one": np.array(1.0, np.float32),
+    }
+
+
+def letters(specs) -> dict[str, str]:
+    return {name: spec.letters for name, spec in specs.items()}
+
+
+def loss_gradients_and_update(state, batch, control, given):
+    """Metrics and gradients of a step, and the state that other, given gradients make of it."""
+    parameters, moments = within(state, "parameters"), within(state, "moments")
+    step = state["step"] + 1
+    gradients, metrics = STEPS.gradients(parameters, batch, control, step)
+    rate = adafactor.learning_rate(STEPS.optimizer, step, control["last_step"])
+    declared = STEPS.declare_parameters()
+    values, moments = adafactor.update(
+        STEPS.optimizer, declared, parameters, given, moments, step, rate
+    )
+    return [metrics, gradients, values, moments]
+
+
+def compute(mesh: Mesh, state, given) -> list[dict[str, np.ndarray]]:
+    """`loss_gradients_and_update` on a mesh."""
     devices = runtime.start(mesh)
-    state_specs = specs_of(STEPS)
-    letters = {name: spec.letters for name, spec in state_specs.items()}
-    init = devices.compile(
-        f"init {mesh}", lambda: lower(STEPS.initialize, [CONTROL], [letters], mesh)
+    inputs = [STATE, BATCH, CONTROL, PARAMETERS]
+    moments = {k.removeprefix("moments/"): s for k, s in STATE.items() if k.startswith("moments/")}
+    outputs = [{}, letters(PARAMETERS), letters(PARAMETERS), letters(moments)]
+    program = devices.compile(
+        f"check {mesh}", lambda: lower(loss_gradients_and_update, inputs, outputs, mesh)
     )
-    step = devices.compile(
-        f"step {mesh}",
-        lambda: lower(STEPS.train, [state_specs, BATCH, CONTROL], [letters, {}], mesh),
-        donate=(0,),
-    )
-    control = devices.put(
-        {
-            "seed": np.array([1, 0], np.uint32),
-            "last_step": np.array(100, np.int32),
-            "one": np.array(1.0, np.float32),
-        },
-        CONTROL,
-    )
-    (state,) = init(control)
-    arrays, losses = devices.put(batch(), BATCH), []
-    for _ in range(updates):
-        state, metrics = step(state, arrays, control)
-        losses.append(float(metrics["loss"]))
-    return losses, {k: np.asarray(v) for k, v in state.items()}, step.collectives()
+    arrays = (state, batch(), control(), given)
+    placed = [devices.put(group, specs) for group, specs in zip(arrays, inputs, strict=True)]
+    return [{k: np.asarray(v) for k, v in group.items()} for group in program(*placed)]
 
 
 @pytest.fixture(scope="module")
-def one_device():
-    return run(MESHES["1"])
+def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A state with moments of some steps ago, and gradients that have nothing to do with it."""
+    mesh, rng = MESHES["1"], np.random.default_rng(1)
+    devices = runtime.start(mesh)
+    program = devices.compile(
+        "init", lambda: lower(STEPS.initialize, [CONTROL], [letters(STATE)], mesh)
+    )
+    (drawn,) = program(devices.put(control(), CONTROL))
+    state = {k: np.asarray(v) for k, v in drawn.items()}
+    for name, array in state.items():
+        if name.startswith("moments/"):
+            state[name] = rng.uniform(0.5, 2.0, array.shape).astype(np.float32)
+    state["step"] = np.array(6, np.int32)
+    given = {k: rng.normal(size=s.shape).astype(np.float32) for k, s in PARAMETERS.items()}
+    return state, given
 
 
-@pytest.mark.parametrize("name", ["2", "8", "4x2"])
-def test_a_mesh_computes_what_one_device_computes(name, one_device):
-    losses, state, _ = run(MESHES[name])
-    np.testing.assert_allclose(losses, one_device[0], rtol=2e-6)
-    for array, expected in one_device[1].items():
-        np.testing.assert_allclose(state[array], expected, rtol=2e-4, atol=2e-5, err_msg=array)
+@pytest.fixture(scope="module")
+def one_device(start):
+    return compute(MESHES["1"], *start)
 
 
-def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation(one_device):
+@pytest.mark.parametrize("name", [name for name in MESHES if name != "1"])
+def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device(
+    name, start, one_device
+):
+    metrics, gradients, values, moments = compute(MESHES[name], *start)
+    expected_metrics, expected_gradients, expected_values, expected_moments = one_device
+    for key, value in metrics.items():
+        np.testing.assert_allclose(value, expected_metrics[key], rtol=5e-6, err_msg=key)
+    for key, value in gradients.items():
+        # To the rounding of sums whose terms are as large as the gradient's largest.
+        scale = np.abs(expected_gradients[key]).max()
+        np.testing.assert_allclose(
+            value, expected_gradients[key], rtol=1e-4, atol=1e-5 * scale, err_msg=key
+        )
+    for key, value in values.items():
+        np.testing.assert_allclose(value, expected_values[key], rtol=2e-6, atol=1e-7, err_msg=key)
+    for key, value in moments.items():
+        np.testing.assert_allclose(value, expected_moments[key], rtol=2e-6, err_msg=key)
+
+
+def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     """Dispatch and combine, forward and backward, for each of the two MoE layers."""
-    assert sum(one_device[2].values()) == 0
-    _, _, counts = run(MESHES["2"], updates=0)
+    mesh = Mesh(("x",), (2,))
+    devices = runtime.start(mesh)
+    inputs, outputs = [STATE, BATCH, CONTROL], [letters(STATE), {}]
+    step = devices.compile("step", lambda: lower(STEPS.train, inputs, outputs, mesh), donate=(0,))
+    counts = step.collectives()
     assert counts["all-to-all"] == 2 * 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0
 
 
 def test_parameters_of_a_state_are_named_as_declared():
-    names = Programs.parameters_of(specs_of(STEPS))
-    assert set(names) == set(STEPS.declare_parameters())
+    assert set(PARAMETERS) == set(STEPS.declare_parameters())
