@@ -3,11 +3,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The TPU compiler is 0.7 GB that only gshard-inspect's TPU topologies need.
+TPU_READY := $(VENV)/.tpu-ready
 # Tests that need no compiled program; `make check` runs these alone.
 SLOW_FOLDERS := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all check bench lock clean
+.PHONY: help venv tpu demo test test-all check bench lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,13 +20,19 @@ $(READY): requirements.lock setup.py scripts/make_venv.sh
 	@bash scripts/make_venv.sh $(VENV)
 	@touch $(READY)
 
+tpu: $(TPU_READY)  ## add the TPU compiler to .venv: gshard-inspect for TPU slices, without a TPU
+
+$(TPU_READY): requirements-tpu.lock | $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
 demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)  ## every test but the slow tier: unit and integration, at most 10 minutes
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: test  ## the tests of `make test`, then the slow tier, at most 45 minutes
+test-all: test $(TPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
 	$(BIN)/python -m pytest -m slow
 
 check: $(READY)  ## lint, format, types and the unit tests

@@ -19,3 +19,12 @@ platform="python_full_version < '3.14' and platform_machine == 'x86_64' and sys_
     --quiet | sed "s/ ; $platform \\\\\$/ \\\\/"
 } > "$tools/requirements.lock"
 mv "$tools/requirements.lock" requirements.lock
+
+{
+  echo "# The TPU compiler, pinned: what \`make test-all\` and \`make tpu\` add to requirements.lock."
+  echo "# Made by \`make lock\`; libtpu and jax share a release, so a new jax needs a new libtpu."
+  "$tools/bin/uv" pip compile setup.py --extra tpu --constraint requirements.lock --universal \
+    --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
+    --quiet | sed "s/ ; $platform \\\\\$/ \\\\/" | awk '/^[a-z]/ {keep = /^libtpu==/} keep'
+} > "$tools/requirements-tpu.lock"
+mv "$tools/requirements-tpu.lock" requirements-tpu.lock
