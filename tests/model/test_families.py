@@ -9,6 +9,8 @@ printed sizes.
 import dataclasses
 import functools
 import math
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -173,3 +175,15 @@ def test_a_family_trains_two_steps_at_a_reduced_size(name):
         assert value.shape == p.shape, array
         assert value.dtype == p.dtype, array
         assert np.isfinite(value).all(), array
+
+
+def test_the_documentation_lists_what_is_built():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| (.*) \|$", page, re.M))
+    assert {name for name in rows if name in FAMILIES} == set(FAMILIES)
+    for name, family in FAMILIES.items():
+        counts = counts_of(name)
+        whole = sum(counts[kind] for kind in MATRICES)
+        apart = counts["norms"] + counts["positions"]
+        expected = f"{whole:,} | {whole / family.unit:.1f} | {family.weights:,} | {apart:,}"
+        assert rows[name] == expected, name

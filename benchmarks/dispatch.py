@@ -1,0 +1,98 @@
+"""The two ways of dispatch, forward and backward, at three group sizes.
+
+    python benchmarks/dispatch.py
+
+One MoE layer on one CPU device: GShard's einsums with one-hot tensors, whose cost grows with the group,
+and the gathers of section 3.2, whose does not. Every measurement is the median of several, the two taken
+in turns, so that whatever else the machine does hurts both.
+"""
+
+import statistics
+import time
+
+import numpy as np
+
+from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+
+TOKENS, MODEL_DIM, HIDDEN_DIM, EXPERTS = 4096, 256, 1024, 8
+GROUP_SIZES = (128, 512, 2048)
+DISPATCHES = ("einsum", "gather")
+REPEATS = 7
+
+
+def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> runtime.Program:
+    """(inputs, seed) -> gradients of the layer's input and of all its weights."""
+    rules = MoE(
+        gating=Gating(EXPERTS, second_expert="all"),
+        hidden_dim=HIDDEN_DIM,
+        num_groups=0,
+        group_size=group_size,
+        dispatch=dispatch,
+    )
+    declared = declare_moe(MODEL_DIM, rules)
+
+    def forward_and_backward(inputs, seed):
+        x = inputs["x"]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            y, routing = moe_layer(inputs, x, tf.ones(x.shape[:2], tf.bool), rules, Mode())
+            loss = tf.reduce_sum(y * seed["y"]) + routing.aux_loss
+        return [tape.gradient(loss, inputs, output_gradients=seed["one"])]
+
+    arrays = {name: ArraySpec(p.shape, np.dtype(np.float32)) for name, p in declared.items()}
+    rows = ArraySpec((TOKENS // 64, 64, MODEL_DIM), np.dtype(np.float32))
+    specs = [arrays | {"x": rows}, {"y": rows, "one": ArraySpec((), np.dtype(np.float32))}]
+    return devices.compile(
+        f"{dispatch} {group_size}", lambda: lower(forward_and_backward, specs, [{}], devices.mesh)
+    )
+
+
+def arguments_of(program: runtime.Program, devices: runtime.Runtime) -> list[dict]:
+    """Random arrays of the shapes that a program takes."""
+    rng = np.random.default_rng(0)
+    groups = []
+    for specs in program.signature.inputs:
+        made = {k: rng.normal(size=s.shape).astype(np.float32) / 16 for k, s in specs.items()}
+        groups.append(devices.put(made, specs))
+    return groups
+
+
+def seconds_of(program: runtime.Program, arguments: list[dict]) -> float:
+    """One call, until its results are there."""
+    began = time.perf_counter()
+    (gradients,) = program(*arguments)
+    for array in gradients.values():
+        array.block_until_ready()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Prints a line for each group size."""
+    devices = runtime.start(Mesh(("x",), (1,)))
+    print(f"{TOKENS} tokens, M {MODEL_DIM}, H {HIDDEN_DIM}, {EXPERTS} experts, float32, one device")
+    print("forward and backward of one MoE layer, milliseconds")
+    print("group size   capacity   einsum   gather   einsum / gather")
+    for group_size in GROUP_SIZES:
+        programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
+        arguments = {name: arguments_of(p, devices) for name, p in programs.items()}
+        taken: dict[str, list[float]] = {name: [] for name in DISPATCHES}
+        for repeat in range(REPEATS + 1):
+            for name in DISPATCHES:
+                seconds = seconds_of(programs[name], arguments[name])
+                if repeat:  # the first call is for warming up
+                    taken[name].append(seconds)
+        einsum, gather = (statistics.median(taken[name]) * 1e3 for name in DISPATCHES)
+        capacity = Gating(EXPERTS).slots(group_size)
+        print(
+            f"{group_size:10d} {capacity:10d} {einsum:8.0f} {gather:8.0f} {einsum / gather:17.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
