@@ -159,7 +159,7 @@ def row_figures(found: dict | None) -> list[str]:
         size,
         f"{step:.2f}" if step else "-",
         f"{share:.0%}" if share else "-",
-        f"{found['compile_seconds']:.0f}" if found["compile_seconds"] else "-",
+        f"{found['total_seconds']:.0f} ({found['cpu_seconds']:.0f})",
         f"{found['host_bytes'] / GIB:.1f}",
     ]
 
@@ -214,7 +214,7 @@ def paper_section(title: str, rows: list[Row], found: dict[str, dict], about: st
         "step s",
         "all-to-all",
     ]
-    return f"## {title}\n\n{about}\n\n" + table([*header, "compile s", "host GiB"], lines)
+    return f"## {title}\n\n{about}\n\n" + table([*header, "in all, s (of CPU)", "host GiB"], lines)
 
 
 def paper_row(row: Row, cores: int, printed):
@@ -502,7 +502,8 @@ Made by `scripts/paper_tables.py`: each model is lowered and compiled by the TPU
 the paper's own number of TPU v3 cores, on a machine without one. {done} of {rows} rows have figures.
 The predicted step is the compiler's estimate of each operation plus the collectives at the links' peak,
 nothing overlapped, no host, no input; [inspect.md](inspect.md) says how each figure is made. Weights
-are counted with norm scales. "host GiB" is the memory of the compiling process.
+are counted with norm scales. "in all" is the whole of gshard-inspect on 2 cores, most rows beside other
+work: the seconds of CPU in parentheses do not depend on that. "host GiB" is the memory of that process.
 """
 
 BREAKDOWN = """Figure 7's claim: with the depth fixed neither weights nor activations of a core grow with
