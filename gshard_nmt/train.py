@@ -85,8 +85,11 @@ def train(config: "Config", data: Path, workdir: Path, processes: Processes = AL
     # 2. The devices, before anything else starts jax, and how far an earlier process came.
     devices = runtime.start(config.mesh, run.programs, processes)
     steps = run.steps(config)
+    specs = specs_of(steps)
+    for name, spec in specs.items():
+        config.mesh.check_divides(name, spec.letters, spec.shape)
     if processes.is_first:
-        run.write_text("parameters.txt", parameter_table(specs_of(steps), config.mesh))
+        run.write_text("parameters.txt", parameter_table(specs, config.mesh))
     checkpoints = Checkpoints(run.checkpoints)
     ledger = Ledger(**checkpoints.metadata(LAST)) if checkpoints.latest(LAST) else Ledger()
     if ledger.is_complete(limits.steps, limits.tokens):
