@@ -55,7 +55,9 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
     import jax
 
     local = processes.local_devices(mesh.num_devices)
-    _share_cores(local)
+    # Executions that wait for the same input are otherwise started one after the other by the thread
+    # that made it ready; where the first then waits in a collective for the second, both wait for good.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     if jax.config.jax_num_cpu_devices < local or processes.count > 1:
         with contextlib.suppress(RuntimeError):  # already started; their number is checked below
             jax.config.update("jax_num_cpu_devices", local)
@@ -74,22 +76,6 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     arranged = jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
     return Runtime(mesh, arranged, cache, processes)
-
-
-def _share_cores(devices: int) -> None:
-    """Sets how CPU devices use the cores of this host; to be called before jax has started them.
-
-    A device that waits in a collective holds a thread of the pool that all devices compute with. With
-    as many threads as cores the others can wait for work that no thread is left to do: runs of two
-    devices on two cores stopped for good, one at its first step and one after 1,200. Where there are
-    no more cores than devices each therefore computes in one thread of its own, about as fast there
-    and with the same bits on any number of cores; elsewhere the pool gets a thread for each that waits.
-    """
-    cores = os.cpu_count() or 1
-    os.environ.setdefault("PJRT_NPROC", str(cores + devices - 1))
-    if devices >= cores and "xla_cpu_multi_thread_eigen" not in os.environ.get("XLA_FLAGS", ""):
-        flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
-        os.environ["XLA_FLAGS"] = " ".join(filter(None, flags))
 
 
 @dataclasses.dataclass(frozen=True)
