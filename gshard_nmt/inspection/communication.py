@@ -162,7 +162,9 @@ def _sources(
 
 
 _CHANNEL = re.compile(r"channel_id=(\d+)")
-_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}")
+_MESH_GROUPS = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))?\s*\{([^}]*)\}"
+)
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _PAIRS = re.compile(r"source_target_pairs=\{\{(\d+),(\d+)\}")
@@ -172,10 +174,13 @@ def replica_group(attributes: str, devices: int) -> tuple[int, ...]:
     """The first group of devices of a collective, from any of the notations that XLA prints."""
     if found := _MESH_GROUPS.search(attributes):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
-        names, taken = list(sizes), re.findall(r"'(\w+)'", found[2])
-        grid = np.arange(math.prod(map(int, sizes.values()))).reshape(
-            [int(s) for s in sizes.values()]
-        )
+        names, taken = list(sizes), re.findall(r"'(\w+)'", found[4])
+        devices_in_order = np.arange(math.prod(map(int, sizes.values())))
+        if found[2]:
+            dims = [int(n) for n in found[2].split(",")]
+            order = [int(n) for n in found[3].split(",")]
+            devices_in_order = devices_in_order.reshape(dims).transpose(order)
+        grid = devices_in_order.reshape([int(s) for s in sizes.values()])
         index = tuple(slice(None) if name in taken else 0 for name in names)
         return tuple(int(n) for n in grid[index].ravel())
     if found := _IOTA_GROUPS.search(attributes):
