@@ -7,6 +7,7 @@ volunteers, in over a hundred languages with a power law of sizes.
 import collections
 import dataclasses
 import hashlib
+import multiprocessing
 import os
 import re
 import site
@@ -249,7 +250,8 @@ def _read_all(
     if workers == 1 or len(catalogues) < 8:
         yield from map(_read_one, catalogues)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # Not forked from this process, which may have threads.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
         yield from pool.map(_read_one, catalogues, chunksize=16)
 
 
