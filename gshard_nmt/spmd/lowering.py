@@ -243,7 +243,7 @@ def _tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
-        with _silenced_stderr():
+        with silenced_stderr():
             import tensorflow as tf
 
             tf.config.list_physical_devices()
@@ -259,8 +259,8 @@ def _tensorflow():
 
 
 @contextlib.contextmanager
-def _silenced_stderr() -> Iterator[None]:
-    """Keeps what TensorFlow says about absent GPUs, before its log can be set, off the terminal."""
+def silenced_stderr() -> Iterator[None]:
+    """Keeps off the terminal what TensorFlow and libtpu say, before their logs can be set."""
     saved = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)

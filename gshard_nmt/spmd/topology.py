@@ -11,13 +11,13 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.lowering import LoweredProgram, as_jax_function
+from gshard_nmt.spmd.lowering import LoweredProgram, as_jax_function, silenced_stderr
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime
 
@@ -313,7 +313,7 @@ def _tpu_devices(topology: Topology) -> list[Any]:
         options["chip_config_name"] = "megacore"  # both cores of a chip as one device, as on Cloud
     if topology.num_chips == 1:
         options["chips_per_host_bounds"] = (1, 1, 1)
-    with _silenced_stderr():
+    with silenced_stderr():
         import jax
         from jax.experimental import topologies
 
@@ -398,16 +398,3 @@ def _explained(topology: Topology, error: Exception) -> Exception:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
-
-
-@contextlib.contextmanager
-def _silenced_stderr() -> Iterator[None]:
-    """Keeps what libtpu says about absent TPUs, before its log can be set, off the terminal."""
-    saved = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)

@@ -50,6 +50,7 @@ def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
         "gshard-data",
         "gshard-decode",
         "gshard-eval",
+        "gshard-inspect",
         "gshard-train",
     ]
     for config in CHECKOUT.glob("configs/*/*.gin"):
