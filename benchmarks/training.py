@@ -1,0 +1,135 @@
+"""Time to the first step, training speed and decoding speed of the demo's models on this machine.
+
+    make bench
+
+Figures of one run are to be compared with each other only: machines differ, and are noisy. The corpus is
+made here, so that the benchmark needs nothing but the package.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gshard_nmt.data.corpus import write_pairs
+
+STEPS = 60
+DECODED = 512
+MODELS = {
+    "8 experts, 2 devices": ["--config", "demo"],
+    "8 experts, 1 device": ["--config", "demo", "--gin", "Mesh.shape = (1,)"],
+    "8 experts, einsum dispatch": ["--config", "demo", "--gin", "Model.dispatch = 'einsum'"],
+    "dense, 2 devices": ["--config", "baseline", "--gin", "Data.rows = 16"],
+}
+COMMON = {
+    "STEPS": STEPS,
+    "Train.log_every": 1,
+    "Train.dev_every": 0,
+    "Data.minimum_pairs": 1,
+    "Data.languages": ("fr",),
+}
+
+
+def main() -> int:
+    """Prints one table."""
+    table = Table(title="The demo's models on this machine")
+    for column in ("model", "cold start, s", "warm start, s", "tokens/s", "of the first"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        sentences = make_corpus(root / "corpus")
+        run("data", "prepare", *flags("demo"), "--corpus", root / "corpus", "--out", root / "data")
+        first = 0.0
+        for name, config in MODELS.items():
+            workdir = root / name.replace(" ", "_")
+            cold = first_step(config, root / "data", workdir, STEPS)
+            speed = tokens_per_second(workdir)
+            warm = first_step(config, root / "data", workdir, STEPS + 1)
+            first = first or speed
+            table.add_row(
+                name, f"{cold:.1f}", f"{warm:.1f}", f"{speed:,.0f}", f"{speed / first:.2f}"
+            )
+        decode = ["--workdir", root / next(iter(MODELS)).replace(" ", "_"), "--lang", "fr"]
+        run("decode", *decode, text="".join(sentences[:DECODED]))
+        start = timed(lambda: run("decode", *decode, text=sentences[0]))
+        all_of_them = timed(lambda: run("decode", *decode, text="".join(sentences[:DECODED])))
+    console = Console()
+    console.print(table)
+    console.print(
+        f"gshard-decode with a cached program: {start:.1f} s to the first line, then "
+        f"{DECODED / max(all_of_them - start, 1e-9):,.0f} sentences/s (beam 4, an untrained model)"
+    )
+    return 0
+
+
+def make_corpus(folder: Path) -> list[str]:
+    """A corpus of made-up words in two spellings; returns source lines."""
+    chance = random.Random(1)
+    words = [
+        "".join(chance.choices("aeioubdgklmnprst", k=chance.randint(2, 9))) for _ in range(3000)
+    ]
+    for split, count in (("train", 8000), ("dev", 16), ("test", DECODED)):
+        english = [" ".join(chance.choices(words, k=chance.randint(3, 14))) for _ in range(count)]
+        rows = [(line[::-1], line) for line in english]
+        write_pairs(folder / "fr-en", split, "fr", "en", rows)
+    return [row[0] + "\n" for row in rows]
+
+
+def flags(config: str) -> list[str]:
+    """A config by name with what all runs here have in common."""
+    dense = {"EXPERTS"} if config == "baseline" else set()
+    settings = {name: value for name, value in COMMON.items() if name not in dense}
+    return ["--config", config, *(f"--gin={name} = {value!r}" for name, value in settings.items())]
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    """The command line of a program."""
+    code = f"import sys; from gshard_nmt import cli; sys.exit(cli.{name}_program())"
+    return [sys.executable, "-c", code, *map(str, arguments)]
+
+
+def run(name: str, *arguments: object, text: str | None = None) -> None:
+    """Runs a program to its end; raises where it fails."""
+    subprocess.run(
+        command(name, *arguments), input=text, text=True, check=True, capture_output=True
+    )
+
+
+def first_step(config: list[str], data: Path, workdir: Path, steps: int) -> float:
+    """Seconds from the command to its first step; the run then goes on to `steps`."""
+    words = [*flags(config[1]), *config[2:], f"--gin=Train.steps = {steps}"]
+    words += ["--gin=Optimizer.cooldown_steps = 0", "--data", str(data), "--workdir", str(workdir)]
+    began, after = time.monotonic(), 0.0
+    with subprocess.Popen(command("train", *words), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            after = after or (line.startswith("step ") and time.monotonic() - began) or 0.0
+    if process.returncode:
+        raise RuntimeError("".join(said))
+    return after
+
+
+def tokens_per_second(workdir: Path) -> float:
+    """Of the steps after the first ten, real source and target tokens."""
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    speeds = sorted(line["tokens_per_second"] for line in lines[10:])
+    return speeds[len(speeds) // 2]
+
+
+def timed(action) -> float:
+    """Seconds that an action takes."""
+    began = time.monotonic()
+    action()
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())
