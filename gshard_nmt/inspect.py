@@ -280,8 +280,8 @@ def _scaled(config: "Config", before: int, after: int) -> tuple["Config", list[s
     )
 
 
-def _replace(config: "Config", **parts: object) -> "Config":
-    changed = dataclasses.replace(config, **parts)  # type: ignore[arg-type]
+def _replace(config: "Config", **parts: Any) -> "Config":
+    changed = dataclasses.replace(config, **parts)
     kept = (getattr(changed, f.name) for f in dataclasses.fields(changed) if f.name != "text")
     return dataclasses.replace(changed, text=as_text(kept))
 

@@ -90,9 +90,9 @@ def test_a_wrong_command_line_ends_with_2_and_one_message(capsys, arguments, mes
         (KeyboardInterrupt(), 130, "interrupted"),
         (KeyboardInterrupt("interrupted; saved step 3"), 130, "interrupted; saved step 3"),
         (
-            PermissionError(13, "Permission denied", "/root/x"),
+            PermissionError(13, "Permission denied", "/locked/x"),
             2,
-            "/root/x: Permission denied.",
+            "/locked/x: Permission denied.",
         ),
         (
             UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
