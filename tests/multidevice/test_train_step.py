@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gshard_nmt.inspection import hlo
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
@@ -30,6 +31,7 @@ TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 MESHES = {
     "1": Mesh(("x",), (1,)),
+    "2": Mesh(("x",), (2,)),
     "8": Mesh(("x",), (8,)),
     "4x2 with tensors split": Mesh(("x", "y"), (4, 2), rules=TENSOR),
     "2x4 with groups and experts over both": Mesh(("x", "y"), (2, 4), rules=CROSSED),
@@ -145,7 +147,11 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     counts = step.collectives()
     assert counts["all-to-all"] == 2 * 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0
-
-
-def test_parameters_of_a_state_are_named_as_declared():
-    assert set(PARAMETERS) == set(STEPS.declare_parameters())
+    program = hlo.parse(step.executable.as_text())
+    gathers = [
+        one for body in program.computations.values() for one in body if one.opcode == "all-gather"
+    ]
+    # What is gathered is Adafactor's second moment of a gate's columns, one number an expert.
+    assert len(gathers) == counts["all-gather"] == 2
+    assert all(one.op_name.startswith("adafactor/") for one in gathers)
+    assert [array.dims for one in gathers for array in hlo.parse_shape(one.shape)] == [(1, 8)] * 2
