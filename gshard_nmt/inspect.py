@@ -338,7 +338,7 @@ def inspect_one(
             memory=memory.measured(compiled.executable, parsed, program.signature, mesh, hbm),
             sources=communication.collectives(parsed, around),
             collective_instructions=communication.count_instructions(parsed),
-            work=compute.work_by_kind(parsed, topology.chip),
+            work=compute.work_by_origin(parsed, topology.chip),
             temporaries=memory.largest_temporaries(parsed),
         )
 

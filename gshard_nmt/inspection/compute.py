@@ -48,15 +48,15 @@ class Work:
         return self.flops, self.bytes_accessed, self.seconds, self.roofline_seconds
 
 
-def work_by_kind(program: Program, chip: Chip | None) -> dict[str, Work]:
-    """The work of one step by kind (GShard Figure 8), communication left out."""
-    found: dict[str, Work] = {}
+def work_by_origin(program: Program, chip: Chip | None) -> dict[Origin, Work]:
+    """The work of one step by what made it, communication left out."""
+    found: dict[Origin, Work] = {}
     origins = Origins(program)
     for one, times in program.executed():
         if one.opcode in _NO_WORK or is_collective(one):
             continue
-        kind = origins.of(one).kind
-        found[kind] = found.get(kind, Work()) + work_of(program, one, chip).times(times)
+        origin = origins.of(one)
+        found[origin] = found.get(origin, Work()) + work_of(program, one, chip).times(times)
     return found
 
 

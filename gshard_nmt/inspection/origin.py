@@ -11,6 +11,8 @@ import dataclasses
 import functools
 import re
 
+from gshard_nmt.model.stack import RECOMPUTED
+
 KINDS = (
     "attention",
     "feed-forward",
@@ -43,22 +45,30 @@ class Origin:
         over the blocks, "" outside the layers.
       part: the name scope or the operation within it, such as "dispatch" or "Softmax".
       kind: one of KINDS.
-      backward: whether it belongs to the gradient.
+      direction: "forward", "backward" where it belongs to the gradient, "recomputed" where the
+        backward pass computes the forward pass again.
     """
 
     layer: str
     part: str
     kind: str
-    backward: bool
+    direction: str = "forward"
+
+    @property
+    def backward(self) -> bool:
+        """Whether it belongs to the gradient."""
+        return self.direction == "backward"
 
     @property
     def where(self) -> str:
         """In a few words: "decoder 3 moe_0, dispatch (backward)"."""
         place = ", ".join(filter(None, (self.layer, self.part)))
-        return f"{place or self.kind}{' (backward)' if self.backward else ''}"
+        return (place or self.kind) + (
+            "" if self.direction == "forward" else f" ({self.direction})"
+        )
 
 
-UNKNOWN = Origin("", "", "other", False)
+UNKNOWN = Origin("", "", "other")
 
 
 @functools.lru_cache(maxsize=65536)
@@ -68,16 +78,21 @@ def origin_of(op_name: str) -> Origin:
     path = _PREFIX.sub("", op_name.split(";")[0])
     if not path:
         return UNKNOWN
-    # The gradient of a gather has no name of its own: it is the sum over segments.
-    backward = any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum"))
     layer = _LAYER.search(path)
     if layer is None:
-        return Origin(*_outside(path), backward)
+        return Origin(*_outside(path), _direction(path))
     stack, repeat, sublayer = layer["stack"], layer["repeat"], layer["sublayer"]
     # "while/body/gradient_tape/decoder/moe_0/gating/Softmax" -> "gating/Softmax"
     inside = [part for part in path[layer.end() :].split("/") if part]
     name = " ".join(filter(None, (stack, repeat, sublayer)))
-    return Origin(name, _part(inside), _kind(sublayer, inside), backward)
+    return Origin(name, _part(inside), _kind(sublayer, inside), _direction(path))
+
+
+def _direction(path: str) -> str:
+    # The gradient of a gather has no name of its own: it is the sum over segments.
+    if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
+        return "backward"
+    return "recomputed" if RECOMPUTED in path else "forward"
 
 
 def _part(inside: list[str]) -> str:
@@ -94,11 +109,11 @@ _TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}
 
 _SCOPES = {
     "gating": "gating",
-    "dispatch": "gate einsums",
-    "combine": "gate einsums",
+    "dispatch": "dispatch and combine",
+    "combine": "dispatch and combine",
     "experts": "experts",
 }
-"""Name scopes inside an MoE layer -> kind of work."""
+"""Name scopes inside an MoE layer -> kind of work, of what is no product with a gate."""
 
 
 def _kind(sublayer: str, inside: list[str]) -> str:
@@ -108,9 +123,9 @@ def _kind(sublayer: str, inside: list[str]) -> str:
         return "feed-forward"
     product = any(_EINSUM.search(part) for part in inside)
     scope = next((part for part in inside if part in _SCOPES), "")
-    if scope == "gating":
-        # GShard calls the projection to the gates' logits an einsum, the rest gating.
-        return "gate einsums" if product else "gating"
+    if product and scope and scope != "experts":
+        # The projection to the gates' logits, and the products with the one-hot tensors GSEC.
+        return "gate einsums"
     if scope:
         return _SCOPES[scope]
     return "experts" if product else "gating"

@@ -125,8 +125,8 @@ def _colors(count: int):
 
 
 def _seconds_of(found: Inspection, kind: str) -> float:
-    if kind in found.work:
-        return found.work[kind].seconds
+    if kind in found.by_kind:
+        return found.by_kind[kind].seconds
     return sum(source.seconds or 0.0 for source in found.sources if source.kind == kind)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from gshard_nmt.inspection.communication import KINDS, Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.memory import Memory, Temporary
+from gshard_nmt.inspection.origin import KINDS as WORK_KINDS
+from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd.topology import Topology
 
 SECONDS_PER_YEAR = 365 * 24 * 3600
@@ -60,7 +62,7 @@ class Inspection:
       tokens_per_step: rows times the longer of source and target, as the papers count a batch.
       sources: the collectives.
       collective_instructions: of each kind, in the program's text.
-      work: by kind of work; empty where there is no program.
+      work: by what made it; empty where there is no program.
       temporaries: the largest.
       does_not_fit: what the compiler said, and what would help; () where the program fits.
       notes: what was changed or assumed, for the reader.
@@ -76,7 +78,7 @@ class Inspection:
     tokens_per_step: int
     sources: Sequence[Source] = ()
     collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    work: Mapping[str, Work] = dataclasses.field(default_factory=dict)
+    work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)
     temporaries: Sequence[Temporary] = ()
     does_not_fit: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -88,8 +90,23 @@ class Inspection:
 
     @property
     def total(self) -> Work:
-        """The work of all kinds together."""
+        """All work together."""
         return sum(self.work.values(), Work())
+
+    @property
+    def by_kind(self) -> dict[str, Work]:
+        """The work by kind, as in GShard Figure 8, in the order of that list."""
+        found = {
+            kind: [work for origin, work in self.work.items() if origin.kind == kind]
+            for kind in WORK_KINDS
+        }
+        return {kind: sum(works, Work()) for kind, works in found.items() if works}
+
+    @property
+    def recomputed(self) -> Work:
+        """The forward work that the backward pass does again."""
+        again = (work for origin, work in self.work.items() if origin.direction == "recomputed")
+        return sum(again, Work())
 
     @property
     def communication_seconds(self) -> float:
@@ -168,7 +185,8 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "collectives": _collectives(found) if program else None,
         "flops_per_device": found.total.flops if program else None,
         "bytes_accessed_per_device": found.total.bytes_accessed if program else None,
-        "work": {kind: dataclasses.asdict(work) for kind, work in found.work.items()} or None,
+        "work": {kind: dataclasses.asdict(work) for kind, work in found.by_kind.items()} or None,
+        "recomputed": dataclasses.asdict(found.recomputed) if program else None,
         "communication_seconds": found.communication_seconds if found.step_seconds else None,
         "estimated_step_seconds": found.step_seconds,
         "roofline_seconds": found.roofline_seconds,
@@ -195,7 +213,7 @@ def _collectives(found: Inspection) -> list[dict[str, Any]]:
                     {
                         "layer": source.origin.layer,
                         "part": source.origin.part,
-                        "backward": source.origin.backward,
+                        "direction": source.origin.direction,
                         "tensor": source.shape,
                         "count": source.count,
                         "bytes_per_device": source.bytes_per_step,

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gshard_nmt.inspection.communication import KINDS, Source
-from gshard_nmt.inspection.origin import KINDS as WORK_KINDS
 from gshard_nmt.inspection.papers import printed
 from gshard_nmt.inspection.result import Inspection
 
@@ -120,7 +119,7 @@ def _merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
             source.kind,
             layer,
             source.origin.part,
-            source.origin.backward,
+            source.origin.direction,
             source.shape,
             source.why,
         )
@@ -141,18 +140,16 @@ def _compute(found: Inspection, tokens: float) -> str:
         lines.append("  times are predicted for TPU topologies only")
         return "\n".join(lines)
     rows = [("kind of work", "TFLOP", "compiler", "roofline", "share of the step")]
-    for kind in WORK_KINDS:
-        if kind in found.work:
-            work = found.work[kind]
-            rows.append(
-                (
-                    kind,
-                    f"{work.flops / 1e12:.3f}",
-                    _seconds(work.seconds, found),
-                    _seconds(work.roofline_seconds, found),
-                    share(work.seconds, found.step_seconds),
-                )
+    for kind, work in found.by_kind.items():
+        rows.append(
+            (
+                kind,
+                f"{work.flops / 1e12:.3f}",
+                _seconds(work.seconds, found),
+                _seconds(work.roofline_seconds, found),
+                share(work.seconds, found.step_seconds),
             )
+        )
     for kind in KINDS:
         seconds = sum(source.seconds or 0.0 for source in found.sources if source.kind == kind)
         if seconds:
@@ -169,6 +166,11 @@ def _compute(found: Inspection, tokens: float) -> str:
         )
     )
     lines.append(table(rows))
+    if again := found.recomputed.seconds:
+        lines.append(
+            f"  {_seconds(again, found)} of it, {share(again, found.step_seconds)}, compute the forward "
+            "pass again (Model.remat, Model.stack)"
+        )
     years = found.device_years(tokens)
     assert years is not None
     lines.append(

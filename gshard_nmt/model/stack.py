@@ -17,6 +17,9 @@ Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
 """Sums over the repeats, by name; for instance of the auxiliary losses."""
 
+RECOMPUTED = "recomputed"
+"""Name scope of what the backward pass computes again; gshard-inspect tells it by that."""
+
 Index = Any
 """Which repeat: an int where the stack is unrolled, int32[] in a loop."""
 
@@ -47,7 +50,8 @@ class Part:
         """
         with tf.GradientTape() as tape:
             tape.watch([x, *shared, *values.values()])
-            y, totals = self.apply(values, x, shared, repeat)
+            with tf.name_scope(RECOMPUTED):
+                y, totals = self.apply(values, x, shared, repeat)
         targets, seeds = [y], [dy]
         for name, total in totals.items():
             targets.append(total)

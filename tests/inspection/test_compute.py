@@ -118,7 +118,7 @@ def test_an_update_in_place_writes_its_own_size():
     assert compute.bytes_accessed(program, program.by_name["out"]) == 2 * layer + 4
 
 
-def test_work_takes_the_compilers_estimate_and_is_summed_by_kind():
+def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
     scope = "jit(call)/lowered_program"
     program = program_of(
         "  %x = f32[256,256]{1,0:T(8,128)} parameter(0)\n"
@@ -128,7 +128,8 @@ def test_work_takes_the_compilers_estimate_and_is_summed_by_kind():
         "  ROOT %b = f32[256,256]{1,0:T(8,128)} add(%a, %x), "
         f'metadata={{op_name="{scope}/adafactor/add"}}'
     )
-    work = compute.work_by_kind(program, CHIPS["v3"])
+    found = compute.work_by_origin(program, CHIPS["v3"])
+    work = {origin.kind: work for origin, work in found.items()}
     assert set(work) == {"feed-forward", "optimizer"}
     assert work["feed-forward"].flops == 2 * 256**3
     assert work["feed-forward"].seconds == pytest.approx(1e-6)  # 940 cycles at 940 MHz

@@ -6,43 +6,51 @@ PREFIX = "jit(call)/lowered_program/"
 
 
 @pytest.mark.parametrize(
-    ("op_name", "layer", "part", "kind", "backward"),
+    ("op_name", "layer", "part", "kind", "direction"),
     [
         (
             "decoder_3_moe_0/gating/Softmax",
             "decoder 3 moe_0",
             "gating",
             "gating",
-            False,
+            "forward",
         ),
         (
             "gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1",
             "decoder 3 moe_0",
             "experts",
             "experts",
-            True,
+            "backward",
         ),
         # The projection to the gates' logits is one of the paper's gate einsums.
-        ("encoder_0_moe_0/gating/einsum/Einsum", "encoder 0 moe_0", "gating", "gate einsums", False),
-        ("encoder_0_moe_0/dispatch/einsum/Einsum", "encoder 0 moe_0", "dispatch", "gate einsums", False),
+        ("encoder_0_moe_0/gating/einsum/Einsum", "encoder 0 moe_0", "gating", "gate einsums", "forward"),
+        ("encoder_0_moe_0/dispatch/einsum/Einsum", "encoder 0 moe_0", "dispatch", "gate einsums",
+         "forward"),
         # Inside a loop over the blocks there is no repeat.
-        ("while_1/decoder_moe_0/combine/transpose_1", "decoder moe_0", "combine", "gate einsums", False),
-        ("encoder_1_cross_attention_0/Sum", "encoder 1 cross_attention_0", "Sum", "attention", False),
-        ("while/encoder_feed_forward_1/Relu", "encoder feed_forward_1", "Relu", "feed-forward", False),
-        ("adafactor/Mean_3", "", "adafactor", "optimizer", False),
-        ("gradient_tape/loss/mul/Mul", "", "loss", "embedding and loss", True),
-        ("gradient_tape/einsum/Einsum_1", "", "embedding and logits", "embedding and loss", True),
-        ("UnsortedSegmentSum", "", "embedding and logits", "embedding and loss", True),
-        ("AddN_4", "", "gradient norm", "gradients and metrics", False),
+        ("while_1/decoder_moe_0/combine/transpose_1", "decoder moe_0", "combine",
+         "dispatch and combine", "forward"),
+        ("encoder_1_cross_attention_0/Sum", "encoder 1 cross_attention_0", "Sum", "attention", "forward"),
+        ("while/encoder_feed_forward_1/Relu", "encoder feed_forward_1", "Relu", "feed-forward",
+         "forward"),
+        ("adafactor/Mean_3", "", "adafactor", "optimizer", "forward"),
+        ("gradient_tape/loss/mul/Mul", "", "loss", "embedding and loss", "backward"),
+        ("gradient_tape/einsum/Einsum_1", "", "embedding and logits", "embedding and loss", "backward"),
+        ("UnsortedSegmentSum", "", "embedding and logits", "embedding and loss", "backward"),
+        # The gradient of what was computed again belongs to the backward pass.
+        ("while_3/recomputed_1/encoder_moe_0/gating/Softmax", "encoder moe_0", "gating", "gating",
+         "recomputed"),
+        ("gradient_tape/while_3/recomputed/encoder_feed_forward_1/Mul_1", "encoder feed_forward_1",
+         "Mul", "feed-forward", "backward"),
+        ("AddN_4", "", "gradient norm", "gradients and metrics", "forward"),
     ],
 )  # fmt: skip
-def test_an_operations_name_says_where_it_comes_from(op_name, layer, part, kind, backward):
+def test_an_operations_name_says_where_it_comes_from(op_name, layer, part, kind, direction):
     origin = origin_of(PREFIX + op_name)
-    assert (origin.layer, origin.part, origin.kind, origin.backward) == (
+    assert (origin.layer, origin.part, origin.kind, origin.direction) == (
         layer,
         part,
         kind,
-        backward,
+        direction,
     )
 
 

@@ -72,6 +72,18 @@ def test_a_moe_layer_has_four_all_to_alls_and_no_activation_is_gathered(grown):
         assert all(s["asked_for"] for one in record["collectives"] for s in one["sources"])
 
 
+def test_where_a_layer_is_recomputed_it_has_two_more_and_they_say_so(tmp_path):
+    again = (*SMALL, "Model.remat = 'layer'")
+    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=again)
+    (found,) = (one for one in record["collectives"] if one["kind"] == "all-to-all")
+    counts: dict[str, int] = {}
+    for source in found["sources"]:
+        counts[source["direction"]] = counts.get(source["direction"], 0) + source["count"]
+    assert counts == {"forward": 2, "recomputed": 2, "backward": 2}
+    assert 0 < record["recomputed"]["seconds"] < record["estimated_step_seconds"] / 3
+    assert "compute the forward pass again" in report
+
+
 def test_an_all_to_all_grows_as_the_root_of_the_devices(grown):
     def seconds(record):
         (found,) = (one for one in record["collectives"] if one["kind"] == "all-to-all")
