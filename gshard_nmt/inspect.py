@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
 
 from gshard_nmt import doctor
@@ -158,23 +157,11 @@ def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
     )
     reduced = _replace(config, model=model, mesh=mesh, data=data)
     check_divides(reduced)
-    steps = steps_of(reduced)
     tolerance = equivalence.TOLERANCE[model.activation_dtype]
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
     with waiting(f"{name} at reduced size on 1 device and on {mesh.num_devices} ({shape})"):
-        found = equivalence.compare(
-            steps,
-            specs_of(steps),
-            CONTROL,
-            {
-                "seed": np.array([config.train.seed, 0], np.uint32),
-                "last_step": np.array(1, np.int32),
-                "one": np.array(1.0, np.float32),
-            },
-            equivalence.random_batch(list(batch_specs(reduced)), rows),
-            mesh,
-            tolerance,
-        )
+        batch = equivalence.random_batch(list(batch_specs(reduced)), rows)
+        found = equivalence.compare(reduced, steps_of(reduced), batch, tolerance)
     rows_of_table = [("tensor", "difference", "")]
     for one in found:
         verdict = "equal" if one.is_equal else "DIFFERENT"

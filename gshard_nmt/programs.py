@@ -52,17 +52,17 @@ class Programs:
     def train(self) -> runtime.Program:
         """(state, batch, control) -> (state, metrics); the state's memory is taken over."""
         inputs = [self.state_specs, self.batch_specs, CONTROL]
-        return self._compile("train", self.steps.train, inputs, [self._letters, {}], donate=(0,))
+        return self.compile("train", self.steps.train, inputs, [self._letters, {}], donate=(0,))
 
     @functools.cached_property
     def evaluate(self) -> runtime.Program:
         """(parameters, batch) -> (nll_sum, tokens)."""
         parameters = self.parameters_of(self.state_specs)
-        return self._compile("evaluate", self.steps.evaluate, [parameters, self.batch_specs], [{}])
+        return self.compile("evaluate", self.steps.evaluate, [parameters, self.batch_specs], [{}])
 
     def initialize(self) -> dict:
         """The state of step 0, drawn on the devices."""
-        program = self._compile("initialize", self.steps.initialize, [CONTROL], [self._letters])
+        program = self.compile("initialize", self.steps.initialize, [CONTROL], [self._letters])
         (state,) = program(self.control(last_step=1))
         return state
 
@@ -85,9 +85,8 @@ class Programs:
     def _letters(self) -> dict[str, str]:
         return {name: spec.letters for name, spec in self.state_specs.items()}
 
-    def _compile(
-        self, name: str, function: Callable, inputs, letters, donate=()
-    ) -> runtime.Program:
+    def compile(self, name: str, function: Callable, inputs, letters, donate=()) -> runtime.Program:
+        """A function of the steps as a program, which the cache knows by its name."""
         rows, lengths = self.config.data.rows, _lengths(self.config)
         key = json.dumps([name, repr(self.steps), rows, lengths])
         mesh = self.devices.mesh

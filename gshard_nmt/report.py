@@ -1,6 +1,5 @@
 """The report of an evaluation: bleu.json, bleu.csv, the trendline figure, one HTML page."""
 
-import base64
 import csv
 import dataclasses
 import html
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from gshard_nmt import files, web_page
 
 _WINDOW = 10
 _FEW = 20
@@ -97,11 +98,11 @@ def write(report: Report, folder: Path) -> None:
         figure.savefig(
             made, format=suffix, dpi=150, metadata={"Date": None} if suffix == "svg" else {}
         )
-        _write(folder / f"trendline.{suffix}", made.getvalue())
-    _write(folder / "bleu.json", (json.dumps(as_json(report), indent=1) + "\n").encode())
-    _write(folder / "bleu.csv", _csv(report).encode())
+        files.write(folder / f"trendline.{suffix}", made.getvalue())
+    files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
+    files.write(folder / "bleu.csv", _csv(report))
     page = _page(report, (folder / "trendline.png").read_bytes())
-    _write(folder / "index.html", page.encode())
+    files.write(folder / "index.html", page)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -188,29 +189,32 @@ def _csv(report: Report) -> str:
 
 
 def _page(report: Report, figure: bytes) -> str:
-    template = Path(__file__).with_name("templates") / "report.html"
     average = report.average()
     delta = average["delta_bleu"]
     gain = "" if delta is None else f", {delta:+.1f} over bilingual baselines"
     headline = f"{average['bleu']:.1f} BLEU on average over {len(report.languages)} languages{gain}"
-    values = {
-        "title": html.escape(report.title),
-        "headline": html.escape(headline),
-        "figure": base64.b64encode(figure).decode(),
-        "rows": "\n".join(_row(one) for one in report.sorted()),
-        "facts": "\n".join(
+    facts = [*report.facts, *((f"{k} signature", v) for k, v in report.signatures.items())]
+    alt = "BLEU of each language, most training text first, with a sliding mean"
+    body = [
+        web_page.image(figure, "png", alt),
+        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
+        *(_row(one) for one in report.sorted()),
+        "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
+        *(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in [
-                *report.facts,
-                *((f"{k} signature", v) for k, v in report.signatures.items()),
-            ]
+            for name, value in facts
         ),
-        "samples": "\n".join(_samples(one) for one in report.sorted()),
-    }
-    page = template.read_text()
-    for name, value in values.items():
-        page = page.replace(f"{{{{{name}}}}}", value)
-    return page
+        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, whatever they are.</p>",
+        *(_samples(one) for one in report.sorted()),
+    ]
+    return web_page.page(report.title, headline, "\n".join(body))
+
+
+_COLUMNS = (
+    *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
+    *("baseline BLEU", "gain", "95 % interval"),
+)
+_HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
 
 
 def _row(one: LanguageResult) -> str:
@@ -254,9 +258,3 @@ def _number(value: int | None) -> str:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

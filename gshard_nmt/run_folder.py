@@ -13,12 +13,12 @@ import dataclasses
 import difflib
 import functools
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gshard_nmt import files
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings import differences, read_config
 
@@ -90,9 +90,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """As `write_json`, for text."""
-        temporary = self.path / f".{name}.{os.getpid()}"
-        temporary.write_text(text)
-        temporary.replace(self.path / name)
+        files.write(self.path / name, text)
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
         """Source and target vocabulary."""

@@ -8,10 +8,10 @@ import dataclasses
 import gzip
 import hashlib
 import itertools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from gshard_nmt import files
 from gshard_nmt.errors import UserError
 
 SPLITS = ("train", "dev", "test")
@@ -106,10 +106,8 @@ def write_pairs(
     folder.mkdir(parents=True, exist_ok=True)
     for column, language in enumerate((source, target)):
         path = folder / f"{split}.{language}.gz"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         text = "".join(f"{row[column]}\n" for row in rows)
-        temporary.write_bytes(gzip.compress(text.encode(), compresslevel=4, mtime=0))
-        temporary.replace(path)
+        files.write(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:

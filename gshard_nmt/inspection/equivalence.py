@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.programs import CONTROL, Programs, specs_of
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from gshard_nmt.config import Config
+    from gshard_nmt.model.steps import Steps
 
 TOLERANCE = {"float32": 5e-5, "bfloat16": 4e-2}
 """Largest difference in a tensor over its largest value, by the dtype of activations: sums of a few
@@ -121,33 +122,25 @@ def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
 
 
 def compare(
-    steps: Any,
-    specs: ArraySpecs,
-    control_specs: ArraySpecs,
-    control: Mapping[str, np.ndarray],
-    batch: Mapping[str, np.ndarray],
-    mesh: Mesh,
-    tolerance: float,
+    config: "Config", steps: "Steps", batch: Mapping[str, np.ndarray], tolerance: float
 ) -> list[Comparison]:
-    """Loss and gradients of the first training step on one device and on the mesh.
+    """Loss and gradients of the first training step on one device and on the config's mesh.
 
     Args:
-      steps: the programs of the reduced model.
-      specs: its training state.
-      control_specs, control: the scalars of a step.
+      config: the reduced run.
+      steps: the programs of its model.
       batch: int32[B, L] each.
-      mesh: the mesh.
       tolerance: allowed difference over the largest value.
     """
-    arguments = (steps, specs, control_specs, control, batch)
+    mesh = config.mesh
     # The mesh first: it starts as many devices as both need.
-    on_mesh = _gradients(*arguments, mesh)
+    on_mesh = _gradients(Programs(config, steps, runtime.start(mesh)), batch)
     alone = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
-    on_one = _gradients(*arguments, alone)
+    on_one = _gradients(Programs(config, steps, runtime.start(alone)), batch)
+    letters = Programs.parameters_of(specs_of(steps))
     found = []
     for name, expected in sorted(on_one.items()):
-        letters = specs[f"parameters/{name}"].letters if name != "loss" else ""
-        if letters.startswith("R"):
+        if name != "loss" and letters[name].letters.startswith("R"):
             found += [
                 _compared(f"{name} [{repeat}]", a, b, tolerance)
                 for repeat, (a, b) in enumerate(zip(expected, on_mesh[name], strict=True))
@@ -157,45 +150,24 @@ def compare(
     return found
 
 
+def _gradients(programs: Programs, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Loss and the gradient of each weight, from weights drawn on the devices."""
+    weights = Programs.parameters_of(programs.state_specs)
+
+    def first_step(state, batch, control):
+        parameters = Programs.parameters_of(state)
+        gradients, metrics = programs.steps.gradients(parameters, batch, control, state["step"] + 1)
+        return [gradients, {"loss": metrics["loss"]}]
+
+    inputs = [programs.state_specs, programs.batch_specs, CONTROL]
+    outputs = [{name: spec.letters for name, spec in weights.items()}, {}]
+    gradients = programs.compile("gradients", first_step, inputs, outputs)
+    placed = programs.devices.put(batch, programs.batch_specs)
+    found, metrics = gradients(programs.initialize(), placed, programs.control(last_step=1))
+    return {name: np.asarray(value) for name, value in {**found, **metrics}.items()}
+
+
 def _compared(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: float) -> Comparison:
     scale = float(np.max(np.abs(expected)))
     difference = float(np.max(np.abs(expected - actual)))
     return Comparison(name, difference / scale if scale else difference, tolerance)
-
-
-def _gradients(
-    steps: Any,
-    specs: ArraySpecs,
-    control_specs: ArraySpecs,
-    control: Mapping[str, np.ndarray],
-    batch: Mapping[str, np.ndarray],
-    mesh: Mesh,
-) -> dict[str, np.ndarray]:
-    """Loss and the gradient of each weight, from weights drawn on the devices."""
-    devices = runtime.start(mesh)
-    letters = {name: spec.letters for name, spec in specs.items()}
-    batch_specs = {name: ArraySpec(array.shape, array.dtype, "BL") for name, array in batch.items()}
-
-    def first_step(
-        state: Mapping[str, "tf.Tensor"],
-        batch: Mapping[str, "tf.Tensor"],
-        control: Mapping[str, "tf.Tensor"],
-    ):
-        weights = {k.removeprefix("parameters/"): v for k, v in state.items() if k in of_weights}
-        step = state["step"] + 1
-        gradients, metrics = steps.gradients(weights, batch, control, step)
-        return [gradients, {"loss": metrics["loss"]}]
-
-    of_weights = {name for name in specs if name.startswith("parameters/")}
-    weight_letters = {name.removeprefix("parameters/"): letters[name] for name in of_weights}
-    initialize = devices.compile(
-        "initialize", lambda: lower(steps.initialize, [control_specs], [letters], mesh)
-    )
-    gradients = devices.compile(
-        "gradients",
-        lambda: lower(first_step, [specs, batch_specs, control_specs], [weight_letters, {}], mesh),
-    )
-    placed = devices.put(control, control_specs)
-    (state,) = initialize(placed)
-    found, metrics = gradients(state, devices.put(batch, batch_specs), placed)
-    return {name: np.asarray(value) for name, value in {**found, **metrics}.items()}

@@ -1,12 +1,12 @@
 """The report of an inspection as one HTML page with its figures inside."""
 
-import base64
 import html
 import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt import files, web_page
 from gshard_nmt.inspection import text
 from gshard_nmt.inspection.communication import KINDS as COLLECTIVE_KINDS
 from gshard_nmt.inspection.memory import CATEGORIES
@@ -27,19 +27,14 @@ def write_page(inspections: Sequence[Inspection], tokens: float, file: Path) -> 
     """
     first = inspections[0]
     names = ", ".join(found.topology.name for found in inspections)
-    values = {
-        "title": html.escape(f"{first.config} on {names}"),
-        "headline": html.escape(_headline(inspections)),
-        "figure": base64.b64encode(_svg(_figure(inspections))).decode(),
-        "growth": _growth(inspections),
-        "sections": "\n".join(_section(found, tokens) for found in inspections),
-    }
-    page = (Path(__file__).parents[1] / "templates" / "inspection.html").read_text()
-    for name, value in values.items():
-        page = page.replace(f"{{{{{name}}}}}", value)
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(file)
+    alt = "memory of a device by category, time of a step by kind of work"
+    body = [
+        web_page.image(_svg(_figure(inspections)), "svg", alt),
+        _growth(inspections),
+        *(_section(found, tokens) for found in inspections),
+    ]
+    title = f"{first.config} on {names}"
+    files.write(file, web_page.page(title, _headline(inspections), "\n".join(body)))
 
 
 def _headline(inspections: Sequence[Inspection]) -> str:
@@ -133,10 +128,9 @@ def _seconds_of(found: Inspection, kind: str) -> float:
 def _growth(inspections: Sequence[Inspection]) -> str:
     if len(inspections) < 2:
         return ""
-    figure = base64.b64encode(_svg(_growth_figure(inspections))).decode()
+    figure = web_page.image(_svg(_growth_figure(inspections)), "svg", "growth with devices")
     return (
-        "<h2>What grows with the number of devices</h2>"
-        f"<img alt='growth with devices' src='data:image/svg+xml;base64,{figure}'>"
+        f"<h2>What grows with the number of devices</h2>{figure}"
         f"<pre>{html.escape(text.growth(inspections))}</pre>"
     )
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt import files
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
@@ -211,10 +212,10 @@ class Runtime:
         if self.processes.is_first and not _is_current(description):
             program = lowering()
             exported = self._export(program).serialize()
-            _write_atomically(artifact.with_suffix(".jaxexport"), bytes(exported))
+            files.write(artifact.with_suffix(".jaxexport"), bytes(exported))
             # The description is written last: where it exists, the program is whole.
             text = json.dumps(_describe(program.signature), indent=1)
-            _write_atomically(description, text.encode())
+            files.write(description, text)
         self.processes.barrier(f"lowered {artifact.name}")
         exported = export.deserialize(bytearray(artifact.with_suffix(".jaxexport").read_bytes()))
         return exported, _signature_of(json.loads(description.read_text()))
@@ -307,9 +308,3 @@ def _signature_of(description: Mapping[str, Any]) -> Signature:
         )
 
     return Signature(groups(description["inputs"]), groups(description["outputs"]))
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
