@@ -37,7 +37,7 @@ EXTRAS = {
     # Software whose wheels carry message catalogues in 99, 60 and 70 languages: a machine without
     # a single system catalogue still has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
-    "dev": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "ruff>=0.12"],
+    "dev": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"],
 }
 
 setuptools.setup(

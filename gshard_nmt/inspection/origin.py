@@ -27,6 +27,8 @@ KINDS = (
 )
 """Kinds of work, as in GShard Figure 8, and what that figure leaves out."""
 
+DIRECTIONS = ("forward", "recomputed", "backward")
+
 _LAYER = re.compile(
     r"(?P<stack>encoder|decoder)[/_](?:(?P<repeat>\d+)[/_])?"
     r"(?P<sublayer>(?:self_attention|cross_attention|feed_forward|moe)_\d+)"
@@ -45,8 +47,8 @@ class Origin:
         over the blocks, "" outside the layers.
       part: the name scope or the operation within it, such as "dispatch" or "Softmax".
       kind: one of KINDS.
-      direction: "forward", "backward" where it belongs to the gradient, "recomputed" where the
-        backward pass computes the forward pass again.
+      direction: one of DIRECTIONS: "backward" where it belongs to the gradient, "recomputed" where
+        the backward pass computes the forward pass again.
     """
 
     layer: str

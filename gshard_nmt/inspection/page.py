@@ -120,8 +120,8 @@ def _colors(count: int):
 
 
 def _seconds_of(found: Inspection, kind: str) -> float:
-    if kind in found.by_kind:
-        return found.by_kind[kind].seconds
+    if work := found.by_kind().get(kind):
+        return work.seconds
     return sum(source.seconds or 0.0 for source in found.sources if source.kind == kind)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from gshard_nmt.inspection.communication import KINDS, Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.memory import Memory, Temporary
+from gshard_nmt.inspection.origin import DIRECTIONS, Origin
 from gshard_nmt.inspection.origin import KINDS as WORK_KINDS
-from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd.topology import Topology
 
 SECONDS_PER_YEAR = 365 * 24 * 3600
@@ -93,20 +93,21 @@ class Inspection:
         """All work together."""
         return sum(self.work.values(), Work())
 
-    @property
-    def by_kind(self) -> dict[str, Work]:
-        """The work by kind, as in GShard Figure 8, in the order of that list."""
+    def by_kind(self, direction: str = "") -> dict[str, Work]:
+        """The work by kind, as in GShard Figure 8, in the order of that list.
+
+        Args:
+          direction: "forward", "recomputed" or "backward" alone; "" is all of it.
+        """
         found = {
-            kind: [work for origin, work in self.work.items() if origin.kind == kind]
+            kind: [
+                work
+                for origin, work in self.work.items()
+                if origin.kind == kind and direction in ("", origin.direction)
+            ]
             for kind in WORK_KINDS
         }
         return {kind: sum(works, Work()) for kind, works in found.items() if works}
-
-    @property
-    def recomputed(self) -> Work:
-        """The forward work that the backward pass does again."""
-        again = (work for origin, work in self.work.items() if origin.direction == "recomputed")
-        return sum(again, Work())
 
     @property
     def communication_seconds(self) -> float:
@@ -185,8 +186,10 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "collectives": _collectives(found) if program else None,
         "flops_per_device": found.total.flops if program else None,
         "bytes_accessed_per_device": found.total.bytes_accessed if program else None,
-        "work": {kind: dataclasses.asdict(work) for kind, work in found.by_kind.items()} or None,
-        "recomputed": dataclasses.asdict(found.recomputed) if program else None,
+        "work": _works(found.by_kind()) if program else None,
+        "directions": {name: _works(found.by_kind(name)) for name in DIRECTIONS}
+        if program
+        else None,
         "communication_seconds": found.communication_seconds if found.step_seconds else None,
         "estimated_step_seconds": found.step_seconds,
         "roofline_seconds": found.roofline_seconds,
@@ -195,6 +198,10 @@ def as_json(found: Inspection) -> dict[str, Any]:
         "does_not_fit": list(found.does_not_fit) or None,
         "notes": list(found.notes),
     }
+
+
+def _works(works: Mapping[str, Work]) -> dict[str, Any]:
+    return {kind: dataclasses.asdict(work) for kind, work in works.items()}
 
 
 def _collectives(found: Inspection) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from gshard_nmt.inspection.communication import KINDS, Source
+from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import printed
 from gshard_nmt.inspection.result import Inspection
 
@@ -140,7 +141,7 @@ def _compute(found: Inspection, tokens: float) -> str:
         lines.append("  times are predicted for TPU topologies only")
         return "\n".join(lines)
     rows = [("kind of work", "TFLOP", "compiler", "roofline", "share of the step")]
-    for kind, work in found.by_kind.items():
+    for kind, work in found.by_kind().items():
         rows.append(
             (
                 kind,
@@ -166,7 +167,7 @@ def _compute(found: Inspection, tokens: float) -> str:
         )
     )
     lines.append(table(rows))
-    if again := found.recomputed.seconds:
+    if again := sum(found.by_kind("recomputed").values(), Work()).seconds:
         lines.append(
             f"  {_seconds(again, found)} of it, {share(again, found.step_seconds)}, compute the forward "
             "pass again (Model.remat, Model.stack)"

@@ -31,7 +31,7 @@ def declare_attention(
     }
     if relative:
         scale = 1 / math.sqrt(n * BUCKETS)
-        declared["relative_bias"] = Parameter((n, BUCKETS), "NU", normal(scale))
+        declared["relative_bias"] = Parameter((n, BUCKETS), "NU", normal(scale), wide=True)
     return declared
 
 

@@ -47,7 +47,7 @@ class Mode:
 
 def declare_norm(model_dim: int) -> dict[str, Parameter]:
     """The scale of one norm, M."""
-    return {"scale": Parameter((model_dim,), "M", ONES)}
+    return {"scale": Parameter((model_dim,), "M", ONES, wide=True)}
 
 
 def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":

@@ -35,12 +35,14 @@ class Parameter:
       letters: the dimensions; R and E are batch dimensions to the optimiser.
       initializer: how it starts.
       dtype: of its values.
+      wide: whether it is used in float32 even where activations are bfloat16.
     """
 
     shape: tuple[int, ...]
     letters: str
     initializer: Initializer
     dtype: str = "float32"
+    wide: bool = False
 
     @property
     def size(self) -> int:

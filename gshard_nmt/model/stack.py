@@ -7,7 +7,7 @@ repeat; the loop here keeps the inputs of each part of the block and computes th
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.model.tensorflow import tf
@@ -32,14 +32,17 @@ class Part:
       names: of the parameters that it uses.
       apply: (values, x, shared, repeat) -> (x, totals): the part on x[B, L, M], with the parameters
         of one repeat and the tensors that all repeats share; repeat is an int or int32[].
+      narrow: which of the names every use casts to the dtype of x.
     """
 
     names: Sequence[str]
     apply: Callable[[Values, "tf.Tensor", Sequence["tf.Tensor"], Index], tuple["tf.Tensor", Totals]]
+    narrow: Collection[str] = ()
 
-    def values_at(self, stacked: Values, repeat: "tf.Tensor") -> dict[str, "tf.Tensor"]:
-        """The parameters of one repeat, int32[]."""
-        return {name: _read(stacked[name], repeat) for name in self.names}
+    def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
+        """The parameters of one repeat, int32[], the narrow ones in a dtype."""
+        read = {name: _read(stacked[name], repeat) for name in self.names}
+        return {n: tf.cast(v, dtype) if n in self.narrow else v for n, v in read.items()}
 
     def pull_back(
         self, values: Values, x, shared: Sequence, repeat: Index, dy, d_totals: Totals
@@ -169,7 +172,7 @@ def scanned(
             kept, found = list(kept), dict(zip(total_names, sums, strict=True))
             for i, part in enumerate(parts):
                 kept[i] = _write(kept[i], repeat, x)
-                x, more = part.apply(part.values_at(stacked, repeat), x, shared, repeat)
+                x, more = part.apply(part.values_at(stacked, repeat, x.dtype), x, shared, repeat)
                 found |= {name: found[name] + more[name] for name in more}
             return repeat + 1, annotate(x, "BLM"), kept, [found[name] for name in total_names]
 
@@ -181,16 +184,20 @@ def scanned(
         def gradient(dy, *d_sums):
             d_totals = dict(zip(total_names, d_sums, strict=True))
             d_shared = [annotate(_zeros(one.shape, one.dtype), "BLM") for one in shared]
+            # All gradients are kept until the optimiser has them: of a weight that is used rounded to
+            # bfloat16 its gradient is as round, and takes half the memory so.
+            narrow = {name for part in parts for name in part.narrow}
             d_stacked = {
-                name: laid_out(name, _zeros(value.shape, value.dtype))
-                for name, value in stacked.items()
+                name: laid_out(name, _zeros(v.shape, dy.dtype if name in narrow else v.dtype))
+                for name, v in stacked.items()
             }
 
             def backward(after, dx, d_shared, d_flat):
                 repeat = after - 1
                 d_stacked = dict(zip(names, d_flat, strict=True))
                 for part, inputs in reversed(list(zip(parts, kept, strict=True))):
-                    x, values = _read(inputs, repeat), part.values_at(stacked, repeat)
+                    x = _read(inputs, repeat)
+                    values = part.values_at(stacked, repeat, x.dtype)
                     dx, more, d_values = part.pull_back(values, x, shared, repeat, dx, d_totals)
                     d_shared = [
                         one if extra is None else one + extra
@@ -203,7 +210,10 @@ def scanned(
 
             start = [tf.constant(repeats), dy, d_shared, [d_stacked[name] for name in names]]
             _, dx, d_shared, d_flat = tf.while_loop(lambda after, *_: after > 0, backward, start)
-            d_flat = [laid_out(name, d) for name, d in zip(names, d_flat, strict=True)]
+            d_flat = [
+                tf.cast(laid_out(name, d), stacked[name].dtype)
+                for name, d in zip(names, d_flat, strict=True)
+            ]
             return (dx, *d_shared, *d_flat)
 
         return (y, *sums), gradient

@@ -210,7 +210,8 @@ def run_stack(
             y = SubLayers(model, stack, keep, here, sublayer).apply(names, repeat, values, x)
             return y, routing_totals(routings)
 
-        return Part([n for n in declared if n.split("/")[0] in names], apply)
+        mine = [name for name in declared if name.split("/")[0] in names]
+        return Part(mine, apply, narrow=[name for name in mine if not declared[name].wide])
 
     by_layer = model.remat == "layer"
     groups = _layers(model, stack) if by_layer else [sublayers(model, stack)]

@@ -52,6 +52,13 @@ def binary(printed: float, weights: int, counted=LAYERS) -> Family:
     return Family(printed, GIB, counted, weights)
 
 
+def sparse_language_model(experts: int) -> int:
+    """GSPMD table 6: 36 attentions, 18 feed-forwards, 18 MoE layers with their gates, one embedding."""
+    attention, feed_forward = 4 * 1024 * 16 * 128, 2 * 1024 * 8192
+    moe = experts * (feed_forward + 1024)
+    return 36 * attention + 18 * feed_forward + 18 * moe + 32_000 * 1024
+
+
 FAMILIES = {
     "moe_2048e_36l": decimal(600, 619366318080),
     "moe_2048e_12l": decimal(200, 206520975360),
@@ -68,10 +75,10 @@ FAMILIES = {
     "switch_large": decimal(26, 26575110144, ("experts",)),
     "switch_xxl": decimal(395, 386547056640, ("experts",)),
     "switch_c": decimal(1571, 1570347417600, ("experts",)),
-    "gspmd_moe_10b": binary(10, 10517544960, MATRICES),
-    "gspmd_moe_37b": binary(37, 39510343680, MATRICES),
-    "gspmd_moe_145b": binary(145, 155481538560, MATRICES),
-    "gspmd_moe_577b": binary(577, 619366318080, MATRICES),
+    "gspmd_moe_10b": binary(10, sparse_language_model(32), MATRICES),
+    "gspmd_moe_37b": binary(37, sparse_language_model(128), MATRICES),
+    "gspmd_moe_145b": binary(145, sparse_language_model(512), MATRICES),
+    "gspmd_moe_577b": binary(577, sparse_language_model(2048), MATRICES),
     "gspmd_hybrid_33b": binary(33, 35433480192),
     "gspmd_hybrid_57b": binary(57, 61203283968),
     "gspmd_hybrid_420b": binary(420, 450971566080),
