@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from gshard_nmt.beam_search import LENGTH_NORMS
 from gshard_nmt.checkpoint import BEST, LAST, Checkpoints
 from gshard_nmt.errors import UserError
+from gshard_nmt.legal import between, check, one_of, size
 from gshard_nmt.run_folder import RunFolder
 from gshard_nmt.settings import read_config
 from gshard_nmt.spmd import runtime
@@ -50,10 +52,22 @@ class Decode:
     alpha: float = 0.6
 
     def __post_init__(self) -> None:
-        if self.beam < 1 or self.rows < 1 or not self.source_lengths:
+        check(
+            self,
+            size("beam", "rows", "source_lengths"),
+            size("length_margin", least=0),
+            between(0, 1000, "length_ratio"),
+            one_of(LENGTH_NORMS, "length_norm"),
+            between(0, 10, "alpha"),
+        )
+        if not self.source_lengths:
+            raise UserError("Decode.source_lengths is []; it must name a length.")
+        shortest = min(self.source_lengths)
+        if int(self.length_ratio * shortest) + self.length_margin < 1:
             raise UserError(
-                f"Decode: beam {self.beam} and rows {self.rows} must be 1 or more, and "
-                f"source_lengths {list(self.source_lengths)} must name a length."
+                f"Decode.length_ratio is {self.length_ratio} and Decode.length_margin "
+                f"{self.length_margin}; they leave no token to translate a source of {shortest} "
+                "tokens to. Set the margin to 1 or more."
             )
 
     def settings(self) -> str:

@@ -255,9 +255,13 @@ def _conform(value: object, hint: Any) -> object:
     if hint in (bool, int, str, types.NoneType):
         return value if type(value) is hint else _refuse()
     if hint is float:
-        if type(value) not in (int, float) or not math.isfinite(typing.cast(float, value)):
+        if type(value) not in (int, float):
             _refuse()
-        return float(typing.cast(float, value))
+        try:
+            number = float(typing.cast(float, value))
+        except OverflowError:  # a whole number of hundreds of digits
+            _refuse()
+        return number if math.isfinite(number) else _refuse()
     if origin is typing.Literal:
         same = [each for each in arguments if each == value and type(each) is type(value)]
         return same[0] if same else _refuse()

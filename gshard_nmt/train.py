@@ -16,6 +16,7 @@ from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.dev import DevEvaluation
 from gshard_nmt.errors import UserError
+from gshard_nmt.legal import at_least, between, check
 from gshard_nmt.programs import Programs, check_fits_mesh, parameter_table, specs_of
 from gshard_nmt.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
 from gshard_nmt.run_folder import RunFolder
@@ -53,11 +54,13 @@ class Train:
     bleu_sentences: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.log_every < 1 or self.checkpoint_every < 1:
-            raise UserError(
-                f"Train: steps {self.steps}, log_every {self.log_every} and checkpoint_every "
-                f"{self.checkpoint_every} must all be 1 or more."
-            )
+        check(
+            self,
+            at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
+            at_least(0, "dev_every", "bleu_sentences"),
+            between(0, 2**63 - 1, "tokens"),
+            between(0, 2**32 - 1, "seed"),
+        )
 
 
 def train(config: "Config", data: Path, workdir: Path, processes: Processes = ALONE) -> None:

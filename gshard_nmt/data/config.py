@@ -3,6 +3,7 @@
 import dataclasses
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.legal import LARGEST_SIZE, above, at_least, between, check, one_of, size
 
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many")
 VOCABULARY_MODELS = ("bpe", "unigram")
@@ -64,23 +65,20 @@ class Data:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        _check_word("direction", self.direction, DIRECTIONS)
-        _check_word("vocabulary_model", self.vocabulary_model, VOCABULARY_MODELS)
-        for name, smallest in _SMALLEST.items():
-            if getattr(self, name) < smallest:
-                raise UserError(
-                    f"Data.{name} = {getattr(self, name)} is too small; it must be {smallest} or more."
-                )
-        for name in ("temperature", "vocabulary_temperature"):
-            if not getattr(self, name) > 0:
-                raise UserError(
-                    f"Data.{name} = {getattr(self, name)} must be above 0: 1 samples languages as "
-                    "they are, 5 as usual for many languages, 100 almost evenly."
-                )
-        if not 0.9 <= self.character_coverage <= 1:
-            raise UserError(
-                f"Data.character_coverage = {self.character_coverage} must be between 0.9 and 1."
-            )
+        check(
+            self,
+            one_of(DIRECTIONS, "direction"),
+            one_of(VOCABULARY_MODELS, "vocabulary_model"),
+            at_least(1, "minimum_pairs", "vocabulary_sentences"),
+            at_least(0, "maximum_languages", "maximum_pairs"),
+            between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
+            between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
+            size("rows", "packing_window"),
+            # 1 samples languages as they are, 5 as usual for many of them, 100 almost evenly.
+            above(0, "temperature", "vocabulary_temperature"),
+            between(0.9, 1, "character_coverage"),
+            at_least(0, "seed"),
+        )
         repeated = sorted({x for x in self.languages if self.languages.count(x) > 1})
         if repeated:
             raise UserError(f"Data.languages names {', '.join(repeated)} twice.")
@@ -91,23 +89,4 @@ class Data:
         return fields | {"languages": list(self.languages)}
 
 
-_SMALLEST = {
-    "minimum_pairs": 1,
-    "maximum_languages": 0,
-    "maximum_pairs": 0,
-    "source_vocabulary": SMALLEST_VOCABULARY,
-    "target_vocabulary": SMALLEST_VOCABULARY,
-    "vocabulary_sentences": 1,
-    "source_length": SMALLEST_LENGTH,
-    "target_length": SMALLEST_LENGTH,
-    "rows": 1,
-    "packing_window": 1,
-}
 _TRAINING_ONLY = ("rows", "packing_window", "temperature")
-
-
-def _check_word(name: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise UserError(
-            f"Data.{name} = {given!r} is unknown; it must be one of {', '.join(map(repr, allowed))}."
-        )

@@ -3,7 +3,9 @@
 import dataclasses
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.legal import above, at_least, between, check, one_of, rate, size
+from gshard_nmt.model.dispatch import DISPATCHES
+from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
 from gshard_nmt.model.layers import ACTIVATIONS
 from gshard_nmt.model.moe import MoE
 
@@ -11,6 +13,8 @@ POSITIONS = ("relative", "sinusoidal", "learned")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan")
 REMATS = ("none", "layer", "block")
+MOST_LAYERS = 10_000
+"""Each layer of a block has weights by its own name, and a block may be the whole stack."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,21 +102,40 @@ class Model:
     remat: str = "none"
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("positions", POSITIONS),
-            ("activation", ACTIVATIONS),
-            ("activation_dtype", ACTIVATION_DTYPES),
-            ("stack", STACKS),
-            ("remat", REMATS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise UserError(
-                    f"Model.{name} is {getattr(self, name)!r}; it must be one of {list(allowed)}."
-                )
+        check(
+            self,
+            between(0, MOST_LAYERS, "encoder_layers"),
+            between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
+            size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
+            size("experts", "expert_hidden_dim", "num_groups", "group_size", least=0),
+            size("capacity", "eval_capacity", "max_positions", least=0),
+            above(0, "capacity_factor", "eval_capacity_factor"),
+            at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
+            rate("input_dropout", "residual_dropout", "attention_dropout", "expert_dropout"),
+            rate("label_smoothing", "router_jitter"),
+            # A second expert's weight is at most 1/2.
+            between(0, 0.5, "second_expert_threshold"),
+            one_of(ROUTINGS, "routing"),
+            one_of(POLICIES, "second_expert"),
+            # Evaluation draws no random numbers.
+            one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
+            one_of(DISPATCHES, "dispatch"),
+            one_of(ROUNDINGS, "capacity_rounding"),
+            one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
+            one_of(POSITIONS, "positions"),
+            one_of(ACTIVATIONS, "activation"),
+            one_of(ACTIVATION_DTYPES, "activation_dtype"),
+            one_of(STACKS, "stack"),
+            one_of(REMATS, "remat"),
+        )
+        if self.experts == 1:
+            raise UserError(
+                "Model.experts is 1; gating needs at least 2, and 0 makes a dense Transformer."
+            )
         for stack in ("encoder", "decoder"):
-            depth, least = getattr(self, f"{stack}_layers"), int(stack == "decoder")
-            if depth < least or depth % self.block_layers:
-                up = -(-max(depth, 1) // self.block_layers) * self.block_layers
+            depth = getattr(self, f"{stack}_layers")
+            if depth % self.block_layers:
+                up = -(-depth // self.block_layers) * self.block_layers
                 raise UserError(
                     f"Model.{stack}_layers is {depth}, but a block has Model.moe_every = "
                     f"{self.block_layers} layers; use a multiple of it, for instance {up}."
@@ -122,14 +145,6 @@ class Model:
                 f"Model.positions is 'learned' and Model.max_positions {self.max_positions}; it must "
                 "be the number of tokens of the longest row."
             )
-        if self.eval_second_expert == "random":
-            raise UserError(
-                "Model.eval_second_expert is 'random', but evaluation draws no random numbers; it "
-                "must be one of ['all', 'none', 'threshold']."
-            )
-        if self.experts:
-            self.moe(training=True)
-            self.moe(training=False)
 
     @property
     def block_layers(self) -> int:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.legal import above, at_least, check, one_of
 from gshard_nmt.model.parameters import Parameter, Parameters
 from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
@@ -56,20 +56,14 @@ class Optimizer:
     rms_over: str = "tensor"
 
     def __post_init__(self) -> None:
-        if self.rms_over not in RMS_OVER:
-            raise UserError(
-                f"Optimizer.rms_over is {self.rms_over!r}; it must be one of {list(RMS_OVER)}."
-            )
-        if not 0 < self.maximum_beta2 <= 1 or self.decay_exponent <= 0:
-            raise UserError(
-                f"Optimizer: maximum_beta2 {self.maximum_beta2} must be above 0 and at most 1, and "
-                f"decay_exponent {self.decay_exponent} above 0."
-            )
-        if self.learning_rate <= 0 or self.warmup_steps < 1:
-            raise UserError(
-                f"Optimizer: learning_rate {self.learning_rate} must be above 0 and warmup_steps "
-                f"{self.warmup_steps} at least 1."
-            )
+        check(
+            self,
+            above(0, "learning_rate", "decay_exponent", "clip_threshold", "epsilon1"),
+            at_least(0, "linear_warmup_steps", "cooldown_steps", "epsilon2"),
+            at_least(1, "warmup_steps", "min_factored_size"),
+            above(0, "maximum_beta2", most=1),
+            one_of(RMS_OVER, "rms_over"),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

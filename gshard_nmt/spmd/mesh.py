@@ -9,14 +9,17 @@ import fnmatch
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.legal import between, check
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () = not split."""
+
+MOST_DEVICES = 2**20
 
 Axes = str | Sequence[str] | None
 """As a config says it: one mesh axis, an ordered list of them, or None for not split."""
@@ -53,41 +56,50 @@ class Mesh:
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
             raise UserError(
-                f"Mesh: {len(self.axes)} axes {list(self.axes)} but a shape of "
-                f"{len(self.shape)} sizes {list(self.shape)}; give each axis one size."
+                f"Mesh.axes is {list(self.axes)} and Mesh.shape {list(self.shape)}; give each axis "
+                "one size."
             )
         if len(set(self.axes)) != len(self.axes):
             raise UserError(f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once.")
-        if any(size < 1 for size in self.shape):
-            raise UserError(f"Mesh.shape is {list(self.shape)}; every size must be 1 or more.")
-        if sorted(self._order) != list(range(self.num_devices)):
+        check(self, between(1, MOST_DEVICES, "shape"))
+        if self.num_devices > MOST_DEVICES:
+            raise UserError(
+                f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
+                f"{MOST_DEVICES}."
+            )
+        has_order = isinstance(self.device_order, str) or self.device_order
+        if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
                 f"Mesh.device_order is {_as_given(self.device_order)}; it must name each of the "
-                f"devices 0 to {self.num_devices - 1} once."
+                f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once."
             )
         for what, axes in self._claims():
             for axis in axes:
                 if axis not in self.axes:
                     raise UserError(
-                        f"the rule for {what!r} names the mesh axis {axis!r}; the mesh has "
-                        f"{list(self.axes)}."
+                        f"{what} names the mesh axis {axis!r}; Mesh.axes is {list(self.axes)}."
                     )
             if len(set(axes)) != len(axes):
                 raise UserError(
-                    f"the rule for {what!r} names a mesh axis twice: {list(axes)}; each may split "
-                    "a tensor once."
+                    f"{what} names a mesh axis twice: {list(axes)}; each may split a tensor once."
                 )
 
     def _claims(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """What names mesh axes, and the axes; in one tensor none may stand twice."""
-        yield from ((letter, _as_axes(axes)) for letter, axes in self.rules.items())
+        yield from (
+            (f"Mesh.rules[{letter!r}]", _as_axes(axes)) for letter, axes in self.rules.items()
+        )
         for name, dims in self.overrides.items():
             if isinstance(dims, Mapping):
                 yield from (
-                    (f"{letter} of {name}", _as_axes(axes)) for letter, axes in dims.items()
+                    (f"Mesh.overrides[{name!r}][{letter!r}]", _as_axes(axes))
+                    for letter, axes in dims.items()
                 )
             else:
-                yield name, tuple(axis for axes in dims for axis in _as_axes(axes))
+                yield (
+                    f"Mesh.overrides[{name!r}]",
+                    tuple(axis for axes in dims for axis in _as_axes(axes)),
+                )
 
     @functools.cached_property
     def _order(self) -> Sequence[int]:
@@ -122,8 +134,8 @@ class Mesh:
         elif dims is not None:
             if len(dims) != len(letters):
                 raise UserError(
-                    f"Mesh.overrides[{pattern!r}] has {len(dims)} entries, but {name} has the "
-                    f"{len(letters)} dimensions {letters}; give one entry a dimension."
+                    f"Mesh.overrides[{pattern!r}] is {list(dims)}, but {name} has the dimensions "
+                    f"{letters}; give one entry a dimension."
                 )
             return tuple(_as_axes(axes) for axes in dims)
         taken: set[str] = set()
@@ -149,12 +161,20 @@ class Mesh:
             shards = self.axis_size(axes)
             if size % shards:
                 below, above = size // shards * shards, -(-size // shards) * shards
-                nearest = " or ".join(str(n) for n in (below, above) if n)
+                nearest = f"sizes are {below} or {above}" if below else f"size is {above}"
                 raise UserError(
                     f"{name}: dimension {letter} has size {size}, which does not divide over the "
-                    f"{shards} devices of mesh axes {list(axes)}; the nearest legal sizes are "
-                    f"{nearest}."
+                    f"{shards} devices of mesh axes {list(axes)}; the nearest legal {nearest}."
                 )
+
+    def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
+        """The patterns of the overrides that match none of these names."""
+        known = list(names)
+        return [
+            pattern
+            for pattern in self.overrides
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in known)
+        ]
 
 
 def _as_axes(axes: Axes) -> tuple[str, ...]:
@@ -171,6 +191,10 @@ def _permuted(order: str) -> tuple[int, ...]:
     """The devices of `[4,2]T(1,0)`: 0, 2, 4, 6, 1, 3, 5, 7."""
     match = re.fullmatch(r"\[(\d+(?:,\d+)*)\](?:T\((\d+(?:,\d+)*)\))?", order.replace(" ", ""))
     shape = [int(size) for size in match[1].split(",")] if match else []
+    if math.prod(shape) > MOST_DEVICES:
+        raise UserError(
+            f"Mesh.device_order is {order!r}; it must name at most {MOST_DEVICES} devices."
+        )
     dims = [int(dim) for dim in match[2].split(",")] if match and match[2] else range(len(shape))
     if match is None or sorted(dims) != list(range(len(shape))):
         raise UserError(

@@ -269,12 +269,11 @@ def test_the_gate_is_factored_as_the_matrix_that_it_is():
         ),
         (
             {"maximum_beta2": 0.0},
-            "Optimizer: maximum_beta2 0.0 must be above 0 and at most 1, and decay_exponent 0.8 "
-            "above 0.",
+            "Optimizer.maximum_beta2 is 0.0; it must be above 0 and at most 1.",
         ),
         (
             {"warmup_steps": 0},
-            "Optimizer: learning_rate 1.0 must be above 0 and warmup_steps 0 at least 1.",
+            "Optimizer.warmup_steps is 0; it must be from 1 to 2147483647.",
         ),
     ],
 )

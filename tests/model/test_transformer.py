@@ -218,8 +218,7 @@ def test_parameters_are_counted_by_what_they_are_part_of():
         ),
         (
             {"eval_second_expert": "random"},
-            "Model.eval_second_expert is 'random', but evaluation draws no random numbers; it must "
-            "be one of ['all', 'none', 'threshold'].",
+            "Model.eval_second_expert is 'random'; it must be one of ['all', 'none', 'threshold'].",
         ),
         (
             {"positions": "learned", "max_positions": 0},

@@ -123,19 +123,21 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
     [
         (
             lambda: Mesh(("x",), (2, 2)),
-            "Mesh: 1 axes ['x'] but a shape of 2 sizes [2, 2]; give each axis one size.",
+            "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
         ),
         (
             lambda: Mesh(("x",), (2,), {"B": "z"}),
-            "the rule for 'B' names the mesh axis 'z'; the mesh has ['x'].",
+            "Mesh.rules['B'] names the mesh axis 'z'; Mesh.axes is ['x'].",
         ),
         (
             lambda: Mesh(("x",), (2,), {}, device_order=(0, 0)),
-            "Mesh.device_order is [0, 0]; it must name each of the devices 0 to 1 once.",
+            "Mesh.device_order is [0, 0]; it must name each of the devices 0 to 1 of Mesh.shape "
+            "[2] once.",
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, device_order="[2,3]"),
-            "Mesh.device_order is '[2,3]'; it must name each of the devices 0 to 3 once.",
+            "Mesh.device_order is '[2,3]'; it must name each of the devices 0 to 3 of Mesh.shape "
+            "[2, 2] once.",
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
@@ -144,21 +146,33 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": {"M": "z"}}),
-            "the rule for 'M of w' names the mesh axis 'z'; the mesh has ['x', 'y'].",
+            "Mesh.overrides['w']['M'] names the mesh axis 'z'; Mesh.axes is ['x', 'y'].",
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
-            "the rule for 'w' names a mesh axis twice: ['x', 'x']; each may split a tensor once.",
+            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; each may split a tensor once.",
         ),
         (
             lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
-            "Mesh.overrides['w*'] has 1 entries, but wi has the 2 dimensions MH; give one entry a "
-            "dimension.",
+            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry a dimension.",
         ),
         (
             lambda: GRID.check_divides("Model.experts", "E", (5,)),
             "Model.experts: dimension E has size 5, which does not divide over the 2 devices of mesh "
             "axes ['x']; the nearest legal sizes are 4 or 6.",
+        ),
+        (
+            lambda: GRID.check_divides("Data.rows", "B", (5,)),
+            "Data.rows: dimension B has size 5, which does not divide over the 6 devices of mesh axes "
+            "['x', 'y']; the nearest legal size is 6.",
+        ),
+        (
+            lambda: Mesh(("x", "y"), (2**20, 2), {}),
+            "Mesh.shape is [1048576, 2], 2097152 devices; it must have at most 1048576.",
+        ),
+        (
+            lambda: Mesh(("x",), (2,), {}, device_order="[99999,99999]"),
+            "Mesh.device_order is '[99999,99999]'; it must name at most 1048576 devices.",
         ),
     ],
 )
