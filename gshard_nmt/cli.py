@@ -364,7 +364,43 @@ def _define_inspect(values: flags.FlagValues) -> None:
     flags.DEFINE_string("html", None, "a file for the report with figures", flag_values=values)
 
 
+_INSPECTIONS = {
+    "": ("topology", "scale_with_devices", "decoding", "tokens", "json", "html"),
+    "parameters": (),
+    "equivalence": ("devices",),
+    "doctor": ("topology", "data", "workdir"),
+}
+"""The flags that go with each thing that gshard-inspect does; "" is compiling and reporting."""
+
+
+def _check_flags_belong_together(values: flags.FlagValues) -> None:
+    """Raises UserError where a flag that is given would not be used."""
+
+    def is_given(name: str) -> bool:
+        return bool(values[name].value) and not values[name].using_default_value
+
+    chosen = [name for name in _INSPECTIONS if name and is_given(name)]
+    if len(chosen) > 1:
+        listed = " and ".join(f"--{name}" for name in chosen)
+        raise UserError(f"{listed} are different inspections; give one of them at a time.")
+    does = chosen[0] if chosen else ""
+    optional = dict.fromkeys(name for names in _INSPECTIONS.values() for name in names)
+    unused = [f"--{name}" for name in optional if is_given(name) and name not in _INSPECTIONS[does]]
+    if not unused:
+        return
+    belong = []
+    for name, takes in _INSPECTIONS.items():
+        listed = ", ".join(f"--{each}" for each in takes)
+        belong.append(f"  {f'--{name}' if name else 'the report':<14} takes {listed or 'no more'}")
+    verb = "is" if len(unused) == 1 else "are"
+    raise UserError(
+        f"{', '.join(unused)} {verb} not used {f'with --{does}' if does else 'for the report'}. "
+        "Beside --config and --gin:\n" + "\n".join(belong)
+    )
+
+
 def _inspect(values: flags.FlagValues) -> None:
+    _check_flags_belong_together(values)
     from gshard_nmt import inspect
 
     if values.doctor:
@@ -375,7 +411,6 @@ def _inspect(values: flags.FlagValues) -> None:
         inspect.show_doctor(patient)
         return
     config = _config(values)
-
     if values.parameters:
         inspect.show_parameters(config)
         return
@@ -395,6 +430,8 @@ def _inspect(values: flags.FlagValues) -> None:
     for name, file in files.items():
         if not file.absolute().parent.is_dir():
             raise UserError(f"--{name} {file}: there is no folder {file.parent} to write it to.")
+    if len({file.resolve() for file in files.values()}) < len(files):
+        raise UserError(f"--json and --html are both {values.json}; give each a file of its own.")
     inspect.inspect(request, files.get("json"), files.get("html"))
 
 

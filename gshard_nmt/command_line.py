@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import errno
+import math
 import os
 import re
 import select
 import signal
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -68,6 +70,11 @@ def parse_flags(program: Program, arguments: Sequence[str]) -> flags.FlagValues:
         raise UserError(f"--{bad[1]} is {bad[2]!r}; it takes {kind}. {see}") from None
     except flags.Error as error:
         raise UserError(f"{error}. {see}") from None
+    for name in values:
+        value = values[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            kind = _kind(values[name].parser)
+            raise UserError(f"--{name} is '{value}'; it takes {kind}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; a flag is written --name value. {see}")
     missing = [f"--{name}" for name in program.required if not values[name].value]
@@ -156,6 +163,7 @@ def run(program: Program, arguments: Sequence[str]) -> int:
     0 done; 2 the user's mistake, with one message and no traceback; 75 try again; 130 interrupted;
     141 the reader of stdout went away, as after `| head`.
     """
+    _open_closed_streams()
     if any(word in ("--help", "-help", "-h", "--helpfull") for word in arguments):
         print(help_text(program), end="")
         return 0
@@ -172,7 +180,13 @@ def run(program: Program, arguments: Sequence[str]) -> int:
     except TryAgain as error:
         return _end(program, str(error), EXIT_TRY_AGAIN)
     except KeyboardInterrupt as interruption:
-        return _end(program, str(interruption) or "interrupted", EXIT_INTERRUPTED)
+        code = _end(program, str(interruption) or "interrupted", EXIT_INTERRUPTED)
+        if _was_compiling(interruption):
+            # XLA's threads outlive the compilation, and crash as the interpreter is taken down.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
     except UnicodeDecodeError as error:
         message = f"the input is not UTF-8 ({error.reason}); convert it, for instance with iconv."
         return _end(program, message, EXIT_USER_ERROR)
@@ -185,7 +199,9 @@ def run(program: Program, arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in _USERS_OWN_ERRORS:
             raise
-        return _end(program, f"{error.filename or 'a file'}: {error.strerror}.", EXIT_USER_ERROR)
+        # Writing to an open file, stdout among them, names no file.
+        where = error.filename or "stdout, or a file that was being written"
+        return _end(program, f"{where}: {error.strerror}.", EXIT_USER_ERROR)
 
 
 _USERS_OWN_ERRORS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
@@ -209,6 +225,27 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _open_closed_streams() -> None:
+    """Where a stream was closed, as by `>&-`, what is written to it goes nowhere.
+
+    Its number must not be given to the next file that is opened: libraries print on 1 and 2.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_WRONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+
+
+def _was_compiling(interruption: KeyboardInterrupt) -> bool:
+    """Whether jax was at work; an interruption with a message comes from who has saved already."""
+    frames = (frame for frame, _ in traceback.walk_tb(interruption.__traceback__))
+    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+    return not str(interruption) and bool(modules & {"jax", "jaxlib"})
 
 
 def _stdout_is_broken() -> bool:

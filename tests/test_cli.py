@@ -126,7 +126,11 @@ def test_the_flags_reach_the_program(capsys):
     assert (seen[0].out, seen[0].scores, seen[0].beam) == ("x", False, 7)
 
 
-def python(code: str, **options) -> subprocess.Popen[str]:
+ROOT = pathlib.Path(cli.__file__).parents[1]
+
+
+def words(code: str) -> list[str]:
+    """The command line of a program that does as the code says."""
     setup = """
         import sys, time
         from gshard_nmt.command_line import Program, run
@@ -136,14 +140,11 @@ def python(code: str, **options) -> subprocess.Popen[str]:
             sys.exit(run(program, []))
     """
     text = textwrap.dedent(setup) + textwrap.dedent(code)
-    return subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=pathlib.Path(cli.__file__).parents[1],
-        **options,
-    )
+    return [sys.executable, "-c", text]
+
+
+def python(code: str, stdout=subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen(words(code), stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def test_sigterm_interrupts_and_leaves_time_to_save():
@@ -174,6 +175,58 @@ def test_a_reader_that_goes_away_is_no_error():
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(30) == 141
+
+
+def test_closed_streams_swallow_what_is_printed_and_keep_their_numbers(tmp_path):
+    code = """
+        def action():
+            print("into nothing")
+            print("nor here", file=sys.stderr)
+            with open(sys.argv[1], "w") as file:
+                file.write(str(file.fileno()))
+        end(action)
+    """
+    file = tmp_path / "number"
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *words(code), str(file)]
+    assert subprocess.run(closed, cwd=ROOT, timeout=30).returncode == 0
+    assert int(file.read_text()) > 2
+
+
+def test_a_full_disk_behind_stdout_is_named():
+    with open("/dev/full", "w") as full:
+        process = python("end(lambda: print('x' * 100_000))", stdout=full)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert err == (
+        "gshard-try: stdout, or a file that was being written: No space left on device.\n"
+    )
+
+
+COMPILING = """
+    import atexit
+    atexit.register(lambda: print("took down the interpreter"))
+    compiler = {"__name__": "jax._src.compiler"}
+    exec("def compile(*words): raise KeyboardInterrupt(*words)", compiler)
+    def action():
+        print("a line of the report")
+        compiler["compile"](%s)
+    end(action)
+"""
+
+
+def test_an_interrupted_compilation_leaves_at_once_with_all_that_was_printed():
+    """XLA's threads crash as the interpreter is taken down."""
+    process = python(COMPILING % "")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "a line of the report\n")
+    assert err == "gshard-try: interrupted\n"
+
+
+def test_an_interruption_that_was_saved_leaves_as_usual():
+    process = python(COMPILING % "'saved at step 3'")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "a line of the report\ntook down the interpreter\n")
+    assert err == "gshard-try: saved at step 3\n"
 
 
 def test_another_broken_pipe_is_a_mistake_of_ours():
@@ -362,7 +415,7 @@ def test_help_waits_for_no_library(tmp_path):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        cwd=pathlib.Path(cli.__file__).parents[1],
+        cwd=ROOT,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -378,6 +431,60 @@ def test_reading_a_config_imports_neither_tensorflow_nor_jax():
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        cwd=pathlib.Path(cli.__file__).parents[1],
+        cwd=ROOT,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
+def test_a_budget_that_is_no_number_of_tokens_is_refused(capsys, value):
+    assert cli.inspect_program(["--config=demo", f"--tokens={value}"]) == 2
+    assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it takes ")
+
+
+TOGETHER = """ Beside --config and --gin:
+  the report     takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
+  --parameters   takes no more
+  --equivalence  takes --devices
+  --doctor       takes --topology, --data, --workdir
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--equivalence", "--topology=nonsense", "--json=y.json"],
+            f"--topology, --json are not used with --equivalence.{TOGETHER}",
+        ),
+        (["--devices=4"], f"--devices is not used for the report.{TOGETHER}"),
+        (["--doctor", "--decoding"], f"--decoding is not used with --doctor.{TOGETHER}"),
+        (
+            ["--parameters", "--equivalence", "--doctor", "--devices=4"],
+            "--parameters and --equivalence and --doctor are different inspections; give one of "
+            "them at a time.\n",
+        ),
+        (
+            ["--json=x", "--html=./x"],
+            "--json and --html are both x; give each a file of its own.\n",
+        ),
+    ],
+)
+def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, message):
+    assert cli.inspect_program(["--config=demo", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"gshard-inspect: {message}")
+
+
+@pytest.mark.parametrize("flag", ["json", "html"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_compiled(
+    capsys, monkeypatch, tmp_path, flag
+):
+    def compiles(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", compiles)
+    for file, why in ((tmp_path, "it is a folder"), ("/proc/x.json", "No such file or directory")):
+        assert cli.inspect_program(["--config=demo", f"--{flag}={file}"]) == 2
+        expected = f"gshard-inspect: --{flag} {file}: it cannot be written: {why}.\n"
+        assert capsys.readouterr() == ("", expected)
+    assert list(tmp_path.iterdir()) == []
