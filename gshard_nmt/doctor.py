@@ -1,20 +1,20 @@
 """gshard-inspect --doctor: everything that is wrong with a run before it starts, at once.
 
 A program stops at the first mistake that it meets; here each check goes on after the others, and each
-problem comes with the nearest legal value. Nothing is lowered or compiled.
+problem comes with the nearest legal value. A setting that cannot be is left at its default for the
+checks that follow. Nothing is lowered or compiled.
 """
 
 import dataclasses
 import functools
-import importlib.metadata
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gshard_nmt import settings
+from gshard_nmt import settings, versions
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.text import size_text
 from gshard_nmt.settings import Key, Setting
@@ -46,60 +46,112 @@ class Patient:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of the examination: an area, what was found, and whether it is a problem."""
+    """One line of the examination.
+
+    Attributes:
+      area: what was looked at.
+      text: what was found.
+      mark: "PROBLEM", "note" or "ok".
+    """
 
     area: str
     text: str
-    is_problem: bool
+    mark: str
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the run would end at it."""
+        return self.mark == "PROBLEM"
 
 
 def examine(patient: Patient) -> list[Finding]:
     """Every finding, problems and what is in order, in the order of a run."""
-    findings = list(_problems("versions", versions())) or [_ok("versions", "as tested")]
+    machines, unknown = _machines(patient.topologies)
+    findings = _problems("versions", [*versions.packages(), *versions.tpu_compiler(machines)])
+    findings = findings or [_ok("versions", "as tested")]
     config, wrong = read_config(patient)
-    findings += _problems("config", wrong)
+    findings += wrong or [_ok("config", "every setting is known, of its type and in its range")]
+    findings += _problems("topology", unknown)
     if config is None:
         return findings
-    findings.append(_ok("config", "every setting is known and of its type"))
     specs = _specs(config)
-    mesh = list(mesh_problems(config, specs))
-    findings += _problems("mesh", mesh) or [_ok("mesh", _mesh_words(config))]
+    findings += mesh_findings(config, specs, machines)
     if patient.data is not None:
         data = list(data_problems(config, patient.data))
         findings += _problems("data", data) or [_ok("data", f"{patient.data} fits the config")]
-    findings += memory_findings(config, specs, patient.topologies)
+    findings += memory_findings(config, specs, machines)
     findings.append(disk_finding(specs, patient.workdir or Path()))
     return findings
 
 
-def _problems(area: str, texts: Sequence[str] | Iterator[str]) -> list[Finding]:
-    return [Finding(area, text, True) for text in texts]
+def _problems(area: str, texts: Iterable[str]) -> list[Finding]:
+    return [Finding(area, text, "PROBLEM") for text in texts]
+
+
+def _note(area: str, text: str) -> Finding:
+    return Finding(area, text, "note")
 
 
 def _ok(area: str, text: str) -> Finding:
-    return Finding(area, text, False)
+    return Finding(area, text, "ok")
 
 
-def read_config(patient: Patient) -> tuple["Config | None", list[str]]:
-    """The configuration, or None and everything that is wrong with its settings."""
+def _machines(names: Sequence[str]) -> tuple[list[Topology], list[str]]:
+    """The topologies of these names, and what is wrong with the others."""
+    known, unknown = [], []
+    for name in names:
+        try:
+            known.append(Topology.parse(name))
+        except UserError as error:
+            unknown.append(str(error))
+    return known, unknown
+
+
+def read_config(patient: Patient) -> tuple["Config | None", list[Finding]]:
+    """The configuration, and what is wrong with its settings, which are then left at their defaults.
+
+    Without a file to read there is no configuration.
+    """
     from gshard_nmt.gin_reader import read_settings
 
+    unread: list[str] = []
     try:
-        bound = read_settings(patient.source, patient.overrides)
+        bound = read_settings(patient.source, patient.overrides, problems=unread)
     except UserError as error:
-        return None, [str(error)]
+        return None, _problems("config", [str(error)])
     classes = settings.load_classes()
-    problems = []
+    findings = _problems("config", dict.fromkeys(unread))
+    kept: dict[Key, Setting] = {}
+    left_out: list[Key] = []
     for class_name in classes:
         mine = {key: setting for key, setting in bound.items() if key[0] == class_name}
-        alone = {key: _refusal({key: setting}, classes) for key, setting in mine.items()}
-        # A message that says where is of one value's type; the rest must be judged together.
-        typed = {key: alone[key] for key in mine if mine[key].where in alone[key]}
-        together = _refusal({k: v for k, v in mine.items() if k not in typed}, classes)
-        problems += [*typed.values(), *filter(None, [together])]
-    if problems:
-        return None, problems
-    return settings.build(bound, classes), []
+        refused = _leave_out_refused(mine, classes)
+        findings += _problems("config", filter(None, refused.values()))
+        kept |= mine
+        left_out += refused
+    config = settings.build(kept, classes)
+    if left_out:
+        defaults = settings.named_settings(getattr(config, name.lower()) for name in classes)
+        taken = ", ".join(f"{'.'.join(key)} = {defaults[key]!r}" for key in left_out)
+        findings.append(_note("config", f"what follows is for the defaults instead: {taken}"))
+    return config, findings
+
+
+def _leave_out_refused(mine: dict[Key, Setting], classes: Mapping[str, type]) -> dict[Key, str]:
+    """Takes the settings of one class that cannot be out of `mine`; returns them and why.
+
+    The reason is "" where a setting is refused only because another is left out.
+    """
+    refused: dict[Key, str] = {}
+    while message := _refusal(mine, classes):
+        named = [(found[1], found[2]) for found in re.finditer(r"\b([A-Z][a-z]+)\.(\w+)", message)]
+        # Of settings that contradict each other, the one that was given last.
+        candidates = [key for key in named if key in mine] or list(mine)
+        given = [key for key in candidates if mine[key].where.startswith("--gin")]
+        key = (given or candidates)[0]
+        refused[key] = "" if any(name in refused for name in named) else message
+        del mine[key]
+    return refused
 
 
 def _refusal(bound: Mapping[Key, Setting], classes: Mapping[str, type]) -> str:
@@ -120,8 +172,56 @@ def _specs(config: "Config") -> dict[str, "ArraySpec"]:
     return specs_of(steps)
 
 
+def mesh_findings(
+    config: "Config", specs: Mapping[str, "ArraySpec"], machines: Sequence[Topology]
+) -> list[Finding]:
+    """What does not divide over the mesh, and over the mesh that each machine would need."""
+    found = list(mesh_problems(config, specs))
+    findings = _problems("mesh", found) or [_ok("mesh", _mesh_words(config))]
+    for machine in machines:
+        fitting = fitted(config, machine.num_devices)
+        if fitting is config:
+            continue
+        shape, now = fitting.mesh.shape, config.mesh
+        wrong = (
+            f"Mesh.shape {list(now.shape)} has {now.num_devices} of the {machine.num_devices} devices "
+            f"of {machine.name}; the nearest legal value is --gin 'Mesh.shape = {tuple(shape)}'."
+        )
+        findings += _problems("mesh", [wrong])
+        on_it = (text for text in mesh_problems(fitting, specs) if text not in found)
+        findings += _problems("mesh", (f"with Mesh.shape {list(shape)}, {text}" for text in on_it))
+    from gshard_nmt.model.steps import BATCH_ARRAYS
+
+    names = [*specs, *(name.removeprefix("parameters/") for name in specs), *BATCH_ARRAYS]
+    for pattern in config.mesh.unmatched_overrides(names):
+        patterns = [f"*/{name.rpartition('/')[2]}" for name in names]
+        hint = settings.did_you_mean(pattern, [*names, *patterns])
+        text = f"Mesh.overrides has {pattern!r}, which no tensor of this model matches{hint}"
+        findings.append(_note("mesh", text))
+    return findings
+
+
+def fitted(config: "Config", devices: int) -> "Config":
+    """The config on a mesh of so many devices: the first axis takes what the others leave.
+
+    An axis whose size does not divide the devices takes what it has in common with them.
+    """
+    mesh = config.mesh
+    if mesh.num_devices == devices:
+        return config
+    shape: list[int] = []
+    left = devices
+    for size in mesh.shape[:0:-1]:
+        shape.insert(0, math.gcd(size, left))
+        left //= shape[0]
+    made = dataclasses.replace(
+        mesh, axes=mesh.axes or ("x",), shape=(left, *shape), device_order=()
+    )
+    return dataclasses.replace(config, mesh=made)
+
+
 def mesh_problems(config: "Config", specs: Mapping[str, "ArraySpec"]) -> Iterator[str]:
-    """What does not divide over the mesh, each size once."""
+    """What does not divide over the mesh, each size once, by the name of its setting."""
     arrays: list[tuple[str, str, tuple[int, ...]]] = [
         ("Data.rows", "B", (config.data.rows,)),
         ("Decode.rows", "B", (config.decode.rows,)),
@@ -135,10 +235,33 @@ def mesh_problems(config: "Config", specs: Mapping[str, "ArraySpec"]) -> Iterato
             check()
         except UserError as error:
             # One size is wrong in many arrays; the letter and the numbers are the same.
-            key = str(error).partition(": dimension ")[2] or str(error)
+            array, _, rest = str(error).partition(": dimension ")
+            key = rest or array.partition(", but ")[0]
             if key not in seen:
                 seen.add(key)
-                yield str(error)
+                setting = _setting_of(config, rest)
+                yield f"{setting} ({array}): dimension {rest}" if setting else str(error)
+
+
+_SIZES = {
+    "E": (("Model", "experts"),),
+    "M": (("Model", "model_dim"),),
+    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim")),
+    "N": (("Model", "heads"),),
+    "D": (("Model", "head_dim"),),
+    "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
+}
+"""The settings that a dimension of a weight may come from."""
+
+
+def _setting_of(config: "Config", complaint: str) -> str:
+    """The setting behind "E has size 8, ...", by letter and size; "" where it is none of them."""
+    found = re.match(r"(\w) has size (\d+),", complaint)
+    if found is None:
+        return ""
+    values = settings.named_settings([config.model, config.data])
+    keys = [key for key in _SIZES.get(found[1], ()) if values[key] == int(found[2])]
+    return ".".join(keys[0]) if keys else ""
 
 
 def _check_groups(config: "Config", side: str) -> None:
@@ -151,7 +274,9 @@ def _check_groups(config: "Config", side: str) -> None:
         groups = model.moe(training=True).groups(data.rows, length)
     except UserError as error:
         raise UserError(f"Data.rows and Data.{side}_length: {error}") from None
-    config.mesh.check_divides(f"groups of Data.{side}_length", "G", (groups,))
+    given = model.num_groups and not model.group_size
+    name = "Model.num_groups" if given else f"groups of Data.{side}_length"
+    config.mesh.check_divides(name, "G", (groups,))
 
 
 def _mesh_words(config: "Config") -> str:
@@ -198,33 +323,25 @@ def data_problems(config: "Config", folder: Path) -> Iterator[str]:
 
 
 def memory_findings(
-    config: "Config", specs: Mapping[str, "ArraySpec"], names: Sequence[str]
+    config: "Config", specs: Mapping[str, "ArraySpec"], machines: Sequence[Topology]
 ) -> list[Finding]:
     """Whether the training state alone, which a step only adds to, fits each machine."""
-    per_device = sum(_shard_bytes(config, name, spec) for name, spec in specs.items())
-    devices = config.mesh.num_devices
     findings = []
-    for name in names:
-        try:
-            topology = Topology.parse(name)
-        except UserError as error:
-            findings.append(Finding("memory", str(error), True))
-            continue
-        if topology.num_devices != devices:
-            findings.append(
-                Finding(
-                    "mesh",
-                    f"Mesh.shape {list(config.mesh.shape)} is {devices} devices and {name} has "
-                    f"{topology.num_devices}; sizes that multiply to {topology.num_devices} are legal.",
-                    True,
-                )
-            )
-        elif topology.chip is not None:
-            findings.append(_room(per_device, topology.chip.hbm_bytes, f"a device of {name}"))
-    if not any(name.partition(":")[0] != "cpu" for name in names):
-        # Virtual CPU devices share this machine's memory.
-        findings.append(_room(per_device * devices, _machine_memory(), "this machine"))
+    for machine in machines:
+        if machine.chip is not None:
+            held = _state_bytes(fitted(config, machine.num_devices), specs)
+            findings.append(_room(held, machine.chip.hbm_bytes, f"a device of {machine.name}"))
+    # Virtual CPU devices share this machine's memory.
+    here = [machine.num_devices for machine in machines if machine.chip is None]
+    for devices in here if machines else [config.mesh.num_devices]:
+        needed = devices * _state_bytes(fitted(config, devices), specs)
+        findings.append(_room(needed, _machine_memory(), f"this machine, as cpu:{devices}"))
     return findings
+
+
+def _state_bytes(config: "Config", specs: Mapping[str, "ArraySpec"]) -> int:
+    """Bytes of the training state on one device."""
+    return sum(_shard_bytes(config, name, spec) for name, spec in specs.items())
 
 
 def _room(needed: int, has: int, what: str) -> Finding:
@@ -235,7 +352,7 @@ def _room(needed: int, has: int, what: str) -> Finding:
             "memory",
             f"{sizes}; split the weights over {least} times as many devices, or make the model "
             "smaller.",
-            True,
+            "PROBLEM",
         )
     if needed > 0.6 * has:
         return _ok("memory", f"{sizes}, which leaves little for activations: see --topology")
@@ -243,7 +360,10 @@ def _room(needed: int, has: int, what: str) -> Finding:
 
 
 def _shard_bytes(config: "Config", name: str, spec: "ArraySpec") -> int:
-    partition = config.mesh.partition(spec.letters, name)
+    try:
+        partition = config.mesh.partition(spec.letters, name)
+    except UserError:  # among the problems of the mesh
+        partition = ()
     return spec.nbytes // math.prod(config.mesh.axis_size(axes) for axes in partition)
 
 
@@ -261,63 +381,21 @@ def disk_finding(specs: Mapping[str, "ArraySpec"], workdir: Path) -> Finding:
     there = workdir.absolute()
     while not there.exists():
         there = there.parent
+    if not there.is_dir():
+        text = f"--workdir {workdir}: {there} is a file; name a folder."
+        return Finding("disk", text, "PROBLEM")
     free = shutil.disk_usage(there).free
     sizes = (
         f"three checkpoints take {size_text(3 * state)} of the {size_text(free)} free at {there}"
     )
     if 3 * state > free:
-        return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", True)
+        return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
     return _ok("disk", sizes)
-
-
-def versions() -> Iterator[str]:
-    """Packages that are missing, or outside the range that this version was tested with."""
-    for requirement in importlib.metadata.requires("gshard-nmt") or ():
-        found = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
-        if found is None or found[3]:
-            continue  # an extra's
-        name, bounds = found[1], [b for b in found[2].split(",") if b]
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            yield f"{name} is not installed: pip install '{name}{found[2]}'."
-            continue
-        if not all(_satisfies(version, bound) for bound in bounds):
-            yield f"{name} {version} is installed; gshard-nmt needs {found[2]}: " + (
-                f"pip install '{name}{found[2]}'."
-            )
-    yield from _pairs_that_must_agree()
-
-
-def _satisfies(version: str, bound: str) -> bool:
-    found = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
-    if found is None:
-        return True
-    mine, other = _numbers(version), _numbers(found[2])
-    length = max(len(mine), len(other))
-    a, b = (list(n) + [0] * (length - len(n)) for n in (mine, other))
-    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[found[1]]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:4])
-
-
-def _pairs_that_must_agree() -> Iterator[str]:
-    """jax with jaxlib, TensorFlow with TensorFlow Text: one release each."""
-    for one, other, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
-        try:
-            a, b = importlib.metadata.version(one), importlib.metadata.version(other)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # named above
-        if _numbers(a)[:digits] != _numbers(b)[:digits]:
-            yield f"{one} {a} and {other} {b} are of different releases: pip install {other}=={a}."
 
 
 def as_text(findings: Sequence[Finding]) -> str:
     """One line a finding."""
     lines = []
     for one in findings:
-        mark = "PROBLEM" if one.is_problem else "ok"
-        lines.append(f"{mark:<8} {one.area:<9} {one.text}")
+        lines.append(f"{one.mark:<8} {one.area:<9} {one.text}")
     return "\n".join(lines) + "\n"

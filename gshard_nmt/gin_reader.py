@@ -4,6 +4,8 @@ gin parses the statements, keeps the bindings and resolves the macros; here each
 at on its way, so that every mistake is told in the user's words with its file and line.
 """
 
+import contextlib
+import copy
 import dataclasses
 import pathlib
 import re
@@ -39,14 +41,22 @@ def load_config(
 
 
 def read_settings(
-    source: str, overrides: Sequence[str] = (), classes: Mapping[str, str | type] = CLASSES
+    source: str,
+    overrides: Sequence[str] = (),
+    classes: Mapping[str, str | type] = CLASSES,
+    problems: list[str] | None = None,
 ) -> dict[Key, Setting]:
     """What a config and the bindings of `--gin` set, by name; the values are not checked yet.
 
+    Args:
+      source, overrides, classes: as for `load_config`.
+      problems: where it is given, gets what is wrong with each statement, which is left out.
+
     Raises:
-      UserError: anything that does not parse or is not known, or is required and missing.
+      UserError: there is no such config; and, without `problems`, anything that does not parse or
+        is not known, or is required and missing.
     """
-    reader = _Reader(settings.load_classes(classes))
+    reader = _Reader(settings.load_classes(classes), problems)
     reader.read_file(settings.find_config(source))
     for override in overrides:
         reader.read_text(override, f"--gin {override!r}")
@@ -74,14 +84,25 @@ class _Delegate(gin.config.ParserDelegate):
 class _Reader:
     """Binds the statements of gin files, one by one, so that each mistake names its line."""
 
-    def __init__(self, classes: Mapping[str, type]) -> None:
+    def __init__(self, classes: Mapping[str, type], problems: list[str] | None = None) -> None:
         self._classes = classes
+        self._problems = problems
         self._selectors = {name: _register(cls) for name, cls in classes.items()}
         self._bound: dict[Key, str] = {}
         self._macros: dict[str, str] = {}
         self._uses: dict[str, str] = {}
         self._open_files: list[pathlib.Path] = []
         gin.clear_config()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """A mistake ends the reading; where problems are kept, only what it is in is left out."""
+        try:
+            yield
+        except UserError as error:
+            if self._problems is None:
+                raise
+            self._problems.append(str(error))
 
     def read_file(self, path: pathlib.Path) -> None:
         """Binds what a file says; an include is read where it stands."""
@@ -92,12 +113,14 @@ class _Reader:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a text file: {error}.") from error
-        self._read(text, str(path), path.parent, in_file=True)
+        with self._told():
+            self._read(text, str(path), path.parent, in_file=True)
         self._open_files.pop()
 
     def read_text(self, text: str, where: str) -> None:
         """Binds what one `--gin` flag says."""
-        self._read(text, where, pathlib.Path(), in_file=False)
+        with self._told():
+            self._read(text, where, pathlib.Path(), in_file=False)
 
     def _read(self, text: str, name: str, folder: pathlib.Path, in_file: bool) -> None:
         def at(line: int) -> str:
@@ -105,20 +128,23 @@ class _Reader:
 
         try:
             for statement in gin.config_parser.ConfigParser(text, _Delegate()):
-                where = at(statement.location.line_num)
-                match statement:
-                    case gin.config_parser.BindingStatement():
-                        self._bind(statement, where)
-                    case gin.config_parser.BlockDeclaration():
-                        self._check_class(statement.scope, statement.selector, where)
-                    case gin.config_parser.IncludeStatement():
-                        self.read_file(_find_include(statement.filename, folder, where))
-                    case _:
-                        raise UserError(f"{where}: configs import no modules; take this line away.")
+                with self._told():
+                    self._read_statement(statement, folder, at(statement.location.line_num))
         except SyntaxError as error:
             raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}") from error
         except tokenize.TokenError as error:
             raise UserError(f"{name}: a bracket or a quote is not closed.") from error
+
+    def _read_statement(self, statement: Any, folder: pathlib.Path, where: str) -> None:
+        match statement:
+            case gin.config_parser.BindingStatement():
+                self._bind(statement, where)
+            case gin.config_parser.BlockDeclaration():
+                self._check_class(statement.scope, statement.selector, where)
+            case gin.config_parser.IncludeStatement():
+                self.read_file(_find_include(statement.filename, folder, where))
+            case _:
+                raise UserError(f"{where}: configs import no modules; take this line away.")
 
     def _bind(self, statement: Any, where: str) -> None:
         self._check_value(statement.value, where)
@@ -145,44 +171,77 @@ class _Reader:
                 raise UserError(
                     f"{where}: configs hold values, not references; @{part.name} is one."
                 )
-            if isinstance(part, gin.config.ConfigurableReference):
-                self._uses.setdefault(part.scoped_selector.removesuffix("/gin.macro"), where)
+        for macro in _macros_in(value):
+            self._uses.setdefault(macro, where)
 
     def resolve(self) -> dict[Key, Setting]:
         """The bindings with the macros' values in their places."""
-        self._check_macros()
+        for macro, where in self._uses.items():
+            with self._told():
+                self._check_has_value(macro, where)
+        for macro, where in self._macros.items():
+            with self._told():
+                _check_not_required(macro, _value_of(macro), where)
+                self._check_is_used(macro, where)
+        values = {}
         for (class_name, field), where in self._bound.items():
-            value = gin.get_bindings(self._selectors[class_name], resolve_references=False)[field]
-            _check_not_required(f"{class_name}.{field}", value, where)
+            with self._told():
+                bound = gin.get_bindings(self._selectors[class_name], resolve_references=False)
+                value = bound[field]
+                _check_not_required(f"{class_name}.{field}", value, where)
+                if self._has_values(value):
+                    # A copy of gin's has the macros' values in their places.
+                    values[class_name, field] = Setting(copy.deepcopy(value), where)
+        return values
+
+    def _has_values(self, value: object) -> bool:
+        """Whether all macros in a value have one; those without have been told.
+
+        Raises:
+          UserError: they use one another.
+        """
         try:
-            values = {key: gin.get_bindings(self._selectors[key[0]])[key[1]] for key in self._bound}
+            return all(
+                macro in self._macros
+                and not any(part is gin.REQUIRED for part in _parts(_value_of(macro)))
+                and self._has_values(_value_of(macro))
+                for macro in _macros_in(value)
+            )
         except RecursionError:
             raise UserError(
                 f"the macros {', '.join(self._macros)} use one another in a ring."
             ) from None
-        return {key: Setting(value, self._bound[key]) for key, value in values.items()}
 
-    def _check_macros(self) -> None:
-        for macro, where in self._uses.items():
-            if macro not in self._macros:
-                raise UserError(
-                    f"{where}: the macro %{macro} has no value{did_you_mean(macro, self._macros)} "
-                    f"Set it in the config or with --gin '{macro} = ...'."
-                )
-        for macro, where in self._macros.items():
-            _check_not_required(macro, gin.query_parameter(f"{macro}/gin.macro.value"), where)
-            if macro not in self._uses:
-                names = [
-                    f"{name}.{field.name}"
-                    for name, cls in self._classes.items()
-                    for field in dataclasses.fields(cls)
-                ]
-                same = [each for each in names if each.split(".")[1] == macro]
-                hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(macro, self._uses)
-                raise UserError(
-                    f"{where}: nothing uses {macro!r}{hint} A setting is written Class.name, with "
-                    f"one of the classes {', '.join(self._classes)}."
-                )
+    def _check_has_value(self, macro: str, where: str) -> None:
+        if macro not in self._macros:
+            raise UserError(
+                f"{where}: the macro %{macro} has no value{did_you_mean(macro, self._macros)} "
+                f"Set it in the config or with --gin '{macro} = ...'."
+            )
+
+    def _check_is_used(self, macro: str, where: str) -> None:
+        if macro not in self._uses:
+            names = [
+                f"{name}.{field.name}"
+                for name, cls in self._classes.items()
+                for field in dataclasses.fields(cls)
+            ]
+            same = [each for each in names if each.split(".")[1] == macro]
+            hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(macro, self._uses)
+            raise UserError(
+                f"{where}: nothing uses {macro!r}{hint} A setting is written Class.name, with "
+                f"one of the classes {', '.join(self._classes)}."
+            )
+
+
+def _value_of(macro: str) -> object:
+    return gin.query_parameter(f"{macro}/gin.macro.value")
+
+
+def _macros_in(value: object) -> Iterator[str]:
+    for part in _parts(value):
+        if isinstance(part, gin.config.ConfigurableReference):
+            yield part.scoped_selector.removesuffix("/gin.macro")
 
 
 def _check_not_required(name: str, value: object, where: str) -> None:
