@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from gshard_nmt import doctor
+from gshard_nmt import doctor, files
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, equivalence, hlo, memory, text
 from gshard_nmt.inspection.page import write_page
@@ -78,9 +78,14 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
       page: gets the report with figures.
 
     Raises:
-      UserError: an unknown topology, a config that cannot be partitioned; nothing is compiled then.
+      UserError: an unknown topology, a config that cannot be partitioned, a file that cannot be
+        written; nothing is compiled then.
     """
     # Every mistake that can be found without compiling is found before the first program is.
+    for flag, file in (("--json", json_file), ("--html", page)):
+        if file is not None:
+            with files.told_as(f"{flag} {file}"):
+                files.check_writable(file)
     wanted = [Topology.parse(name) for name in request.topologies]
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
@@ -97,9 +102,11 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     if json_file is not None:
         records = [as_json(found) for found in inspections]
         content = records[0] if len(records) == 1 else records
-        json_file.write_text(json.dumps(content, indent=1) + "\n")
+        with files.told_as(f"--json {json_file}"):
+            files.write(json_file, json.dumps(content, indent=1) + "\n")
     if page is not None:
-        write_page(inspections, request.tokens, page)
+        with files.told_as(f"--html {page}"):
+            write_page(inspections, request.tokens, page)
 
 
 def default_topology(mesh: Mesh) -> str:

@@ -161,8 +161,11 @@ class Topology:
             f"known are {', '.join(_ranges())} and cpu:1 to cpu:{MAX_CPU_DEVICES}; for instance "
             f"{', '.join(EXAMPLES)}."
         )
-        if kind == "cpu" and dims:
-            raise UserError(f"--topology {name}: a number of CPU devices is one number; {known}")
+        if kind == "cpu":
+            raise UserError(
+                f"--topology {name}: CPU devices are one number, from 1 to {MAX_CPU_DEVICES}, as "
+                "in cpu:8."
+            )
         if kind not in CHIPS or not dims:
             raise UserError(f"--topology {name}: there is no such topology; {known}")
         chip, shape = CHIPS[kind], tuple(int(n) for n in size.split("x"))

@@ -34,13 +34,17 @@ KNOWN = (
     "v5e:16x16, v5p:8x8x8, v6e:16x16, cpu:8."
 )
 
+CPU = "CPU devices are one number, from 1 to 512, as in cpu:8."
+
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("v9:2x2", f"--topology v9:2x2: there is no such topology; {KNOWN}"),
         ("v3", f"--topology v3: there is no such topology; {KNOWN}"),
-        ("cpu:0", f"--topology cpu:0: a number of CPU devices is one number; {KNOWN}"),
+        ("cpu:0", f"--topology cpu:0: {CPU}"),
+        ("cpu:100000", f"--topology cpu:100000: {CPU}"),
+        ("cpu:2x2", f"--topology cpu:2x2: {CPU}"),
         (
             "v4:4x4",
             "--topology v4:4x4: v4 chips form a torus of 3 axes; give 3 sizes, for instance v4:4x4x4.",
