@@ -164,7 +164,7 @@ def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
     )
     reduced = _replace(config, model=model, mesh=mesh, data=data)
     check_divides(reduced)
-    tolerance = equivalence.TOLERANCE[model.activation_dtype]
+    tolerance = equivalence.TOLERANCE
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
     with waiting(f"{name} at reduced size on 1 device and on {mesh.num_devices} ({shape})"):
         batch = equivalence.random_batch(list(batch_specs(reduced)), rows)
@@ -181,9 +181,11 @@ def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
             f"value between 1 device and {mesh.num_devices} ({shape}), first {wrong[0].name}: this is "
             "a bug; please report it with this config."
         )
+    dtype = config.model.activation_dtype
+    noted = "" if dtype == "float32" else f", activations in float32 instead of {dtype}"
     sys.stdout.write(
         f"loss and {len(found) - 1} gradients on 1 device and on {mesh.num_devices} ({shape}) are "
-        f"equal within {tolerance:g} of each tensor's largest value\n"
+        f"equal within {tolerance:g} of each tensor's largest value{noted}\n"
     )
 
 
@@ -213,12 +215,13 @@ def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", lis
     before, devices = config.mesh.num_devices, topology.num_devices
     if before != devices:
         config = _replace(config, mesh=_resized(config.mesh, topology))
+        order = "; Mesh.device_order is left out" if request.config.mesh.device_order else ""
         notes.append(
             f"Mesh.shape {list(request.config.mesh.shape)} was made {list(config.mesh.shape)} to fit "
-            f"{topology.name}"
+            f"{topology.name}{order}"
         )
     if request.scale_with_devices:
-        config, scaled = _scaled(config, before, devices)
+        config, scaled = _scaled(config, before, devices, request.decoding)
         notes += scaled
     if request.decoding:
         shape = decoding_shape(config)
@@ -242,7 +245,9 @@ def _resized(mesh: Mesh, topology: Topology) -> Mesh:
     return dataclasses.replace(mesh, shape=shape, device_order=())
 
 
-def _scaled(config: "Config", before: int, after: int) -> tuple["Config", list[str]]:
+def _scaled(
+    config: "Config", before: int, after: int, decoding: bool
+) -> tuple["Config", list[str]]:
     """Experts, groups and rows in proportion to the devices (GShard section 5: E, G = O(D))."""
     notes: list[str] = []
 
@@ -263,15 +268,14 @@ def _scaled(config: "Config", before: int, after: int) -> tuple["Config", list[s
         for field in ("experts", "num_groups")
         if getattr(model, field)
     }
-    rows = scaled("Data", "rows", data.rows)
-    return (
-        _replace(
-            config,
-            model=dataclasses.replace(model, **changes),
-            data=dataclasses.replace(data, rows=rows),
-        ),
-        notes,
-    )
+    parts = {
+        "model": dataclasses.replace(model, **changes),
+        "data": dataclasses.replace(data, rows=scaled("Data", "rows", data.rows)),
+    }
+    if decoding:
+        rows = scaled("Decode", "rows", config.decode.rows)
+        parts["decode"] = dataclasses.replace(config.decode, rows=rows)
+    return _replace(config, **parts), notes
 
 
 def _replace(config: "Config", **parts: Any) -> "Config":
@@ -308,6 +312,7 @@ def inspect_one(
         compilation=Compilation(lowered_after, None, None, None),
         memory=memory.estimated(program.signature, mesh, 0, 0, temporaries=True),
         tokens_per_step=_tokens_per_step(request, config),
+        overrides=mesh.overrides,
         notes=list(notes),
     )
     hbm = topology.chip.hbm_bytes if topology.chip else None
@@ -320,7 +325,10 @@ def inspect_one(
     with waiting("reading the compiled program"):
         parsed = hlo.parse(compiled.text)
         dense = request.decoding or config.model.dispatch == "dense"
-        around = communication.Surroundings(topology, mesh, weights, dense)
+        coordinates = topologies.coordinates_of(topology, devices)
+        around = communication.Surroundings(
+            topology, mesh, weights, coordinates, program.annotated, dense
+        )
         return dataclasses.replace(
             found,
             compilation=Compilation(
@@ -403,7 +411,7 @@ def _refused(
         f"DOES NOT FIT: {error.what} need {error.needed_bytes / GIB:.2f} GiB where "
         f"{error.available_bytes / GIB:.2f} GiB are available, {over / GIB:.2f} GiB too much.",
         "The compiler gives these two sizes and no program; the breakdown is estimated.",
-        "What would make it fit:",
+        "What would help:",
         *(f"  - {knob}" for knob in knobs(config, estimated)),
     ]
     return dataclasses.replace(found, memory=estimated, does_not_fit=lines)
@@ -421,12 +429,20 @@ def knobs(config: "Config", needs: memory.Memory) -> list[str]:
             f"Model.activation_dtype = 'bfloat16' halves activations, about "
             f"{text.size_text(activations / 2)} less"
         )
-    fewer = rows // 2 // split * split
-    if fewer:
+    room = (needs.hbm or 0) - (needs.peak - activations)
+    fewer = int(rows * room / max(activations, 1)) // split * split
+    if fewer > 0:
         found.append(
-            f"Data.rows = {fewer} instead of {rows}: about {text.size_text(activations / 2)} less, "
-            "the batch being half as large"
+            f"Data.rows = {fewer} instead of {rows}: activations follow the rows at least, and "
+            f"{text.size_text(room)} are left for them"
         )
+        if getattr(model, "num_groups", 0):
+            found.append(
+                "Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with the "
+                "square of the tokens of a group"
+            )
+    else:
+        found.append(f"fewer rows do not: without activations {-room / GIB:.2f} GiB are too much")
     whole = needs.by_category["replicated_weights"]
     if whole > GIB:
         found.append(

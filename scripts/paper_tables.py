@@ -340,17 +340,17 @@ SHOWN_WORK = (
 
 def operators_section() -> str:
     """The collectives of Figure 9 by the model of the links: a payload of 8 and of 32 MB a core."""
-    from gshard_nmt.inspection.communication import link_seconds
+    from gshard_nmt.inspection import links
     from gshard_nmt.spmd.topology import Topology
 
     lines = []
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
-        cells = []
+        placement, cells = links.whole(topology), []
         for kind in ("all-to-all", "all-reduce"):
             for size in (8, 32):
-                seconds = link_seconds(kind, size * 2**20, topology.num_devices, topology)
-                cells.append(f"{(seconds or 0) * 1e3:.2f}")
+                seconds = links.seconds(kind, size * 2**20, placement, topology.chip)
+                cells.append(f"{seconds * 1e3:.2f}")
         lines.append([f"{topology.num_devices:,}", name, *cells])
     header = ["cores", "slice", "all-to-all 8 MB, ms", "32 MB", "all-reduce 8 MB, ms", "32 MB"]
     return table(header, lines)
@@ -393,7 +393,9 @@ def compile_operators(folder: pathlib.Path) -> None:
             devices = topologies.devices_of(topology, mesh)
             text = topologies.compile_for(topology, devices, program).text
             parsed = hlo.parse(text)
-            around = communication.Surroundings(topology, mesh, {})
+            around = communication.Surroundings(
+                topology, mesh, {}, topologies.coordinates_of(topology, devices)
+            )
             found = communication.collectives(parsed, around)
             work = sum(compute.work_by_origin(parsed, topology.chip).values(), compute.Work())
             messages = ", ".join(

@@ -95,11 +95,22 @@ sys.exit(code)
 
 def test_settings_that_would_make_it_fit_are_named():
     config, _ = adapted("cpu:2")
-    categories = dict.fromkeys(memory.CATEGORIES, 2**31)
-    needs = memory.Memory(None, None, None, None, None, 2**34, 2**33, categories, True)
+    categories = dict.fromkeys(memory.CATEGORIES, 2**31) | {"activations": 2**33}
+    needs = memory.Memory(None, None, None, None, None, 2**34, 3 * 2**32, categories, True)
     found = inspect.knobs(config, needs)
-    assert any("Data.rows = 16 instead of 32: about 1.00 GiB less" in knob for knob in found)
+    # Of 12 GiB 8 are taken by what is no activation; half of the activations' 8 fit.
+    assert any("Data.rows = 16 instead of 32: " in knob for knob in found)
+    assert any("4.00 GiB are left for them" in knob for knob in found)
     assert any("splits the replicated weights (2.00 GiB)" in knob for knob in found)
+
+
+def test_where_the_weights_alone_are_too_much_no_number_of_rows_is_advised():
+    config, _ = adapted("cpu:2")
+    categories = dict.fromkeys(memory.CATEGORIES, 2**31)
+    needs = memory.Memory(None, None, None, None, None, 5 * 2**31, 2**32, categories, True)
+    found = inspect.knobs(config, needs)
+    assert any("without activations 4.00 GiB are too much" in knob for knob in found)
+    assert not any("Data.rows =" in knob for knob in found)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from gshard_nmt.inspection import links
 from gshard_nmt.inspection.compute import Origins
 from gshard_nmt.inspection.hlo import Array, Instruction, Program
-from gshard_nmt.inspection.origin import Origin
+from gshard_nmt.inspection.origin import UNKNOWN, Origin
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
@@ -41,7 +42,10 @@ class Source:
       axes: the mesh axes over which they lie; () where they lie otherwise.
       seconds: in a step, at the peak of the links; None without a chip.
       why: in one line.
-      remedy: the setting that would remove it where nobody asked for it; "" where it is asked for.
+      asked_for: whether an annotation, a rule of the mesh or the arithmetic implies it.
+      remedy: where nobody asked for it what may remove it; "" where nothing is known.
+      overrides: where a weight should rather be whole on every device, its letters for
+        Mesh.overrides, by name.
     """
 
     kind: str
@@ -53,7 +57,9 @@ class Source:
     axes: tuple[str, ...]
     seconds: float | None
     why: str
-    remedy: str
+    asked_for: bool = True
+    remedy: str = ""
+    overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
 
     @property
     def bytes_per_step(self) -> int:
@@ -68,13 +74,23 @@ class Surroundings:
     Attributes:
       topology, mesh: where it runs.
       weights: the model's parameters by name.
+      coordinates: int[devices, axes], the chip of each device of the mesh; None on a CPU.
+      annotated: (letters, shape) of the activations that the model annotates.
       dense_experts: whether every expert sees every token, so that there is no dispatch.
     """
 
     topology: Topology
     mesh: Mesh
     weights: Mapping[str, ArraySpec]
+    coordinates: np.ndarray | None = None
+    annotated: Collection[tuple[str, tuple[int, ...]]] = ()
     dense_experts: bool = False
+
+    def placement(self, group: Sequence[int]) -> links.Placement | None:
+        """Where a group of devices lies in the slice; None on a CPU."""
+        if self.coordinates is None:
+            return None
+        return links.place(group, self.coordinates, self.topology)
 
 
 def collectives(program: Program, around: Surroundings) -> list[Source]:
@@ -84,21 +100,40 @@ def collectives(program: Program, around: Surroundings) -> list[Source]:
     channels: set[str] = set()
     for one, times in program.executed():
         for inner in program.fused(one):
-            kind = inner.opcode.removesuffix("-start")
+            kind = _kind(one, inner)
             if kind in KINDS and _is_new(inner, channels):
-                found += _sources(program, inner, kind, times, origins, around)
+                origin = origins.of(inner)
+                own = origins.of(one) if origin == UNKNOWN else origin
+                found += _sources(program, inner, kind, own, times, origins, around)
     return sorted(found, key=lambda source: -source.bytes_per_step)
 
 
 def count_instructions(program: Program) -> dict[str, int]:
     """Collective instructions of the program text, whatever the loops around them."""
     channels: set[str] = set()
+    fused = {
+        name for one in program.by_name.values() if one.opcode == "fusion" for name in one.calls
+    }
     kinds = [
-        one.opcode.removesuffix("-start")
-        for one in program.by_name.values()
-        if one.opcode.removesuffix("-start") in KINDS and _is_new(one, channels)
+        _kind(one, inner)
+        for name, body in program.computations.items()
+        for one in body
+        for inner in program.fused(one)
+        if name not in fused and _kind(one, inner) in KINDS and _is_new(inner, channels)
     ]
     return {kind: kinds.count(kind) for kind in KINDS}
+
+
+def _kind(one: Instruction, inner: Instruction) -> str:
+    """The kind of an instruction, or of what it fuses; "" or another word where it is no collective.
+
+    A TPU's reduce-scatter may be a fusion of an all-reduce and the slice that a device keeps of it.
+    """
+    kind = inner.opcode.removesuffix("-start")
+    if kind == "all-reduce" and one is not inner and len(one.arrays) == 1:
+        kept = one.arrays[0].size
+        return "reduce-scatter" if kept < inner.arrays[0].size else kind
+    return kind
 
 
 def _is_new(one: Instruction, channels: set[str]) -> bool:
@@ -118,6 +153,7 @@ def _sources(
     program: Program,
     one: Instruction,
     kind: str,
+    own: Origin,
     times: int,
     origins: Origins,
     around: Surroundings,
@@ -133,31 +169,27 @@ def _sources(
     axes = axes_of_group(around.mesh, group)
     if kind == "all-to-all" and len(arrays) > 1:
         # On a CPU an all-to-all is a tuple of one piece a device: one tensor all the same.
-        pieces, own = arrays, origins.of(one)
+        pieces = arrays
         whole = Array(pieces[0].dtype, (len(pieces), *pieces[0].dims))
         arrays, makers = [whole], [own]
     elif len(arrays) == 1:
-        makers = [origins.of(one)]
+        makers = [own]
     else:
         makers = [origins.producer(name) for name in one.operands]
+    chip, placement = around.topology.chip, around.placement(group)
     found = []
     for array, origin in zip(arrays, makers, strict=False):
-        seconds = link_seconds(kind, array.nbytes, len(group), around.topology)
-        why, remedy = _explain(kind, array, origin, axes, around)
+        seconds = None
+        if chip is not None and placement is not None:
+            seconds = times * links.seconds(kind, array.nbytes, placement, chip)
+        reason = _explain(kind, array, origin, axes, around)
+        size, devices = array.nbytes, len(group)
         found.append(
             Source(
-                kind,
-                origin,
-                str(array),
-                array.nbytes,
-                times,
-                len(group),
-                axes,
-                None if seconds is None else seconds * times,
-                why,
-                remedy,
+                kind, origin, str(array), size, times, devices, axes, seconds,
+                reason.why, reason.asked_for, reason.remedy, reason.overrides,
             )
-        )
+        )  # fmt: skip
     return found
 
 
@@ -211,77 +243,113 @@ def axes_of_group(mesh: Mesh, group: Sequence[int]) -> tuple[str, ...]:
     return ()
 
 
-def link_seconds(kind: str, nbytes: int, group_size: int, topology: Topology) -> float | None:
-    """The least time that the links need; None without a chip.
+@dataclasses.dataclass(frozen=True)
+class _Reason:
+    """The last fields of a Source."""
 
-    A group of all devices has the whole torus; a smaller one is taken to lie along a ring of its own.
-    Bandwidth alone counts, no latency. All-reduce and all-gather use every link in both directions;
-    an all-to-all is bound by the links that cross the middle of the longest axis, so that it grows as
-    the square root of the devices on a 2D torus (GShard section 5.3).
-    """
-    chip = topology.chip
-    if chip is None:
-        return None
-    if group_size <= 1:
-        return 0.0
-    whole = group_size == topology.num_devices
-    chips = max(1, group_size // chip.devices_per_chip)
-    shape = topology.shape if whole else (chips,)
-    wraps = topology.wraps() if whole else (False,)
-    axes = [(n, wrap) for n, wrap in zip(shape, wraps, strict=True) if n > 1]
-    if not axes:
-        return nbytes / chip.hbm_bandwidth  # both cores of one chip share its memory
-    out = 2 * len(axes) * chip.link_bandwidth
-    cores = chip.devices_per_chip
-    left = 1 - 1 / chips
-    if kind == "all-reduce":
-        return 2 * nbytes * (1 if whole else cores) * left / out
-    if kind in ("all-gather", "reduce-scatter"):
-        return nbytes * (1 if whole else cores) * left / out
-    if kind == "all-to-all":
-        crossing = (n / (8 if wrap else 4) for n, wrap in axes)
-        return nbytes * cores * max(crossing) / chip.link_bandwidth
-    return nbytes * cores / chip.link_bandwidth
+    why: str
+    asked_for: bool = True
+    remedy: str = ""
+    overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
 
 
 def _explain(
     kind: str, array: Array, origin: Origin, axes: tuple[str, ...], around: Surroundings
-) -> tuple[str, str]:
+) -> _Reason:
     """Why the collective is there, in one line, and what would remove it."""
     over = f" over mesh axes {list(axes)}" if axes else ""
-    fitting = _weights_of(array, origin, axes, around, gathered=kind == "all-gather")
-    weight = _joined(fitting)
-    if around.dense_experts and "moe" in origin.layer and kind in ("all-gather", "all-to-all"):
-        return f"every expert sees every token (dispatch 'dense'){over}", ""
-    if kind == "all-to-all" and "moe" in origin.layer:
+    moe = "moe" in origin.layer
+    if around.dense_experts and moe and kind in ("all-gather", "all-to-all"):
+        return _Reason(f"every expert sees every token (dispatch 'dense'){over}")
+    if kind == "all-to-all" and moe:
         # GShard section 3.3.2: the same dimension split before, another after.
         to_experts = (origin.part != "combine") != origin.backward
         what = "tokens to their experts" if to_experts else "the experts' results to their tokens"
         letters = "GECM -> EGCM" if to_experts else "EGCM -> GECM"
-        return f"{what}: {letters}, split on the first letter{over}", ""
-    if kind == "all-reduce":
-        if array.nbytes <= _SMALL and origin.kind in ("embedding and loss", "gating", "other"):
-            return f"adds up a statistic of the batch{over}", ""
-        summed = origin.backward or origin.kind == "gradients and metrics"
-        if weight and summed and array.nbytes > 4:
-            return f"adds up the gradient of {weight}, of which each device has a copy{over}", ""
-        if origin.kind in ("optimizer", "gradients and metrics"):
-            return f"adds up a mean square over the shards of a weight{over}", ""
-        if origin.backward:
-            return f"adds up partial gradients over a dimension that is split{over}", ""
-        return f"adds up partial products over a contracted dimension that is split{over}", ""
-    if kind == "reduce-scatter":
-        return f"adds up {weight or 'partial results'}, each device keeping its shard{over}", ""
-    if kind == "all-gather" and weight:
-        return _gathered_weight(weight, around.weights[fitting[0]], fitting[0], axes, around)
+        return _Reason(f"{what}: {letters}, split on the first letter{over}")
+    if kind in ("all-reduce", "reduce-scatter"):
+        return _Reason(_summed(kind, array, origin, axes, around) + over)
+    if kind == "all-gather":
+        weights = _weights_of(array, origin, axes, around, gathered=True)
+        if weights:
+            return _gathered_weight(weights, axes, around)
+        activation = _contracted(array, axes, around)
+        if activation:
+            return _Reason(
+                f"an activation annotated {activation[0]}, split on {activation[1]}, is used "
+                f"whole by a product with a weight that is split there too{over}"
+            )
     what = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
-    place = origin.layer or origin.kind
-    return (
-        f"{what} {array} of {place}: it is split one way where it is made and another where it is "
-        f"used{over}",
-        f"annotate the tensor in {place} with the letters that it is used with, or make one letter "
-        "claim the same mesh axis on both sides (Mesh.rules)",
+    why = (
+        f"{what} {array} of {origin.layer or origin.kind}: it is split one way where it is made and "
+        f"another where it is used{over}"
     )
+    if not origin.layer:
+        return _Reason(why, asked_for=False)
+    remedy = (
+        f"annotate the tensor in {origin.layer} with the letters that it is used with, or make one "
+        "letter claim the same mesh axis on both sides (Mesh.rules)"
+    )
+    return _Reason(why, asked_for=False, remedy=remedy)
+
+
+def _summed(
+    kind: str, array: Array, origin: Origin, axes: tuple[str, ...], around: Surroundings
+) -> str:
+    """What an all-reduce or a reduce-scatter adds up."""
+    small = kind == "all-reduce" and array.nbytes <= _SMALL
+    if small and origin.kind in ("embedding and loss", "gating", "other"):
+        return "adds up a statistic of the batch"
+    summed = origin.backward or origin.kind in ("gradients and metrics", "other")
+    if summed and (origin.layer or not small):
+        if whole := _joined(_weights_of(array, origin, axes, around, gathered=False)):
+            return f"adds up the gradient of {whole}, of which each device has a copy"
+        if shard := _joined(_weights_of(array, origin, axes, around, gathered=True)):
+            return f"adds up the gradient of {shard}, of which each device keeps its shard"
+    if origin.kind in ("optimizer", "gradients and metrics"):
+        return "adds up a mean square over the shards of a weight"
+    what = "partial gradients" if origin.backward else "partial products"
+    if letters := _contracted(array, axes, around):
+        return (
+            f"adds up {what} of an activation annotated {letters[0]}, of which each device keeps its "
+            f"shard of {letters[1]}"
+        )
+    return f"adds up {what} over a contracted dimension that is split"
+
+
+def _contracted(
+    array: Array, axes: tuple[str, ...], around: Surroundings
+) -> tuple[str, str] | None:
+    """The annotated activation that an array is, made whole along `axes`, and its letters split there.
+
+    Only where a product needs it whole: a weight has the letter, and another one split over the same
+    axes (GSPMD Table 1, 2D finalized: BLM with M over y, MH with H over y).
+    """
+    mesh = around.mesh
+    for letters, shape in sorted(around.annotated):
+        partition = mesh.partition(letters)
+        split = [a for a, used in zip(letters, partition, strict=True) if set(used) & set(axes)]
+        if not split or not all(_needs_whole(letter, axes, around) for letter in split):
+            continue
+        held = [
+            -(-size // mesh.axis_size([a for a in used if a not in axes]))
+            for size, used in zip(shape, partition, strict=True)
+        ]
+        # The compiler may reshape it on the way.
+        if math.prod(held) == array.size:
+            return letters, ", ".join(split)
+    return None
+
+
+def _needs_whole(letter: str, axes: tuple[str, ...], around: Surroundings) -> bool:
+    for name, spec in around.weights.items():
+        partition = around.mesh.partition(spec.letters, name)
+        others = (
+            used for other, used in zip(spec.letters, partition, strict=True) if other != letter
+        )
+        if letter in spec.letters and any(set(used) & set(axes) for used in others):
+            return True
+    return False
 
 
 def _weights_of(
@@ -289,11 +357,11 @@ def _weights_of(
 ) -> list[str]:
     """The names of the weights of which an array is one, or the gradient of one; [] where none fits.
 
-    The shape decides: that of a device's shard, or with `gathered` the shard made whole along `axes`.
-    Of several weights of that shape those of the origin's own layer come first.
+    The shape decides, in any order, as the compiler transposes: that of a device's shard, or with
+    `gathered` the shard made whole along `axes`. Of several weights of that shape those of the
+    origin's own layer come first.
     """
-    exact: list[str] = []
-    transposed: list[str] = []
+    candidates: list[str] = []
     for name, spec in around.weights.items():
         partition = around.mesh.partition(spec.letters, name)
         held = [
@@ -303,21 +371,20 @@ def _weights_of(
         if gathered and not any(a in axes for split in partition for a in split):
             continue
         one_layer = held[1:] if spec.letters.startswith("R") else held
-        shape, fitting = _real(array.dims), (_real(held), _real(one_layer))
-        if shape and shape in fitting:
-            exact.append(name)
-        elif shape and sorted(shape) in map(sorted, fitting):  # the compiler may transpose it
-            transposed.append(name)
+        shape = sorted(_real(array.dims))
+        if shape and shape in (sorted(_real(held)), sorted(_real(one_layer))):
+            candidates.append(name)
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]
-    for candidates in (exact, transposed):
-        near = [
-            name for name in candidates if sublayer and f"{stack}/" in name and sublayer in name
-        ]
-        if near:
-            return near
-    found = exact or transposed
-    return found if len(found) == 1 and not origin.layer else []
+    named = [name for name in candidates if name.rpartition("/")[2] in origin.scopes]
+    near = [
+        name
+        for name in named or candidates
+        if sublayer and f"{stack}/" in name and sublayer in name
+    ]
+    if near or named:
+        return near or named
+    return candidates if len(candidates) == 1 and not origin.layer else []
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -332,10 +399,9 @@ def _real(dims: Sequence[int]) -> list[int]:
     return [n for n in dims if n > 1]
 
 
-def _gathered_weight(
-    weight: str, spec: ArraySpec, name: str, axes: tuple[str, ...], around: Surroundings
-) -> tuple[str, str]:
-    partition = around.mesh.partition(spec.letters, name)
+def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], around: Surroundings) -> _Reason:
+    weight, spec = _joined(names), around.weights[names[0]]
+    partition = around.mesh.partition(spec.letters, names[0])
     split = [
         letter
         for letter, used in zip(spec.letters, partition, strict=True)
@@ -349,9 +415,10 @@ def _gathered_weight(
     chip = around.topology.chip
     memory = chip.hbm_bytes if chip else 2**34
     if spec.nbytes > memory * _CHEAP_COPY:
-        return f"{why}, as the rule for {split[0]} asks", ""
-    no_axis = dict.fromkeys(split)
-    return why, (
-        f"Mesh.overrides = {{'{weight}': {no_axis}}} keeps a copy on every device "
-        f"({spec.nbytes / 2**20:,.1f} MiB)"
+        return _Reason(f"{why}, as the rule for {split[0]} asks")
+    return _Reason(
+        why,
+        asked_for=False,
+        remedy=f"a copy on every device takes {spec.nbytes / 2**20:,.1f} MiB (Mesh.overrides, below)",
+        overrides={name: dict.fromkeys(split) for name in names},
     )

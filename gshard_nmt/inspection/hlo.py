@@ -188,7 +188,7 @@ class Program:
         """How often the body of a loop runs; 1 where that cannot be told.
 
         The last passes of the TPU compiler drop the note of it, but the counter can be followed: where
-        it starts in the loop's operand, and the bound that the condition compares it to, in ones.
+        it starts in the loop's operand, the bound that the condition compares it to, and its step.
         """
         known = _TRIPS.search(loop.attributes)
         if known:
@@ -201,11 +201,12 @@ class Program:
             if one.opcode != "compare" or direction is None:
                 continue
             values = [self._constant(name) for name in one.operands]
-            starts = [self._start(name, loop) for name in one.operands]
+            counters = [self._counter(name, loop) for name in one.operands]
             bound = next((value for value in values if value is not None), None)
-            start = next((value for value in starts if value is not None), None)
-            if bound is not None and start is not None:
-                return abs(bound - start) + (direction[1] in ("LE", "GE"))
+            counter = next((found for found in counters if found is not None), None)
+            if bound is not None and counter is not None:
+                start, step = counter
+                return -(-(abs(bound - start) + (direction[1] in ("LE", "GE"))) // step)
         return 1
 
     def _constant(self, name: str) -> int | None:
@@ -218,8 +219,8 @@ class Program:
         found = re.match(r"(-?\d+)\)", one.attributes)
         return int(found[1]) if found else None
 
-    def _start(self, name: str, loop: Instruction) -> int | None:
-        """The first value of what a loop's condition reads from the loop's state."""
+    def _counter(self, name: str, loop: Instruction) -> tuple[int, int] | None:
+        """The first value of what a loop's condition reads from the loop's state, and its step."""
         one = self.by_name.get(name)
         # Inside a fusion the counter is a parameter, and the only scalar that the condition has.
         if one is not None and one.opcode == "parameter":
@@ -229,7 +230,20 @@ class Program:
         state = self.by_name.get(loop.operands[0]) if loop.operands else None
         if found is None or state is None or state.opcode != "tuple":
             return None
-        return self._constant(state.operands[int(found[1])])
+        place = int(found[1])
+        start = self._constant(state.operands[place])
+        return None if start is None else (start, self._step(loop, place))
+
+    def _step(self, loop: Instruction, place: int) -> int:
+        """How far an execution of a loop's body moves its counter: an unrolled loop's by more than 1."""
+        body = _BODY.search(loop.attributes)
+        results = [i for i in self.computations.get(body[1], ()) if i.is_root] if body else []
+        after = results[0].operands[place : place + 1] if results else ()
+        one = self.by_name.get(after[0]) if after else None
+        steps = [self._constant(name) for name in one.operands] if one else []
+        if one is None or one.opcode not in ("add", "subtract"):
+            return 1
+        return next((abs(step) for step in steps if step), 1)
 
     def _condition(self, loop: Instruction) -> Sequence[Instruction]:
         found = _CONDITION.search(loop.attributes)

@@ -47,6 +47,7 @@ class Origin:
         over the blocks, "" outside the layers.
       part: the name scope or the operation within it, such as "dispatch" or "Softmax".
       kind: one of KINDS.
+      scopes: the name scopes within the layer, the weight's that is used among them.
       direction: one of DIRECTIONS: "backward" where it belongs to the gradient, "recomputed" where
         the backward pass computes the forward pass again.
     """
@@ -54,6 +55,7 @@ class Origin:
     layer: str
     part: str
     kind: str
+    scopes: tuple[str, ...] = ()
     direction: str = "forward"
 
     @property
@@ -82,12 +84,19 @@ def origin_of(op_name: str) -> Origin:
         return UNKNOWN
     layer = _LAYER.search(path)
     if layer is None:
-        return Origin(*_outside(path), _direction(path))
+        scopes = _names(path.split("/")[:-1])
+        return Origin(*_outside(path), scopes, _direction(path))
     stack, repeat, sublayer = layer["stack"], layer["repeat"], layer["sublayer"]
     # "while/body/gradient_tape/decoder/moe_0/gating/Softmax" -> "gating/Softmax"
     inside = [part for part in path[layer.end() :].split("/") if part]
     name = " ".join(filter(None, (stack, repeat, sublayer)))
-    return Origin(name, _part(inside), _kind(sublayer, inside), _direction(path))
+    kind, scopes = _kind(sublayer, inside), _names(inside[:-1])
+    return Origin(name, _part(inside), kind, scopes, _direction(path))
+
+
+def _names(parts: list[str]) -> tuple[str, ...]:
+    """Without the numbers that make names unique."""
+    return tuple(re.sub(r"_\d+$", "", part) for part in parts)
 
 
 def _direction(path: str) -> str:
@@ -102,7 +111,7 @@ def _part(inside: list[str]) -> str:
     scopes = [part for part in inside[:-1] if part in _SCOPES]
     if scopes or not inside:
         return scopes[-1] if scopes else ""
-    return _TRANSPOSES.get(inside[0]) or re.sub(r"_\d+$", "", inside[0])
+    return _TRANSPOSES.get(inside[0]) or _names(inside[:1])[0]
 
 
 _TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}

@@ -41,11 +41,11 @@ def _headline(inspections: Sequence[Inspection]) -> str:
     found = inspections[-1]
     fits = "fits" if found.memory.fits and not found.does_not_fit else "does not fit"
     words = (
-        f"{found.counts.total / 1e9:,.1f} billion parameters; one {found.step} step {fits}: "
+        f"{text.count_text(found.counts.total)} parameters; one {found.step} step {fits}: "
         f"{text.size_text(found.memory.peak)} on each of {found.topology.num_devices:,} devices"
     )
     if found.step_seconds:
-        words += f", {found.step_seconds:.2f} s predicted"
+        words += f", {text.seconds_text(found.step_seconds)} predicted"
     return words
 
 
@@ -75,6 +75,7 @@ def _figure(inspections: Sequence[Inspection]) -> Any:
         _draw_counts(right, [found for found in inspections if found.has_program])
         right.set_xlabel("MiB in collectives of a step")
     for axes in (left, right):
+        axes.locator_params(axis="x", nbins=6)
         axes.invert_yaxis()
         axes.spines[["top", "right"]].set_visible(False)
         handles, labels = axes.get_legend_handles_labels()
@@ -142,20 +143,17 @@ def _growth_figure(inspections: Sequence[Inspection]) -> Any:
     ordered = sorted(inspections, key=lambda found: found.topology.num_devices)
     made = [found for found in ordered if found.has_program]
     figure = Figure(figsize=(11, 3), layout="constrained")
-    for axes, (title, values) in zip(
-        figure.subplots(1, 4),
-        {
-            "instructions": [found.compilation.instructions for found in made],
-            "compile seconds of CPU": [found.compilation.compile_cpu_seconds for found in made],
-            "GiB of a device": [found.memory.peak / _GIB for found in ordered],
-            "all-to-all seconds": [_seconds_of(found, "all-to-all") for found in made],
-        }.items(),
-        strict=True,
-    ):
+    curves: dict[str, list[float]] = {
+        "instructions": [found.compilation.instructions or 0 for found in made],
+        "compile seconds of CPU": [found.compilation.compile_cpu_seconds or 0 for found in made],
+        "GiB of a device": [found.memory.peak / _GIB for found in ordered],
+        "all-to-all seconds": [_seconds_of(found, "all-to-all") for found in made],
+    }
+    for axes, (title, values) in zip(figure.subplots(1, 4), curves.items(), strict=True):
         shown = ordered if title.startswith("GiB") else made
         axes.plot([found.topology.num_devices for found in shown], values, marker="o")
         axes.set_xscale("log", base=2)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.15 * max(values, default=0) or 1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("devices")
         axes.spines[["top", "right"]].set_visible(False)
@@ -182,13 +180,14 @@ def _section(found: Inspection, tokens: float) -> str:
 def _unasked(found: Inspection) -> str:
     items = "".join(
         f"<li>{html.escape(source.kind)}, {text.size_text(source.bytes_per_step)}: "
-        f"{html.escape(source.why)}<br>{html.escape(source.remedy)}</li>"
+        f"{html.escape(source.why)}<br>{html.escape(text.remedy_text(source))}</li>"
         for source in found.sources
-        if source.remedy
+        if not source.asked_for
     )
     if not items:
         return ""
-    return f"<div class='unasked'><b>Collectives that nobody asked for</b><ul>{items}</ul></div>"
+    setting = html.escape("\n".join(text.overrides_text(found)))
+    return f"<div class='unasked'><b>Collectives that nobody asked for</b><ul>{items}</ul>{setting}</div>"
 
 
 def _collectives(found: Inspection) -> str:

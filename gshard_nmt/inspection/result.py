@@ -65,6 +65,7 @@ class Inspection:
       work: by what made it; empty where there is no program.
       temporaries: the largest.
       does_not_fit: what the compiler said, and what would help; () where the program fits.
+      overrides: the config's Mesh.overrides.
       notes: what was changed or assumed, for the reader.
     """
 
@@ -81,6 +82,7 @@ class Inspection:
     work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)
     temporaries: Sequence[Temporary] = ()
     does_not_fit: Sequence[str] = ()
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     notes: Sequence[str] = ()
 
     @property
@@ -228,8 +230,9 @@ def _collectives(found: Inspection) -> list[dict[str, Any]]:
                         "mesh_axes": list(source.axes),
                         "seconds": source.seconds,
                         "why": source.why,
-                        "asked_for": not source.remedy,
+                        "asked_for": source.asked_for,
                         "remedy": source.remedy or None,
+                        "overrides": dict(source.overrides) or None,
                     }
                     for source in sources
                 ],

@@ -91,7 +91,7 @@ def _communication(found: Inspection) -> str:
         return "\n".join([*lines, "  none"])
     lines.append(table(rows))
     lines.append("  where they come from, most bytes first:")
-    shown = _merged(source for source in found.sources if not source.remedy)
+    shown = _merged(source for source in found.sources if source.asked_for)
     for source, count, size in shown[:12]:
         times = f"{count} x " if count > 1 else ""
         lines.append(
@@ -101,13 +101,31 @@ def _communication(found: Inspection) -> str:
     if len(shown) > 12:
         rest = sum(size for _, _, size in shown[12:])
         lines.append(f"    and {len(shown) - 12} more, {size_text(rest)} together (see --json)")
-    unasked = _merged(source for source in found.sources if source.remedy)
+    unasked = _merged(source for source in found.sources if not source.asked_for)
     if unasked:
         lines.append("  NOBODY ASKED FOR these:")
         for source, count, size in unasked[:12]:
-            lines.append(f"    {count} x {source.kind}, {size_text(size)}: {source.why}")
-            lines.append(f"      to be rid of it: {source.remedy}")
+            times = f"{count} x " if count > 1 else ""
+            lines.append(f"    {times}{source.kind}, {size_text(size)}: {source.why}")
+            lines.append(f"      {remedy_text(source)}")
+        if len(unasked) > 12:
+            lines.append(f"    and {len(unasked) - 12} more (see --json)")
+        lines += [f"  {line}" for line in overrides_text(found)]
     return "\n".join(lines)
+
+
+def remedy_text(source: Source) -> str:
+    """What may remove a collective that nobody asked for."""
+    return f"may help: {source.remedy}" if source.remedy else "no setting is known to remove it"
+
+
+def overrides_text(found: Inspection) -> list[str]:
+    """The whole setting that keeps small weights on every device; [] where no weight is better so."""
+    added = {name: dims for source in found.sources for name, dims in source.overrides.items()}
+    if not added:
+        return []
+    # The first pattern that matches a name decides, so the new ones come first.
+    return [f"below: Mesh.overrides = { ({**added, **found.overrides}) }"]
 
 
 def _merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
@@ -298,6 +316,19 @@ def size_text(size: float) -> str:
         if abs(size) >= factor:
             return f"{size / factor:,.2f} {unit}"
     return f"{size:,.0f} B"
+
+
+def count_text(count: float) -> str:
+    """A number of weights in words: "619.4 billion"."""
+    for word, factor in (("billion", 1e9), ("million", 1e6)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {word}"
+    return f"{count:,.0f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that reads best."""
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
 
 
 def share(part: float, whole: float) -> str:

@@ -56,21 +56,21 @@ def attend(
     Returns:
       float32[B, L, M].
     """
-    query = annotate(project("BLM,MND->BLND", x, p["query"]), "BLND")
+    query = annotate(project("BLM,MND->BLND", x, p, "query"), "BLND")
     keys, values = project_memory(p, memory)
     logits = tf.einsum("BLND,BTND->BNLT", widened(query), widened(keys)) + bias
     probabilities = dropout(tf.nn.softmax(logits), dropout_rate, mode, "attention")
     probabilities = tf.cast(probabilities, x.dtype)
     context = annotate(tf.einsum("BNLT,BTND->BLND", probabilities, values), "BLND")
-    return project("BLND,NDM->BLM", context, p["output"])
+    return project("BLND,NDM->BLM", context, p, "output")
 
 
 def project_memory(
     p: Mapping[str, "tf.Tensor"], memory: "tf.Tensor"
 ) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Keys and values, float32[B, T, N, D] each, of memory float32[B, T, M]."""
-    keys = annotate(project("BTM,MND->BTND", memory, p["key"]), "BTND")
-    values = annotate(project("BTM,MND->BTND", memory, p["value"]), "BTND")
+    keys = annotate(project("BTM,MND->BTND", memory, p, "key"), "BTND")
+    values = annotate(project("BTM,MND->BTND", memory, p, "value"), "BTND")
     return keys, values
 
 
@@ -93,11 +93,11 @@ def attend_cached(
     Returns:
       float32[B, K, M].
     """
-    query = project("BKM,MND->BKND", x, p["query"])
+    query = project("BKM,MND->BKND", x, p, "query")
     logits = tf.einsum("BKND,BTND->BNKT", widened(query), widened(keys)) + bias
     probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
     context = tf.einsum("BNKT,BTND->BKND", probabilities, values)
-    return project("BKND,NDM->BKM", context, p["output"])
+    return project("BKND,NDM->BKM", context, p, "output")
 
 
 def segment_bias(query_segments: "tf.Tensor", key_segments: "tf.Tensor") -> "tf.Tensor":

@@ -62,9 +62,13 @@ def widened(x: "tf.Tensor") -> "tf.Tensor":
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
-def project(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """tf.einsum of x and a weight, in the dtype of x."""
-    return tf.einsum(equation, x, tf.cast(weight, x.dtype))
+def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
+    """tf.einsum of x and the weight of a name, in the dtype of x.
+
+    The name reaches the compiled program, where gshard-inspect reads whose gradient is added up.
+    """
+    with tf.name_scope(name):
+        return tf.einsum(equation, x, tf.cast(p[name], x.dtype))
 
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
@@ -92,15 +96,15 @@ def declare_feed_forward(
 def feed_forward(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     """relu(x wi) wo, or (gelu(x wi) * (x wi_linear)) wo, for x[B, L, M]."""
     hidden = annotate(activated(p, "BLM,MH->BLH", x), "BLH")
-    return project("BLH,HM->BLM", hidden, p["wo"])
+    return project("BLH,HM->BLM", hidden, p, "wo")
 
 
 def activated(p: Mapping[str, "tf.Tensor"], equation: str, x: "tf.Tensor") -> "tf.Tensor":
     """The hidden layer: ReLU, or with a `wi_linear` GEGLU (Shazeer 2020), gelu(x wi) * (x wi_linear)."""
-    hidden = project(equation, x, p["wi"])
+    hidden = project(equation, x, p, "wi")
     if "wi_linear" not in p:
         return tf.nn.relu(hidden)
-    return tf.nn.gelu(hidden, approximate=True) * project(equation, x, p["wi_linear"])
+    return tf.nn.gelu(hidden, approximate=True) * project(equation, x, p, "wi_linear")
 
 
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":

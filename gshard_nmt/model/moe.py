@@ -112,7 +112,7 @@ def _by_slots(p, tokens, real, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routi
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs), "EGCH")
         hidden = layers.dropout(hidden, moe.dropout, mode, "expert")
-        outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p["wo"]), "EGCM")
+        outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # EGCM -> GECM, back where the tokens live: the second all-to-all.
         return to_tokens(annotate(tf.transpose(outputs, [1, 0, 2, 3]), "GECM")), routing
@@ -126,7 +126,7 @@ def _dense(p, tokens, real, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]
     with tf.name_scope("experts"):
         hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens))
         hidden = layers.dropout(annotate(hidden, "EGSH"), moe.dropout, mode, "expert")
-        outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p["wo"]), "EGSM")
+        outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p, "wo"), "EGSM")
     with tf.name_scope("combine"):
         return to_tokens(outputs), routing
 

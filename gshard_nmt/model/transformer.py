@@ -337,7 +337,7 @@ def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     runs, and adds in float32.
     """
     scaled = layers.widened(x) * model.model_dim**-0.5
-    return annotate(layers.project("BLM,VM->BLV", scaled, p["target_embedding"]), "BLV")
+    return annotate(layers.project("BLM,VM->BLV", scaled, p, "target_embedding"), "BLV")
 
 
 def _self_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":

@@ -24,10 +24,18 @@ DimsMapping = Sequence[int | str | Sequence[str]] | Partition
 
 @dataclasses.dataclass(frozen=True)
 class InForce:
-    """What annotations follow: the mesh, and its axes that are partitioned by hand."""
+    """What annotations follow, and which there were.
+
+    Attributes:
+      mesh: the devices; None makes annotations identities.
+      manual: its axes that are partitioned by hand.
+      annotated: (letters, shape) of the tensors annotated so far that have no name of their own:
+        activations.
+    """
 
     mesh: Mesh | None = None
     manual: tuple[str, ...] = ()
+    annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
 
 
 _NOTHING = InForce()
@@ -35,11 +43,12 @@ in_force: contextvars.ContextVar[InForce] = contextvars.ContextVar("in_force", d
 
 
 @contextlib.contextmanager
-def rules(mesh: Mesh | None) -> Iterator[None]:
+def rules(mesh: Mesh | None) -> Iterator[InForce]:
     """Makes `mesh` the one that annotations follow, within the block; None makes them identities."""
-    token = in_force.set(InForce(mesh))
+    followed = InForce(mesh)
+    token = in_force.set(followed)
     try:
-        yield
+        yield followed
     finally:
         in_force.reset(token)
 

@@ -62,10 +62,12 @@ class LoweredProgram:
     Attributes:
       stablehlo: MLIR bytecode of a module with a function `main`.
       signature: its arguments and results.
+      annotated: (letters, shape) of every activation that the function annotates.
     """
 
     stablehlo: bytes
     signature: Signature
+    annotated: frozenset[tuple[str, Dimensions]] = frozenset()
 
 
 def lower(
@@ -96,7 +98,7 @@ def lower(
         return [value for _, value in _flatten(results)]
 
     specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), _tf_name(n)) for n, s in names]
-    with rules(mesh):
+    with rules(mesh) as followed:
         compiled = tf.function(flat, jit_compile=True, autograph=False)
         ir = compiled.experimental_get_compiler_ir(*specs)(
             stage="stablehlo_serialized", platform_name="CPU"
@@ -108,7 +110,7 @@ def lower(
         }
         for group, letters in zip(results, output_letters, strict=True)
     )
-    return LoweredProgram(ir, Signature(tuple(inputs), outputs))
+    return LoweredProgram(ir, Signature(tuple(inputs), outputs), frozenset(followed.annotated))
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:

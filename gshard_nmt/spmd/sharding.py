@@ -71,9 +71,12 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
             f"annotate({name or 'a tensor'}, {letters!r}): the tensor has {x.shape.rank} dimensions, "
             f"the letters name {len(letters)}; give one letter a dimension."
         )
-    mesh = in_force.get().mesh
+    followed = in_force.get()
+    mesh = followed.mesh
     if mesh is None or mesh.num_devices == 1:
         return x
+    if not name:
+        followed.annotated.add((letters, tuple(x.shape)))
     unspecified = [dim for dim, letter in enumerate(letters) if letter == "?"]
     return _annotated(x, mesh, mesh.partition(letters, name), unspecified)
 

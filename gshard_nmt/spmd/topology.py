@@ -188,11 +188,12 @@ class Topology:
         return cls(name, chip, shape)
 
     def wraps(self) -> tuple[bool, ...]:
-        """Whether each axis closes to a ring: 2D slices where as long as the pod, 3D in cubes of 4."""
+        """Whether each axis closes to a ring: 2D slices where as long as the pod, 3D ones of whole cubes."""
         if self.chip is None:
             return (False,) * len(self.shape)
         if len(self.shape) == 3:
-            return tuple(n % 4 == 0 for n in self.shape)
+            # Rings close through optical switches, to which whole cubes of 4 x 4 x 4 are wired.
+            return (all(n % 4 == 0 for n in self.shape),) * 3
         return tuple(n == most for n, most in zip(self.shape, self.chip.pod, strict=True))
 
 
@@ -278,6 +279,14 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
 
     grid = np.array(devices)[mesh.devices()]
     return Runtime(mesh, jax.sharding.Mesh(grid, tuple(mesh.axes)), None)
+
+
+def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
+    """int[devices, axes]: the chip of each device, in the order of the mesh; None of CPU devices."""
+    if topology.chip is None:
+        return None
+    axes = len(topology.shape)
+    return np.array([device.coords[:axes] for device in devices.devices.devices.ravel()])
 
 
 def _cpu_devices(topology: Topology) -> list[Any]:

@@ -75,6 +75,12 @@ def test_a_loop_that_counts_down_without_a_note_of_its_length_runs_as_often_as_i
     assert "dot.1" not in times  # inside a fusion, which is one step
 
 
+def test_an_unrolled_loop_turns_as_often_as_its_step_goes_into_its_length():
+    unrolled = PROGRAM.replace("%one = s32[] constant(1)", "%one = s32[] constant(2)")
+    program = hlo.parse(unrolled)
+    assert program.trip_count(program.by_name["loop"]) == 5  # 9, 7, 5, 3, 1
+
+
 def test_a_noted_length_is_believed():
     noted = PROGRAM.replace(
         "body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"4"}}'

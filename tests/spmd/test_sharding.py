@@ -148,6 +148,19 @@ def test_annotations_are_counted_by_who_made_them():
     assert AnnotationCount(7, 9, 1000).share == 0.007
 
 
+def test_a_lowered_program_knows_which_activations_were_annotated():
+    """What has a name is a weight, and known by it; gshard-inspect asks for the others."""
+
+    def function(arrays):
+        x = annotate(arrays["x"], "BLM")
+        annotate(arrays["x"], "B?M", "weight")
+        return [{"y": annotate(tf.transpose(x, [1, 0, 2]), "LBM")}]
+
+    specs = {"x": ArraySpec((8, 5, 12), np.dtype(np.float32), "BLM")}
+    program = lower(function, [specs], [{}], MESH)
+    assert program.annotated == {("BLM", (8, 5, 12)), ("LBM", (5, 8, 12))}
+
+
 def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
     mesh = Mesh(("x",), (2,), rules={"H": "x"})
     inputs = [{"a": ArraySpec((4, 8), F32, "BH"), "b": ArraySpec((8, 4), F32, "HM")}]

@@ -1,0 +1,92 @@
+"""Least times on the links of a torus, against what can be counted by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from gshard_nmt.inspection import links
+from gshard_nmt.spmd.topology import CHIPS, Topology
+
+MIB = 2**20
+
+
+def coordinates(topology: Topology) -> np.ndarray:
+    """Chips row by row, the cores of a chip side by side."""
+    chips = np.array(list(itertools.product(*map(range, topology.shape))))
+    assert topology.chip is not None
+    return np.repeat(chips, topology.chip.devices_per_chip, axis=0)
+
+
+def seconds(kind: str, name: str, group=None, nbytes: int = 32 * MIB) -> float:
+    topology = Topology.parse(name)
+    assert topology.chip is not None
+    group = range(topology.num_devices) if group is None else group
+    placement = links.place(group, coordinates(topology), topology)
+    return links.seconds(kind, nbytes, placement, topology.chip)
+
+
+def test_an_all_to_all_grows_as_the_root_of_the_devices_and_an_all_reduce_does_not():
+    """GShard section 5.3, Figure 9: O(sqrt(D)) and O(1)."""
+    smaller, larger = (seconds("all-to-all", f"v3:{n}x{n}") for n in (8, 16))
+    assert larger / smaller == pytest.approx(2.0)  # 4 times the devices
+    smaller, larger = (seconds("all-reduce", f"v3:{n}x{n}") for n in (8, 16))
+    assert larger / smaller == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_closed_ring_halves_the_way_and_doubles_the_links_at_its_ends():
+    links_of_chip = CHIPS["v3"].link_bandwidth
+    assert seconds("all-to-all", "v3:32x32", nbytes=8) == pytest.approx(16 * 32 / 8 / links_of_chip)
+    assert seconds("all-to-all", "v3:16x16", nbytes=8) == pytest.approx(16 * 16 / 4 / links_of_chip)
+    # Four links a chip on the closed torus; two at a corner of the open one.
+    closed, opened = seconds("all-reduce", "v3:32x32"), seconds("all-reduce", "v3:16x16")
+    assert opened / closed == pytest.approx(2.0, rel=0.01)
+
+
+def test_the_whole_slice_is_the_group_of_all_devices():
+    topology = Topology.parse("v3:8x16")
+    everyone = links.place(range(topology.num_devices), coordinates(topology), topology)
+    assert links.whole(topology) == everyone
+    assert everyone.devices_of_chip == 2
+    assert everyone.chips == 128
+
+
+def test_a_part_of_a_slice_is_never_slower_than_the_whole():
+    """Half the rows of a pod: half the chips, and the same rows to cross."""
+    whole = seconds("all-to-all", "v3:32x32")
+    half = seconds("all-to-all", "v3:32x32", range(1024))
+    assert half == pytest.approx(whole)
+    row = seconds("all-to-all", "v3:32x32", range(64))
+    assert row == pytest.approx(whole)
+    assert seconds("all-to-all", "v3:8x8", range(64)) < 1.01 * seconds("all-to-all", "v3:8x8")
+
+
+def test_interleaved_groups_share_their_links():
+    near = seconds("all-reduce", "v3:16x16", range(8))  # four neighbours
+    far = seconds("all-reduce", "v3:16x16", [8 * i + c for i in range(4) for c in (0, 1)])
+    assert far == pytest.approx(4 * near)
+
+
+def test_cores_of_one_chip_use_its_memory_and_cores_of_two_chips_a_link():
+    chip = CHIPS["v3"]
+    assert seconds("all-reduce", "v3:2x2", (0, 1)) == pytest.approx(32 * MIB / chip.hbm_bandwidth)
+    # Both cores of the chip send to their partners on the other: half of each array, there and back.
+    payload = 2 * 32 * MIB
+    assert seconds("all-reduce", "v3:2x2", (0, 2)) == pytest.approx(payload / chip.link_bandwidth)
+
+
+def test_a_permutation_travels_as_far_as_its_pair():
+    near, far = (seconds("collective-permute", "v3:16x16", (0, 32 * n)) for n in (1, 5))
+    assert far == pytest.approx(5 * near)
+
+
+def test_a_group_that_is_no_box_takes_the_box_around_it():
+    topology = Topology.parse("v4:4x4x4")
+    placement = links.place((0, 1, 2, 7), coordinates(topology), topology)
+    assert [line.places for line in placement.lines] == [2, 4]
+    assert placement.chips == 4
+
+
+def test_a_slice_of_whole_cubes_is_closed():
+    assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
+    assert Topology.parse("v4:2x2x4").wraps() == (False, False, False)
