@@ -1,5 +1,6 @@
 """What all programs share: flags, `--help`, messages and exit codes."""
 
+import _thread
 import contextlib
 import dataclasses
 import errno
@@ -10,6 +11,7 @@ import select
 import signal
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -171,7 +173,7 @@ def run(program: Program, arguments: Sequence[str]) -> int:
         print(f"gshard-nmt {gshard_nmt.__version__}")
         return 0
     try:
-        with _interrupted_by_sigterm():
+        with _interrupted_by_sigterm(), _no_interruption_is_lost():
             program.run(parse_flags(program, arguments))
             sys.stdout.flush()
         return 0
@@ -225,6 +227,25 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _no_interruption_is_lost() -> Iterator[None]:
+    """Ctrl-C while a callback runs whose exceptions Python ignores, as jax's at a collection, counts."""
+    before = sys.unraisablehook
+
+    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            # At once it would be raised, and ignored, in here.
+            threading.Timer(0.1, _thread.interrupt_main).start()
+        else:
+            before(ignored)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _open_closed_streams() -> None:

@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import os
@@ -200,6 +201,24 @@ def test_a_full_disk_behind_stdout_is_named():
     assert err == (
         "gshard-try: stdout, or a file that was being written: No space left on device.\n"
     )
+
+
+def test_an_interruption_of_a_callback_is_not_lost():
+    """jax has such a callback, and Python ignores what it raises."""
+    process = python("""
+        import gc, signal
+        def callback(*_):
+            gc.callbacks.remove(callback)
+            signal.raise_signal(signal.SIGINT)
+        def action():
+            gc.callbacks.append(callback)
+            gc.collect()
+            time.sleep(1)
+            print("went on")
+        end(action)
+    """)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "gshard-try: interrupted\n")
 
 
 COMPILING = """
@@ -488,3 +507,22 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_compiled(
         expected = f"gshard-inspect: --{flag} {file}: it cannot be written: {why}.\n"
         assert capsys.readouterr() == ("", expected)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["json", "html"])
+def test_a_disk_that_is_full_after_compiling_is_told_with_the_flag(
+    capsys, monkeypatch, tmp_path, flag
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
+    monkeypatch.setattr("gshard_nmt.inspect.text.as_text", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda found: {})
+    monkeypatch.setattr("gshard_nmt.inspect.files.write", full)
+    monkeypatch.setattr("gshard_nmt.inspect.write_page", full)
+    file = tmp_path / "found"
+    assert cli.inspect_program(["--config=demo", "--topology=v3:2x2", f"--{flag}={file}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-inspect: --{flag} {file}: it cannot be written: No space left on device.\n"
+    )
