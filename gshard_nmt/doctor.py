@@ -194,8 +194,8 @@ def mesh_findings(
 
     names = [*specs, *(name.removeprefix("parameters/") for name in specs), *BATCH_ARRAYS]
     for pattern in config.mesh.unmatched_overrides(names):
-        patterns = [f"*/{name.rpartition('/')[2]}" for name in names]
-        hint = settings.did_you_mean(pattern, [*names, *patterns])
+        last = pattern.rpartition("/")[2].strip("*")
+        hint = settings.did_you_mean(last, (name.rpartition("/")[2] for name in names), prefix="*/")
         text = f"Mesh.overrides has {pattern!r}, which no tensor of this model matches{hint}"
         findings.append(_note("mesh", text))
     return findings

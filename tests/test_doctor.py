@@ -183,10 +183,11 @@ def test_the_nearest_mesh_has_as_many_devices_and_its_axes(shape, devices, made)
 
 
 def test_a_pattern_that_matches_no_tensor_is_noted_with_a_near_one():
-    overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {'E': None}}"
+    overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
     notes = [f.text for f in examine(Patient("demo", [overrides])) if f.mark == "note"]
     assert notes == [
-        "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?"
+        "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
+        "Mesh.overrides has 'q/z', which no tensor of this model matches.",
     ]
 
 
