@@ -88,10 +88,6 @@ def _problems(area: str, texts: Iterable[str]) -> list[Finding]:
     return [Finding(area, text, "PROBLEM") for text in texts]
 
 
-def _note(area: str, text: str) -> Finding:
-    return Finding(area, text, "note")
-
-
 def _ok(area: str, text: str) -> Finding:
     return Finding(area, text, "ok")
 
@@ -133,7 +129,8 @@ def read_config(patient: Patient) -> tuple["Config | None", list[Finding]]:
     if left_out:
         defaults = settings.named_settings(getattr(config, name.lower()) for name in classes)
         taken = ", ".join(f"{'.'.join(key)} = {defaults[key]!r}" for key in left_out)
-        findings.append(_note("config", f"what follows is for the defaults instead: {taken}"))
+        text = f"what follows is for the defaults instead: {taken}"
+        findings.append(Finding("config", text, "note"))
     return config, findings
 
 
@@ -145,7 +142,7 @@ def _leave_out_refused(mine: dict[Key, Setting], classes: Mapping[str, type]) ->
     refused: dict[Key, str] = {}
     while message := _refusal(mine, classes):
         named = [(found[1], found[2]) for found in re.finditer(r"\b([A-Z][a-z]+)\.(\w+)", message)]
-        # Of settings that contradict each other, the one that was given last.
+        # Of settings that contradict each other, the one that was given over the config.
         candidates = [key for key in named if key in mine] or list(mine)
         given = [key for key in candidates if mine[key].where.startswith("--gin")]
         key = (given or candidates)[0]
@@ -190,15 +187,21 @@ def mesh_findings(
         findings += _problems("mesh", [wrong])
         on_it = (text for text in mesh_problems(fitting, specs) if text not in found)
         findings += _problems("mesh", (f"with Mesh.shape {list(shape)}, {text}" for text in on_it))
+    return findings + _override_notes(config, specs)
+
+
+def _override_notes(config: "Config", specs: Mapping[str, "ArraySpec"]) -> list[Finding]:
+    """Patterns that match nothing: slips, or meant for another model on the same mesh."""
     from gshard_nmt.model.steps import BATCH_ARRAYS
 
+    notes = []
     names = [*specs, *(name.removeprefix("parameters/") for name in specs), *BATCH_ARRAYS]
     for pattern in config.mesh.unmatched_overrides(names):
         last = pattern.rpartition("/")[2].strip("*")
         hint = settings.did_you_mean(last, (name.rpartition("/")[2] for name in names), prefix="*/")
         text = f"Mesh.overrides has {pattern!r}, which no tensor of this model matches{hint}"
-        findings.append(_note("mesh", text))
-    return findings
+        notes.append(Finding("mesh", text, "note"))
+    return notes
 
 
 def fitted(config: "Config", devices: int) -> "Config":
@@ -282,7 +285,7 @@ def _check_groups(config: "Config", side: str) -> None:
 def _mesh_words(config: "Config") -> str:
     axes = zip(config.mesh.axes, config.mesh.shape, strict=True)
     shape = " x ".join(f"{axis}={size}" for axis, size in axes)
-    return f"{shape}: rows, groups, experts and every weight divide"
+    return f"{shape or 'one device'}: rows, groups, experts and every weight divide"
 
 
 def data_problems(config: "Config", folder: Path) -> Iterator[str]:
@@ -335,7 +338,7 @@ def memory_findings(
     here = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in here if machines else [config.mesh.num_devices]:
         needed = devices * _state_bytes(fitted(config, devices), specs)
-        findings.append(_room(needed, _machine_memory(), f"this machine, as cpu:{devices}"))
+        findings.append(_room(needed, _machine_memory(), f"this machine ({devices} CPU devices)"))
     return findings
 
 
@@ -395,7 +398,4 @@ def disk_finding(specs: Mapping[str, "ArraySpec"], workdir: Path) -> Finding:
 
 def as_text(findings: Sequence[Finding]) -> str:
     """One line a finding."""
-    lines = []
-    for one in findings:
-        lines.append(f"{one.mark:<8} {one.area:<9} {one.text}")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{one.mark:<8} {one.area:<9} {one.text}\n" for one in findings)

@@ -123,6 +123,10 @@ class _Reader:
             self._read(text, where, pathlib.Path(), in_file=False)
 
     def _read(self, text: str, name: str, folder: pathlib.Path, in_file: bool) -> None:
+        # Without an end of the statement there is no beginning of the next.
+        goes_on = in_file and self._problems is not None
+        rest = " What follows in this file was not read." if goes_on else ""
+
         def at(line: int) -> str:
             return f"{name}, line {line}" if in_file else name
 
@@ -131,9 +135,9 @@ class _Reader:
                 with self._told():
                     self._read_statement(statement, folder, at(statement.location.line_num))
         except SyntaxError as error:
-            raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}") from error
+            raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}{rest}") from error
         except tokenize.TokenError as error:
-            raise UserError(f"{name}: a bracket or a quote is not closed.") from error
+            raise UserError(f"{name}: a bracket or a quote is not closed.{rest}") from error
 
     def _read_statement(self, statement: Any, folder: pathlib.Path, where: str) -> None:
         match statement:

@@ -82,6 +82,28 @@ def test_a_file_is_read_on_after_a_line_that_is_wrong(tmp_path):
     assert "Model.head_dim is 'a'; it must be a whole number" in found[3]
 
 
+def test_a_file_that_cannot_be_parsed_is_said_to_be_read_in_part(tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("Model.heads = 0\nModel.head_dim =\nModel.experts = -1\n")
+    found = problems(Patient(str(config), ["Data.rows = 0"]), "config")
+    assert len(found) == 3
+    assert found[0].startswith(f"{config}, line 2: cannot read 'Model.head_dim ='; a setting is ")
+    assert found[0].endswith(" What follows in this file was not read.")
+    assert found[1:] == [
+        "Model.heads is 0; it must be from 1 to 16777216.",
+        "Data.rows is 0; it must be from 1 to 16777216.",
+    ]
+
+
+def test_macros_in_a_ring_are_one_problem(tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
+    assert problems(Patient(str(config)), "config") == [
+        "the macros A, B use one another in a ring.",
+        "Train.steps is 0; it must be from 1 to 2147483647.",
+    ]
+
+
 def test_a_setting_that_only_contradicts_a_wrong_one_is_no_problem_of_its_own():
     wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
     findings = examine(Patient("demo", wrong))
