@@ -188,7 +188,7 @@ class Topology:
         return cls(name, chip, shape)
 
     def wraps(self) -> tuple[bool, ...]:
-        """Whether each axis closes to a ring: 2D slices where as long as the pod, 3D ones of whole cubes."""
+        """Whether each axis closes to a ring: of 2D slices the axes of a pod, of 3D ones whole cubes."""
         if self.chip is None:
             return (False,) * len(self.shape)
         if len(self.shape) == 3:
