@@ -227,8 +227,9 @@ def mesh_problems(config: "Config", specs: Mapping[str, "ArraySpec"]) -> Iterato
     """What does not divide over the mesh, each size once, by the name of its setting."""
     arrays: list[tuple[str, str, tuple[int, ...]]] = [
         ("Data.rows", "B", (config.data.rows,)),
-        ("Decode.rows", "B", (config.decode.rows,)),
     ]
+    if config.model.encoder_layers:  # a language model translates nothing
+        arrays.append(("Decode.rows", "B", (config.decode.rows,)))
     arrays += [(name, spec.letters, spec.shape) for name, spec in specs.items()]
     checks = [functools.partial(config.mesh.check_divides, *array) for array in arrays]
     checks += [functools.partial(_check_groups, config, side) for side in ("source", "target")]

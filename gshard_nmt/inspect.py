@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from gshard_nmt import doctor, files
+from gshard_nmt import doctor, equivalence, files
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import communication, compute, equivalence, hlo, memory, text
+from gshard_nmt.inspection import communication, compute, hlo, memory, text
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.result import Compilation, Counts, Inspection, as_json
 from gshard_nmt.programs import CONTROL, batch_specs, check_fits_mesh, parameter_table, specs_of

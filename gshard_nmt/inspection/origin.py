@@ -11,8 +11,6 @@ import dataclasses
 import functools
 import re
 
-from gshard_nmt.model.stack import RECOMPUTED
-
 KINDS = (
     "attention",
     "feed-forward",
@@ -103,7 +101,7 @@ def _direction(path: str) -> str:
     # The gradient of a gather has no name of its own: it is the sum over segments.
     if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
         return "backward"
-    return "recomputed" if RECOMPUTED in path else "forward"
+    return "recomputed" if "recomputed" in path else "forward"
 
 
 def _part(inside: list[str]) -> str:

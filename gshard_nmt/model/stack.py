@@ -17,9 +17,6 @@ Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
 """Sums over the repeats, by name; for instance of the auxiliary losses."""
 
-RECOMPUTED = "recomputed"
-"""Name scope of what the backward pass computes again; gshard-inspect tells it by that."""
-
 Index = Any
 """Which repeat: an int where the stack is unrolled, int32[] in a loop."""
 
@@ -53,7 +50,8 @@ class Part:
         """
         with tf.GradientTape() as tape:
             tape.watch([x, *shared, *values.values()])
-            with tf.name_scope(RECOMPUTED):
+            # gshard-inspect tells it by this name in the compiled program.
+            with tf.name_scope("recomputed"):
                 y, totals = self.apply(values, x, shared, repeat)
         targets, seeds = [y], [dy]
         for name, total in totals.items():

@@ -9,6 +9,7 @@ exports it.
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,7 @@ class ArraySpec:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 ArraySpecs = Mapping[str, ArraySpec]

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt import inspect
+from gshard_nmt import equivalence, inspect
 from gshard_nmt.errors import UserError
 from gshard_nmt.gin_reader import load_config
-from gshard_nmt.inspection import equivalence
 from gshard_nmt.spmd.mesh import Mesh
 
 SMALL = (
