@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The TPU compiler is 0.7 GB that only gshard-inspect's TPU topologies need.
 TPU_READY := $(VENV)/.tpu-ready
+# Each worker compiles with threads of its own and holds up to 3 GB, so that more than four help nobody.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 # Tests that need no compiled program; `make check` runs these alone.
 SLOW_FOLDERS := tests/integration tests/system tests/multidevice
 
@@ -30,16 +32,16 @@ demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's m
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)  ## every test but the slow tier: unit and integration, at most 10 minutes
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: test $(TPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow" $(addprefix --ignore=,$(SLOW_FOLDERS))
+	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SLOW_FOLDERS))
 
 bench: $(READY)  ## measure training and decoding speed on this machine
 	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done

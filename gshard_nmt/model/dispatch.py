@@ -24,18 +24,28 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     Costs S / (2H) of the experts' work for each group of S tokens.
     """
     g, s, _ = routing.slot.shape.as_list()
-    shape = [g, s, experts, routing.capacity]
-    one_hot = tf.one_hot(routing.slot, experts * routing.capacity, dtype=dtype)  # GSKJ
-    dispatch_mask = annotate(tf.reshape(tf.reduce_sum(one_hot, axis=2), shape), "GSEC")
-    weight = tf.cast(routing.weight, dtype)
-    weighted = tf.reduce_sum(one_hot * weight[..., tf.newaxis], axis=2)
-    combine_weights = annotate(tf.reshape(weighted, shape), "GSEC")
+    slots = experts * routing.capacity
+    one_hot = tf.one_hot(routing.slot, slots, dtype=dtype)  # GSKJ
+
+    def by_slot(of_choices: "tf.Tensor") -> "tf.Tensor":
+        """GSKJ -> GSJ, split as GSEC. With thousands of experts C is 2 or 4, and products whose last
+        dimension is as short waste most of a TPU's lanes: J = EC is the same numbers in one dimension.
+        """
+        summed = tf.reduce_sum(of_choices, axis=2)
+        annotated = annotate(tf.reshape(summed, [g, s, experts, routing.capacity]), "GSEC")
+        return tf.reshape(annotated, [g, s, slots])
+
+    dispatch_mask = by_slot(one_hot)
+    combine_weights = by_slot(one_hot * tf.cast(routing.weight, dtype)[..., tf.newaxis])
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        return annotate(tf.einsum("GSEC,GSM->GECM", dispatch_mask, tokens), "GECM")
+        slotted = tf.einsum("GSJ,GSM->GJM", dispatch_mask, tokens)
+        shape = [g, experts, routing.capacity, tokens.shape[-1]]
+        return annotate(tf.reshape(slotted, shape), "GECM")
 
     def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        return tf.einsum("GSEC,GECM->GSM", combine_weights, outputs)
+        flat = tf.reshape(annotate(outputs, "GECM"), [g, slots, outputs.shape[-1]])
+        return tf.einsum("GSJ,GJM->GSM", combine_weights, flat)
 
     return dispatch, combine
 
