@@ -43,7 +43,7 @@ check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/mypy
 	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SLOW_FOLDERS))
 
-bench: $(READY)  ## measure training and decoding speed on this machine
+bench: $(TPU_READY)  ## measure training, decoding and compilation on this machine
 	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done
 
 lock:  ## resolve requirements.lock anew (after a change of setup.py)
