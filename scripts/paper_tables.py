@@ -665,6 +665,9 @@ KNOWN = [
     "the links' peak and what 2,048 cores in lock step got of it. GSPMD's shares in table 6 agree.",
     "From 8 to 2,048 cores the time of an all-to-all grows by 8, not by the 16 of the square root, and "
     "from 128 by 2, not 3.75: the full pod closes both rings. Between other slices it is the root.",
+    "Gate einsums grow by 4 from 128 to 2,048 experts, not by 2: the gate's own product, whose cost is "
+    "O(E), is in true float32 here, six passes of a TPU's bfloat16 where the paper says nothing of it. "
+    "The two products of dispatch and combine do not grow.",
     "Memory is not quite constant in the experts: the gates' weights ME, their gradients and the logits "
     "GSE grow with E (O(D), section 3.2), by a twentieth of a core's memory at most.",
     "An MoE layer has six all-to-alls where the paper counts four: our 36-layer configs recompute every "
