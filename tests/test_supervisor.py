@@ -75,19 +75,22 @@ def test_a_different_count_is_a_mistake(coordinator):
 
 
 def test_a_stranger_at_the_port_is_not_counted(coordinator):
-    def strange() -> None:
-        while True:
-            try:
-                with socket.create_connection(Processes(coordinator, 2, 0).address, 2) as stranger:
-                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                    return
-            except ConnectionError:
-                pass
-
-    stranger = threading.Thread(target=strange)
-    stranger.start()
-    assert called([Processes(coordinator, 2, index, 10) for index in range(2)]) == [None, None]
-    stranger.join()
+    zero, one = (Processes(coordinator, 2, index, 10) for index in range(2))
+    listening = threading.Thread(target=roll_call, args=[zero])
+    listening.start()
+    by = time.monotonic() + 10
+    while True:
+        try:
+            with socket.create_connection(zero.address, 2) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            break
+        except ConnectionError:
+            assert time.monotonic() < by
+            time.sleep(0.01)
+    assert listening.is_alive()
+    roll_call(one)
+    listening.join(10)
+    assert not listening.is_alive()
 
 
 def test_a_taken_port_is_said(coordinator):

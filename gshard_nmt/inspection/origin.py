@@ -101,6 +101,9 @@ def _direction(path: str) -> str:
     # The gradient of a gather has no name of its own: it is the sum over segments.
     if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
         return "backward"
+    # Nor has that of a product in true float32 a scope, which its forward pass has.
+    if "XlaDot" in path and not _LAYER.search(path):
+        return "backward"
     return "recomputed" if "recomputed" in path else "forward"
 
 

@@ -41,6 +41,9 @@ PREFIX = "jit(call)/lowered_program/"
          "recomputed"),
         ("gradient_tape/while_3/recomputed/encoder_feed_forward_1/Mul_1", "encoder feed_forward_1",
          "Mul", "feed-forward", "backward"),
+        # The gate's own product, forward and backward.
+        ("while/encoder_moe_0/gating/XlaDot", "encoder moe_0", "gating", "gate einsums", "forward"),
+        ("while_2/XlaDot_1", "", "router", "gate einsums", "backward"),
         ("AddN_4", "", "gradient norm", "gradients and metrics", "forward"),
     ],
 )  # fmt: skip
