@@ -2,6 +2,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
