@@ -96,3 +96,24 @@ def test_a_scan_and_recomputation_change_no_value_and_no_gradient(case, plain):
     assert set(found) == set(expected)
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=3e-5, atol=3e-6, err_msg=name)
+
+
+def test_a_scan_keeps_the_gradients_of_rounded_weights_as_round_as_they_are():
+    """In bfloat16 they take half the memory; the gate's is computed in float32 and kept so."""
+    model = dataclasses.replace(LANGUAGE_MODEL, stack="scan", activation_dtype="bfloat16")
+    steps, p = Steps(model, Optimizer(), 20, 24), transformer.declare(model, 20, 24)
+    weights = {name: tf.TensorSpec(one.shape, one.dtype) for name, one in p.items()}
+
+    def gradients(p):
+        with tf.GradientTape() as tape:
+            tape.watch(p)
+            total, _ = steps._loss(p, batch(), Mode(training=False))
+        return tape.gradient(total, p)
+
+    graph = tf.function(gradients, autograph=False).get_concrete_function(weights).graph
+    loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
+    carried = {(out.dtype, tuple(out.shape)) for op in loops for out in op.outputs}
+    experts, gate = p["decoder/block/moe_0/wi"], p["decoder/block/moe_0/gate"]
+    assert (tf.bfloat16, experts.shape) in carried
+    assert (tf.bfloat16, gate.shape) not in carried
+    assert (tf.float32, gate.shape) in carried
