@@ -1,0 +1,86 @@
+"""The papers' models on the papers' machines, by name."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One model on one machine.
+
+    Attributes:
+      name: of the row, and of the file of its figures.
+      config: of configs/experiments.
+      topology: TPU v3 cores, two a chip.
+      settings: over the config's.
+      scaled: whether experts, groups and rows follow the number of devices.
+    """
+
+    name: str
+    config: str
+    topology: str
+    settings: tuple[str, ...] = ()
+    scaled: bool = False
+
+
+def _mesh(x: int, y: int, rows: int) -> tuple[str, ...]:
+    return (f"X = {x}", f"Y = {y}", f"ROWS = {rows}")
+
+
+POD = {32: "v3:4x4", 64: "v3:4x8", 128: "v3:8x8", 256: "v3:8x16", 512: "v3:16x16", 2048: "v3:32x32"}
+"""Slices of so many cores."""
+
+GSHARD = [
+    Row(name, name, POD[cores])
+    for name, cores in (
+        ("moe_2048e_36l", 2048),
+        ("moe_128e_36l", 128),
+        ("moe_512e_36l", 512),
+        ("moe_2048e_12l", 2048),
+        ("moe_512e_12l", 512),
+        ("moe_128e_12l", 128),
+        ("moe_2048e_60l", 2048),
+        ("dense_96l", 2048),
+    )
+]
+# Half the printed batch: what these two rows would need to be possible; see KNOWN.
+HALVED = [
+    Row(f"{name}_half", name, POD[128], ("ROWS = 4096", "GROUPS = 512"))
+    for name in ("moe_128e_36l", "moe_128e_12l")
+]
+# From 8 cores to 2048 with one expert a core, 16 rows and one group a core, as in the paper's model.
+GROWTH = [
+    Row(f"growth_{cores}", "moe_2048e_36l", topology, scaled=True)
+    for cores, topology in ((8, "v3:2x2"), (128, "v3:8x8"), (512, "v3:16x16"), (32, "v3:4x4"))
+]
+GSPMD_DENSE = [
+    Row("gspmd_dense_64b", "gspmd_dense_64b", POD[128]),
+    Row("gspmd_dense_64b_512", "gspmd_dense_64b", POD[512], _mesh(16, 32, 256)),
+    Row("gspmd_dense_64b_2048", "gspmd_dense_64b", POD[2048], _mesh(32, 64, 1024)),
+    *(
+        Row(f"gspmd_dense_{n}", f"gspmd_dense_{n}", POD[2048])
+        for n in ("128b", "256b", "512b", "1t")
+    ),
+]
+GSPMD_NARROW = [
+    Row(f"gspmd_narrow_{x}x{y}", "gspmd_narrow_16b", POD[x * y], _mesh(x, y, rows))
+    for x, y, rows in (
+        (4, 16, 48),
+        (8, 16, 96),
+        (8, 32, 192),
+        (16, 4, 48),
+        (16, 8, 96),
+        (32, 8, 192),
+    )
+]
+GSPMD_MOE = [
+    Row(f"gspmd_moe_{n}", f"gspmd_moe_{n}", POD[cores])
+    for n, cores in (("10b", 32), ("37b", 128), ("145b", 512), ("577b", 2048))
+]
+GSPMD_HYBRID = [
+    Row(f"gspmd_hybrid_{n}", f"gspmd_hybrid_{n}", POD[cores])
+    for n, cores in (("33b", 32), ("57b", 128), ("420b", 512), ("804b", 2048))
+]
+ROWS = [
+    *(GSHARD[:3] + GROWTH + GSHARD[3:] + HALVED),
+    *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_HYBRID),
+]
