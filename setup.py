@@ -56,11 +56,11 @@ setuptools.setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
-            "gshard-data = gshard_nmt.cli:data_program",
-            "gshard-train = gshard_nmt.cli:train_program",
-            "gshard-decode = gshard_nmt.cli:decode_program",
-            "gshard-eval = gshard_nmt.cli:eval_program",
-            "gshard-inspect = gshard_nmt.cli:inspect_program",
+            "gshard-data = gshard_nmt.cli.commands:data_program",
+            "gshard-train = gshard_nmt.cli.commands:train_program",
+            "gshard-decode = gshard_nmt.cli.commands:decode_program",
+            "gshard-eval = gshard_nmt.cli.commands:eval_program",
+            "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
         ]
     },
     classifiers=[

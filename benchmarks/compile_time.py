@@ -14,9 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-from gshard_nmt.inspection.text import table
+from gshard_nmt.inspection.terminal import table
 
-PROGRAM = "import sys; from gshard_nmt import cli; sys.exit(cli.inspect_program())"
 TOPOLOGIES = ("v3:2x2", "v3:32x32")
 KEYS = ("compile_seconds", "compile_cpu_seconds", "program_instructions")
 REPEATS = 3
@@ -31,7 +30,11 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict:
         f"--topology={topology}",
         f"--json={file}",
     ]
-    subprocess.run([sys.executable, "-c", PROGRAM, *flags], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "gshard_nmt", "inspect", *flags],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return json.loads(file.read_text())
 
 

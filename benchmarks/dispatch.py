@@ -14,8 +14,8 @@ import numpy as np
 
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from gshard_nmt.beam_search import LENGTH_NORMS
-from gshard_nmt.checkpoint import BEST, LAST, Checkpoints
+from gshard_nmt.decoding.beam_search import LENGTH_NORMS
 from gshard_nmt.errors import UserError
-from gshard_nmt.legal import between, check, one_of, size
-from gshard_nmt.run_folder import RunFolder
-from gshard_nmt.settings import read_config
+from gshard_nmt.ranges import between, check, one_of, size
+from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
 
 if TYPE_CHECKING:
-    from gshard_nmt.config import Config
     from gshard_nmt.model.steps import Steps
+    from gshard_nmt.settings.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +175,8 @@ class Translator:
 
     def _search(self, shape: Shape):
         """The program: parameters and a batch to the n-best of each row."""
-        from gshard_nmt import beam_search
-        from gshard_nmt.model import incremental
+        from gshard_nmt.decoding import beam_search
+        from gshard_nmt.model import decoder_step
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._steps.model
@@ -192,11 +192,11 @@ class Translator:
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
-            cache = incremental.start(model, p, batch, decode.beam, shape.max_steps)
+            cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, t, cache):
                 del positions  # without a prefix every hypothesis is at step t
-                return incremental.step(model, p, ids, mask, t, cache)
+                return decoder_step.step(model, p, ids, mask, t, cache)
 
             found = beam_search.flat_beam_search(
                 next_token,

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import bleu, report
 from gshard_nmt.data.corpus import CorpusPair, find_pairs, fingerprint, first_pairs, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.run_folder import RunFolder
+from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.run.folder import RunFolder
 
 _SAMPLES = 3
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt.data import catalogues
+from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.corpus import SPLITS, find_pairs, fingerprint
 from gshard_nmt.errors import UserError
 
@@ -41,8 +41,8 @@ def harvest(
         raise UserError(
             f"--out {out} is not empty and not a harvested corpus; choose another folder."
         )
-    searched = [*roots, *(catalogues.default_roots() if system else [])]
-    found = catalogues.find_catalogues(searched)
+    searched = [*roots, *(finding.default_roots() if system else [])]
+    found = finding.find_catalogues(searched)
     if not found:
         raise UserError(
             f"no message catalogues (.mo, .po) below {', '.join(map(str, searched)) or 'no folder'}. "
@@ -51,13 +51,13 @@ def harvest(
         )
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"reading {len(found)} catalogues", total=len(found))
-        harvested = catalogues.harvest(
+        harvested = finding.harvest(
             found, progress=lambda done: progress.update(task, completed=done)
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         made = Path(temporary) / "corpus"
-        written = catalogues.write_corpus(harvested, made, minimum_pairs)
+        written = finding.write_corpus(harvested, made, minimum_pairs)
         if not written:
             raise UserError(
                 f"no language has {minimum_pairs} training pairs; lower --minimum_pairs."
@@ -81,7 +81,7 @@ def harvest(
     _show(harvested, written)
 
 
-def _show(harvested: catalogues.Harvest, written: Sequence[str]) -> None:
+def _show(harvested: finding.Harvest, written: Sequence[str]) -> None:
     table = Table(title=f"{len(written)} languages to English")
     for column in ("language", *SPLITS, "names"):
         table.add_column(column, justify="left" if column == "language" else "right")

@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from gshard_nmt import doctor, equivalence, files
+from gshard_nmt import files
+from gshard_nmt.checks import doctor, equivalence
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import communication, compute, hlo, memory, text
+from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.page import write_page
-from gshard_nmt.inspection.result import Compilation, Counts, Inspection, as_json
-from gshard_nmt.programs import CONTROL, batch_specs, check_fits_mesh, parameter_table, specs_of
-from gshard_nmt.settings import as_text
+from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
+from gshard_nmt.run.compiled_steps import (
+    CONTROL,
+    batch_specs,
+    check_fits_mesh,
+    parameter_table,
+    specs_of,
+)
+from gshard_nmt.settings.values import as_text
 from gshard_nmt.spmd import topology as topologies
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -30,9 +37,9 @@ from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import DoesNotFit, Topology
 
 if TYPE_CHECKING:
-    from gshard_nmt.config import Config
     from gshard_nmt.decode import Shape
     from gshard_nmt.model.steps import Steps
+    from gshard_nmt.settings.config import Config
 
 GIB = 2**30
 
@@ -94,11 +101,11 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
-        sys.stdout.write(text.as_text(found, request.tokens) + "\n")
+        sys.stdout.write(terminal.as_text(found, request.tokens) + "\n")
         sys.stdout.flush()
         inspections.append(found)
     if len(inspections) > 1:
-        sys.stdout.write(text.growth(inspections))
+        sys.stdout.write(terminal.growth(inspections))
     if json_file is not None:
         records = [as_json(found) for found in inspections]
         content = records[0] if len(records) == 1 else records
@@ -173,7 +180,7 @@ def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
     for one in found:
         verdict = "equal" if one.is_equal else "DIFFERENT"
         rows_of_table.append((one.name, f"{one.difference:.1e}", verdict))
-    sys.stdout.write(text.table(rows_of_table) + "\n")
+    sys.stdout.write(terminal.table(rows_of_table) + "\n")
     wrong = [one for one in found if not one.is_equal]
     if wrong:
         raise UserError(
@@ -427,14 +434,14 @@ def knobs(config: "Config", needs: memory.Memory) -> list[str]:
     if getattr(model, "activation_dtype", "bfloat16") == "float32":
         found.append(
             f"Model.activation_dtype = 'bfloat16' halves activations, about "
-            f"{text.size_text(activations / 2)} less"
+            f"{terminal.size_text(activations / 2)} less"
         )
     room = (needs.hbm or 0) - (needs.peak - activations)
     fewer = int(rows * room / max(activations, 1)) // split * split
     if fewer > 0:
         found.append(
             f"Data.rows = {fewer} instead of {rows}: activations follow the rows at least, and "
-            f"{text.size_text(room)} are left for them"
+            f"{terminal.size_text(room)} are left for them"
         )
         if getattr(model, "num_groups", 0):
             found.append(
@@ -446,7 +453,7 @@ def knobs(config: "Config", needs: memory.Memory) -> list[str]:
     whole = needs.by_category["replicated_weights"]
     if whole > GIB:
         found.append(
-            f"a rule in Mesh.rules that splits the replicated weights ({text.size_text(whole)}), for "
+            f"a rule in Mesh.rules that splits the replicated weights ({terminal.size_text(whole)}), for "
             "instance for H, N or V over a second mesh axis"
         )
     found.append("a topology with more devices, or chips with more memory")

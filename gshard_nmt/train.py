@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gshard_nmt.checkpoint import LAST, Checkpoints
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.dev import DevEvaluation
 from gshard_nmt.errors import UserError
-from gshard_nmt.legal import at_least, between, check
-from gshard_nmt.programs import Programs, check_fits_mesh, parameter_table, specs_of
-from gshard_nmt.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
-from gshard_nmt.run_folder import RunFolder
-from gshard_nmt.settings import as_text
+from gshard_nmt.evaluation.validation import DevEvaluation
+from gshard_nmt.ranges import at_least, between, check
+from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from gshard_nmt.run.compiled_steps import Programs, check_fits_mesh, parameter_table, specs_of
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.progress import Interrupt, Ledger, MetricsLog, TrainingProgress
+from gshard_nmt.settings.values import as_text
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 if TYPE_CHECKING:
-    from gshard_nmt.config import Config
+    from gshard_nmt.settings.config import Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,8 +22,6 @@ import time
 from paper_page import ROOT, write
 from paper_rows import ROWS, Row
 
-PROGRAM = "import sys; from gshard_nmt import cli; sys.exit(cli.inspect_program())"
-
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
     """Runs gshard-inspect for one row and keeps its figures, or its message where it refuses."""
@@ -33,7 +31,7 @@ def compile_row(row: Row, folder: pathlib.Path) -> None:
     arguments += ["--scale_with_devices"] * row.scaled
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments],
+        [sys.executable, "-m", "gshard_nmt", "inspect", *arguments],
         cwd=ROOT,
         stdout=(folder / f"{row.name}.txt").open("w"),
         stderr=subprocess.PIPE,

@@ -5,11 +5,12 @@ import re
 
 import pytest
 
-from gshard_nmt import command_line, settings
-from gshard_nmt.cli import DATA_VERBS, DECODE, EVAL, INSPECT, TRAIN
-from gshard_nmt.gin_reader import load_config
+from gshard_nmt.cli import runner
+from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, INSPECT, TRAIN
+from gshard_nmt.settings import values
+from gshard_nmt.settings.gin_reader import load_config
 
-CONFIGS = settings.configs_folder()
+CONFIGS = values.configs_folder()
 FRAGMENTS = [
     *CONFIGS.glob("models/*.gin"),
     *CONFIGS.glob("meshes/*.gin"),
@@ -41,7 +42,7 @@ def test_an_experiment_makes_a_config_that_reads_back(path, tmp_path):
     config = load_config(path.stem)
     written = tmp_path / "config.gin"
     written.write_text(config.text, encoding="utf-8")
-    assert settings.read_config(written) == config
+    assert values.read_config(written) == config
     assert load_config(str(written)) == config
 
 
@@ -63,7 +64,7 @@ def test_an_experiment_opens_with_paper_command_and_hardware(path):
     assert commands, "no command"
     for command in commands:
         name = next(name for name in PROGRAMS if command.startswith(name))
-        command_line.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
+        runner.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *sorted(FRAGMENTS)], ids=ids)

@@ -3,10 +3,11 @@ import sys
 
 import pytest
 
-from gshard_nmt import cli, inspect
+from gshard_nmt import inspect
+from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
-from gshard_nmt.gin_reader import load_config
 from gshard_nmt.inspection import memory
+from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
 
 
@@ -76,12 +77,12 @@ def test_the_parameter_table_of_a_trillion_weights_needs_no_tensorflow_and_no_me
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, 3 << 30))
-from gshard_nmt import cli
+from gshard_nmt.cli import commands
 settings = ['Model.experts = 2048', 'Model.model_dim = 1024', 'Model.hidden_dim = 8192',
     'Model.expert_hidden_dim = 8192', 'Model.encoder_layers = 30', 'Model.decoder_layers = 30',
     'Model.num_groups = 2048', 'Mesh.shape = (2048,)']
 flags = [word for setting in settings for word in ('--gin', setting)]
-code = cli.inspect_program(['--config', 'demo', '--parameters', *flags])
+code = commands.inspect_program(['--config', 'demo', '--parameters', *flags])
 assert 'tensorflow' not in sys.modules and 'jax' not in sys.modules
 sys.exit(code)
 """
@@ -123,7 +124,7 @@ def test_where_the_weights_alone_are_too_much_no_number_of_rows_is_advised():
     ],
 )
 def test_mistakes_end_with_one_message(capsys, arguments, message):
-    assert cli.inspect_program(["--config=demo", *arguments]) == 2
+    assert commands.inspect_program(["--config=demo", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err

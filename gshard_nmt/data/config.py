@@ -3,7 +3,7 @@
 import dataclasses
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.legal import LARGEST_SIZE, above, at_least, between, check, one_of, size
+from gshard_nmt.ranges import LARGEST_SIZE, above, at_least, between, check, one_of, size
 
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many")
 VOCABULARY_MODELS = ("bpe", "unigram")

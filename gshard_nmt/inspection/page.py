@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, web_page
-from gshard_nmt.inspection import text
+from gshard_nmt.inspection import terminal
 from gshard_nmt.inspection.communication import KINDS as COLLECTIVE_KINDS
 from gshard_nmt.inspection.memory import CATEGORIES
 from gshard_nmt.inspection.origin import KINDS as WORK_KINDS
-from gshard_nmt.inspection.result import Inspection
+from gshard_nmt.inspection.record import Inspection
 
 _GIB = 2**30
 _CATEGORY_COLORS = ("#5b8db8", "#2f5d8a", "#c59b3a", "#999999", "#b5654a")
@@ -41,11 +41,11 @@ def _headline(inspections: Sequence[Inspection]) -> str:
     found = inspections[-1]
     fits = "fits" if found.memory.fits and not found.does_not_fit else "does not fit"
     words = (
-        f"{text.count_text(found.counts.total)} parameters; one {found.step} step {fits}: "
-        f"{text.size_text(found.memory.peak)} on each of {found.topology.num_devices:,} devices"
+        f"{terminal.count_text(found.counts.total)} parameters; one {found.step} step {fits}: "
+        f"{terminal.size_text(found.memory.peak)} on each of {found.topology.num_devices:,} devices"
     )
     if found.step_seconds:
-        words += f", {text.seconds_text(found.step_seconds)} predicted"
+        words += f", {terminal.seconds_text(found.step_seconds)} predicted"
     return words
 
 
@@ -132,7 +132,7 @@ def _growth(inspections: Sequence[Inspection]) -> str:
     figure = web_page.image(_svg(_growth_figure(inspections)), "svg", "growth with devices")
     return (
         f"<h2>What grows with the number of devices</h2>{figure}"
-        f"<pre>{html.escape(text.growth(inspections))}</pre>"
+        f"<pre>{html.escape(terminal.growth(inspections))}</pre>"
     )
 
 
@@ -170,7 +170,7 @@ def _svg(figure: Any) -> bytes:
 
 
 def _section(found: Inspection, tokens: float) -> str:
-    report = html.escape(text.as_text(found, tokens))
+    report = html.escape(terminal.as_text(found, tokens))
     return (
         f"<h2>{html.escape(found.topology.name)}</h2>{_unasked(found)}<pre>{report}</pre>"
         f"{_collectives(found)}"
@@ -179,14 +179,14 @@ def _section(found: Inspection, tokens: float) -> str:
 
 def _unasked(found: Inspection) -> str:
     items = "".join(
-        f"<li>{html.escape(source.kind)}, {text.size_text(source.bytes_per_step)}: "
-        f"{html.escape(source.why)}<br>{html.escape(text.remedy_text(source))}</li>"
+        f"<li>{html.escape(source.kind)}, {terminal.size_text(source.bytes_per_step)}: "
+        f"{html.escape(source.why)}<br>{html.escape(terminal.remedy_text(source))}</li>"
         for source in found.sources
         if not source.asked_for
     )
     if not items:
         return ""
-    setting = html.escape("\n".join(text.overrides_text(found)))
+    setting = html.escape("\n".join(terminal.overrides_text(found)))
     return f"<div class='unasked'><b>Collectives that nobody asked for</b><ul>{items}</ul>{setting}</div>"
 
 
@@ -196,7 +196,7 @@ def _collectives(found: Inspection) -> str:
     rows = "".join(
         "<tr>"
         f"<td class='words'>{html.escape(source.kind)}</td><td>{source.count:,}</td>"
-        f"<td>{html.escape(source.shape)}</td><td>{text.size_text(source.bytes_per_step)}</td>"
+        f"<td>{html.escape(source.shape)}</td><td>{terminal.size_text(source.bytes_per_step)}</td>"
         f"<td>{source.group_size:,}</td>"
         f"<td class='words'>{html.escape(source.origin.where)}: {html.escape(source.why)}</td></tr>"
         for source in found.sources

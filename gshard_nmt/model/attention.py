@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 
 from gshard_nmt.model.layers import Mode, dropout, project, widened
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
-from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 BUCKETS = 32

@@ -3,11 +3,11 @@
 import dataclasses
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.legal import above, at_least, between, check, one_of, rate, size
 from gshard_nmt.model.dispatch import DISPATCHES
 from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
 from gshard_nmt.model.layers import ACTIVATIONS
 from gshard_nmt.model.moe import MoE
+from gshard_nmt.ranges import above, at_least, between, check, one_of, rate, size
 
 POSITIONS = ("relative", "sinusoidal", "learned")
 ACTIVATION_DTYPES = ("float32", "bfloat16")

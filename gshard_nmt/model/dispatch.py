@@ -12,7 +12,7 @@ routing a pair of functions
 from collections.abc import Callable
 
 from gshard_nmt.model.gating import Routing
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 Pair = tuple[Callable[["tf.Tensor"], "tf.Tensor"], Callable[["tf.Tensor"], "tf.Tensor"]]

@@ -10,9 +10,9 @@ import dataclasses
 import math
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import layers, random
+from gshard_nmt.model import counter_random, layers
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 ROUTINGS = {"top2": 2, "switch": 1}
@@ -145,11 +145,11 @@ def route(
     x = layers.widened(tokens)
     key = mode.key_of("jitter") if rules.jitter else None
     if key is not None:
-        noise = random.uniform(key, x.shape.as_list())
+        noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.jitter * (2.0 * noise - 1.0), x.dtype)
     logits = annotate(layers.exact_product(x, gate), "GSE")
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
-    draw = None if key is None else random.uniform(key, real.shape.as_list())
+    draw = None if key is None else counter_random.uniform(key, real.shape.as_list())
     return assign(logits, real, rules, draw)
 
 

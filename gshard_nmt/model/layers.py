@@ -8,9 +8,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.model import random
+from gshard_nmt.model import counter_random
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import ONES, Parameter, fan_in_uniform
-from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 _EPSILON = 1e-6
@@ -29,15 +29,15 @@ class Mode:
     """
 
     training: bool = False
-    key: random.Key | None = None
+    key: counter_random.Key | None = None
     scope: str = ""
-    prepared: Mapping[str, random.Key] = dataclasses.field(default_factory=dict)
+    prepared: Mapping[str, counter_random.Key] = dataclasses.field(default_factory=dict)
 
     def named(self, name: str) -> "Mode":
         """The same mode, for a layer of this name within."""
         return dataclasses.replace(self, scope=f"{self.scope}{name}/")
 
-    def key_of(self, use: str) -> random.Key | None:
+    def key_of(self, use: str) -> counter_random.Key | None:
         """The key of one use of random numbers in this layer; None where nothing is drawn."""
         if not self.training or self.key is None:
             return None
@@ -76,7 +76,7 @@ def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
     key = mode.key_of(name) if rate else None
     if key is None:
         return x
-    keep = random.keep_mask(key, x.shape.as_list(), rate)
+    keep = counter_random.keep_mask(key, x.shape.as_list(), rate)
     return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 

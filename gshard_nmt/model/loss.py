@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.model.lazy_tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, layers
 from gshard_nmt.model.gating import Gating, Routing, route
 from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform
-from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 

@@ -9,9 +9,9 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from gshard_nmt.legal import above, at_least, check, one_of
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, Parameters
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.ranges import above, at_least, check, one_of
 from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"

@@ -8,8 +8,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from gshard_nmt.model import random
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.model import counter_random
+from gshard_nmt.model.lazy_tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,19 +86,19 @@ def within(values: Mapping[str, "tf.Tensor"], prefix: str) -> dict[str, "tf.Tens
     return {name[len(start) :]: v for name, v in values.items() if name.startswith(start)}
 
 
-def initial_values(declared: Parameters, key: random.Key) -> dict[str, "tf.Tensor"]:
+def initial_values(declared: Parameters, key: counter_random.Key) -> dict[str, "tf.Tensor"]:
     """Draws every parameter, float32, elementwise in its index: sharded, each device draws its own."""
     drawn = [name for name, p in declared.items() if p.initializer.kind != "constant"]
     keys = key.fold_each(drawn).at(0)
     return {name: _draw(p, keys.get(name, key)) for name, p in declared.items()}
 
 
-def _draw(parameter: Parameter, key: random.Key) -> "tf.Tensor":
+def _draw(parameter: Parameter, key: counter_random.Key) -> "tf.Tensor":
     kind, scale = parameter.initializer.kind, parameter.initializer.scale
     if kind == "normal":
-        return random.normal(key, parameter.shape) * scale
+        return counter_random.normal(key, parameter.shape) * scale
     if kind == "uniform":
-        return (2.0 * random.uniform(key, parameter.shape) - 1.0) * scale
+        return (2.0 * counter_random.uniform(key, parameter.shape) - 1.0) * scale
     # From a run-time zero: a constant would be folded on the host at its full, unpartitioned size.
     zero = tf.cast(key.word0 & tf.constant(0, tf.uint32), parameter.dtype)
     return tf.broadcast_to(zero + tf.cast(scale, parameter.dtype), parameter.shape)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.model.tensorflow import tf
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]

@@ -6,14 +6,14 @@ The state is one flat mapping: `parameters/NAME`, `moments/NAME` (Adafactor's) a
 import dataclasses
 from collections.abc import Mapping
 
+from gshard_nmt.model import counter_random, transformer
 from gshard_nmt.model import optimizer as adafactor
-from gshard_nmt.model import random, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
-from gshard_nmt.model.tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -60,7 +60,7 @@ class Steps:
 
     def initialize(self, control: Arrays) -> list[Arrays]:
         """The state of step 0 from `seed` uint32[2]; each device draws its own shards."""
-        key = random.Key.from_seed(control["seed"])
+        key = counter_random.Key.from_seed(control["seed"])
         declared = self.declare_state()
         values = initial_values(declared, key)
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
@@ -102,7 +102,7 @@ class Steps:
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
         """The gradient of every weight in a training step, int32[] from 1 on, and its metrics."""
-        key = random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
+        key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         mode = Mode(training=True, key=key)
         with tf.GradientTape() as tape:
             tape.watch(parameters)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.legal import between, check
+from gshard_nmt.ranges import between, check
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () = not split."""

@@ -37,8 +37,7 @@ SETTINGS = {
 
 def command(name: str, *arguments: object) -> list[str]:
     """The command line of a program."""
-    code = f"import sys; from gshard_nmt import cli; sys.exit(cli.{name}_program())"
-    return [sys.executable, "-c", code, *map(str, arguments)]
+    return [sys.executable, "-m", "gshard_nmt", name, *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:

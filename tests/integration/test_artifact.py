@@ -12,8 +12,8 @@ from tests.integration.conftest import environment, gin, program, succeed
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules["tensorflow"] = None  # importing it fails, as where it is not installed
-from gshard_nmt import cli
-sys.exit(cli.train_program())
+from gshard_nmt.cli import commands
+sys.exit(commands.train_program())
 """
 
 

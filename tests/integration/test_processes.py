@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.checkpoint import LAST, Checkpoints
-from gshard_nmt.programs import Programs
-from gshard_nmt.run_folder import RunFolder
-from gshard_nmt.settings import read_config
+from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from gshard_nmt.run.compiled_steps import Programs
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_config
 from gshard_nmt.spmd import runtime
 from tests.integration.conftest import command, environment, gin, program, succeed
 

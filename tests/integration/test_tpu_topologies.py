@@ -14,7 +14,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = "import sys; from gshard_nmt import cli; sys.exit(cli.inspect_program())"
 # A language model of one block: an MoE layer and a dense one. A program of twice the layers says no more.
 SMALL = (
     "Model.encoder_layers = 0",
@@ -38,7 +37,16 @@ def inspect(folder: pathlib.Path, *arguments: str, settings=SMALL):
     file = folder / "found.json"
     flags = [word for setting in settings for word in ("--gin", setting)]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "--config=demo", f"--json={file}", *flags, *arguments],
+        [
+            sys.executable,
+            "-m",
+            "gshard_nmt",
+            "inspect",
+            "--config=demo",
+            f"--json={file}",
+            *flags,
+            *arguments,
+        ],
         capture_output=True,
         text=True,
     )

@@ -61,7 +61,7 @@ def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
 @pytest.mark.slow
 def test_an_installed_config_is_found_by_name_and_includes_its_parts(wheel):
     code = (
-        "import gshard_nmt; from gshard_nmt.gin_reader import load_config; "
+        "import gshard_nmt; from gshard_nmt.settings.gin_reader import load_config; "
         "print(gshard_nmt.__file__); print(load_config('demo').model.experts)"
     )
     done = installed(wheel, "-c", code)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.gin_reader import load_config
 from gshard_nmt.model import transformer
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.programs import check_fits_mesh
+from gshard_nmt.run.compiled_steps import check_fits_mesh
+from gshard_nmt.settings.gin_reader import load_config
 
 MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
 LAYERS = ("experts", "attention", "feed_forward")

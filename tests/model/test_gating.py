@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import gating, random
+from gshard_nmt.model import counter_random, gating
 from gshard_nmt.model.gating import Gating, Routing
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -120,8 +120,11 @@ def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
 
 def test_jitter_moves_the_gate_in_training_only():
     rules = Gating(4, routing="switch", capacity=8, jitter=0.5)
-    key = random.Key.from_seed(tf.constant([3, 4], tf.uint32))
-    tokens, gate = random.normal(key, (1, 8, 5)), random.normal(key.fold("gate"), (5, 4))
+    key = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
+    tokens, gate = (
+        counter_random.normal(key, (1, 8, 5)),
+        counter_random.normal(key.fold("gate"), (5, 4)),
+    )
     real = tf.ones([1, 8], tf.bool)
 
     def weights(rules, mode):
@@ -376,9 +379,9 @@ def test_random_second_experts_are_kept_at_twice_their_weight():
     logits = tf.math.log(tf.tile([[[0.6, 0.2, 0.15, 0.05]]], [1, 4000, 1]))
     kept = []
     for seed in (1, 2):
-        key = random.Key.from_seed(tf.constant([9, seed], tf.uint32))
+        key = counter_random.Key.from_seed(tf.constant([9, seed], tf.uint32))
         routing = gating.assign(
-            logits, tf.ones([1, 4000], tf.bool), rules, random.uniform(key, (1, 4000))
+            logits, tf.ones([1, 4000], tf.bool), rules, counter_random.uniform(key, (1, 4000))
         )
         kept.append(routing.weight.numpy()[0] > 0)
         assert kept[-1][:, 1].mean() == pytest.approx(0.5, abs=0.04)  # 2 w2 = 2 * 0.2 / 0.8
@@ -390,9 +393,9 @@ def test_random_second_experts_are_kept_at_twice_their_weight():
 
 
 def test_bfloat16_tokens_choose_what_the_same_tokens_choose_in_float32():
-    key = random.Key.from_seed(tf.constant([5, 6], tf.uint32))
-    tokens = tf.cast(random.normal(key, (2, 64, 32)), tf.bfloat16)
-    gate = random.normal(key.fold("gate"), (32, 16)) / 6
+    key = counter_random.Key.from_seed(tf.constant([5, 6], tf.uint32))
+    tokens = tf.cast(counter_random.normal(key, (2, 64, 32)), tf.bfloat16)
+    gate = counter_random.normal(key.fold("gate"), (32, 16)) / 6
     real, rules = tf.ones([2, 64], tf.bool), Gating(16)
     narrow = gating.route(tokens, gate, real, rules, Mode())
     wide = gating.route(tf.cast(tokens, tf.float32), gate, real, rules, Mode())

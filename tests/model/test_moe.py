@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import random
+from gshard_nmt.model import counter_random
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer, nearest_divisors
@@ -19,7 +19,7 @@ RULES = MoE(ALL, hidden_dim=8, num_groups=2)
 ROOM = dataclasses.replace(RULES, gating=dataclasses.replace(ALL, capacity_factor=4.0))
 SWITCH = dataclasses.replace(RULES, gating=Gating(4, routing="switch", capacity_factor=1.25))
 GEGLU = dataclasses.replace(RULES, activation="geglu")
-KEY = random.Key.from_seed(tf.constant([7, 1], tf.uint32))
+KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
 
 
 def with_factor(rules: MoE, factor: float) -> MoE:
@@ -30,9 +30,9 @@ def with_factor(rules: MoE, factor: float) -> MoE:
 
 def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 5):
     """Parameters, inputs and a padding mask."""
-    key = random.Key.from_seed(tf.constant([seed, 1], tf.uint32))
+    key = counter_random.Key.from_seed(tf.constant([seed, 1], tf.uint32))
     p = initial_values(declare_moe(dim, rules), key)
-    x = random.normal(key.fold("x"), (rows, length, dim))
+    x = counter_random.normal(key.fold("x"), (rows, length, dim))
     real = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
     return p, x, real
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import attention, layers, random, transformer
+from gshard_nmt.model import attention, counter_random, layers, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
@@ -25,7 +25,7 @@ WIDE = Model(
     eval_capacity_factor=4.0,
 )
 NARROW = dataclasses.replace(WIDE, activation_dtype="bfloat16")
-KEY = random.Key.from_seed(tf.constant([1, 2], tf.uint32))
+KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 
 
 def batch() -> dict[str, tf.Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, incremental, random, transformer
+from gshard_nmt.model import attention, counter_random, decoder_step, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
 from gshard_nmt.model.loss import token_loss
@@ -21,7 +21,7 @@ DENSE = dataclasses.replace(SMALL, experts=0)
 
 
 def parameters(model: Model) -> dict:
-    key = random.Key.from_seed(tf.constant([1, 2], tf.uint32))
+    key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
     return initial_values(transformer.declare(model, 50, 40), key)
 
 
@@ -73,13 +73,13 @@ def test_decoding_token_by_token_equals_teacher_forcing(model):
     batch = rows([ONE], [TWO], length=8)
     whole = tf.nn.log_softmax(logits(model, p, batch)).numpy()
     steps, beam = 4, 2
-    cache = incremental.start(model, p, batch, beam, steps)
+    cache = decoder_step.start(model, p, batch, beam, steps)
     for t in range(steps):
         mask = np.zeros((2, beam, beam * steps), "f")
         for past in range(t + 1):
             mask[:, range(beam), past * beam + np.arange(beam)] = 1
         ids = tf.repeat(batch["target_inputs"][:, t, tf.newaxis], beam, axis=1)
-        found, cache = incremental.step(model, p, ids, tf.constant(mask), tf.constant(t), cache)
+        found, cache = decoder_step.step(model, p, ids, tf.constant(mask), tf.constant(t), cache)
         for row, length in ((0, 3), (1, 4)):
             if t < length:
                 expected = np.repeat(whole[row, t][np.newaxis], beam, axis=0)
@@ -152,7 +152,7 @@ def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
 def test_a_language_model_does_not_translate():
     model = dataclasses.replace(SMALL, encoder_layers=0)
     with pytest.raises(UserError, match="a language model has no source to translate"):
-        incremental.start(model, parameters(model), rows([ONE], length=8), 2, 4)
+        decoder_step.start(model, parameters(model), rows([ONE], length=8), 2, 4)
 
 
 def test_rows_longer_than_the_learned_positions_are_refused():
@@ -168,7 +168,7 @@ def test_rows_longer_than_the_learned_positions_are_refused():
 def test_query_times_key_has_unit_variance_at_the_start():
     """SEMANTICS 3.3: the scale is in the query's initialisation, not at run time."""
     declared = attention.declare_attention(64, 8, 16, relative=False)
-    p = initial_values(declared, random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
+    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
     x = tf.constant(np.random.default_rng(0).normal(size=(1, 256, 64)), tf.float32)
     query = tf.einsum("BLM,MND->BLND", x, p["query"])
     keys, _ = attention.project_memory(p, x)
@@ -183,7 +183,7 @@ def test_the_gated_feed_forward_equals_its_definition():
         "wo": (10, 6),
         "wi_linear": (6, 10),
     }
-    p = initial_values(declared, random.Key.from_seed(tf.constant([3, 4], tf.uint32)))
+    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32)))
     x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
     a, b = x @ p["wi"].numpy(), x @ p["wi_linear"].numpy()
     gelu = 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))

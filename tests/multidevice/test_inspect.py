@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt import equivalence, inspect
+from gshard_nmt import inspect
+from gshard_nmt.checks import equivalence
 from gshard_nmt.errors import UserError
-from gshard_nmt.gin_reader import load_config
+from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
 SMALL = (

@@ -8,12 +8,12 @@ import re
 import numpy as np
 import pytest
 
-from gshard_nmt import settings
-from gshard_nmt.gin_reader import load_config
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.programs import CONTROL, specs_of
+from gshard_nmt.run.compiled_steps import CONTROL, specs_of
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.settings.values import configs_folder
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, count_annotations, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -107,7 +107,7 @@ RUNS = {
 
 def mesh_of(name: str) -> Mesh:
     """A mesh config as gin reads it."""
-    path = settings.configs_folder() / "meshes" / f"{name}.gin"
+    path = configs_folder() / "meshes" / f"{name}.gin"
     return load_config(str(path), [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]).mesh
 
 

@@ -9,7 +9,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.programs import CONTROL, Programs, specs_of
+from gshard_nmt.run.compiled_steps import CONTROL, Programs, specs_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.gin_reader import load_config
+from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh, tile_assignment
 
 GRID = Mesh(("x", "y"), (2, 3), rules={"G": "x", "E": "x", "H": "y", "B": ("x", "y")})

@@ -12,7 +12,7 @@ import numpy as np
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.programs import CONTROL, specs_of
+from gshard_nmt.run.compiled_steps import CONTROL, specs_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh

@@ -1,0 +1,1 @@
+"""The programs as a user types them: flags, help, messages and exit codes."""

@@ -1,0 +1,1 @@
+"""Message catalogues of installed software as a parallel corpus."""

@@ -1,0 +1,1 @@
+"""From a trained model and source sentences to hypotheses."""

@@ -1,0 +1,1 @@
+"""Scores of hypotheses: validation during training, and the report after it."""

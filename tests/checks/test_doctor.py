@@ -1,0 +1,282 @@
+import importlib.metadata
+import importlib.util
+import json
+
+import pytest
+
+from gshard_nmt.checks import doctor, versions
+from gshard_nmt.checks.doctor import Patient, examine
+from gshard_nmt.cli import commands
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.topology import Topology
+
+
+def problems(patient: Patient, area: str = "") -> list[str]:
+    return [f.text for f in examine(patient) if f.is_problem and area in ("", f.area)]
+
+
+def test_a_run_that_is_in_order_says_what_was_looked_at(tmp_path):
+    findings = examine(Patient("demo", workdir=tmp_path / "not" / "yet"))
+    assert [finding.area for finding in findings] == [
+        "versions",
+        "config",
+        "mesh",
+        "memory",
+        "disk",
+    ]
+    assert not any(finding.is_problem for finding in findings)
+
+
+def test_every_wrong_setting_is_named_at_once():
+    wrong = [
+        "Model.heads = 'a'",
+        "Model.positions = 'round'",
+        "Mesh.shape = (0,)",
+        "Data.rows = 1.5",
+        "Data.temperature = 0",
+    ]
+    found = problems(Patient("demo", wrong))
+    assert len(found) == 5
+    assert "Model.heads is 'a'; it must be a whole number without quotes." in found[0]
+    assert "Model.positions is 'round'; it must be one of" in found[1]
+    assert found[2] == "Mesh.shape is [0]; every entry must be from 1 to 1048576."
+    assert "Data.rows is 1.5; it must be a whole number." in found[3]
+    assert found[4] == "Data.temperature is 0.0; it must be above 0 and at most 2147483647."
+
+
+def test_a_wrong_setting_hides_no_other_section(tmp_path):
+    wrong = [
+        "Model.head = 3",  # unknown
+        "Train.steps = %STEPPS",  # a macro without value
+        "Model.heads = 0",
+        "Model.experts = 7",  # does not divide over the mesh of 2
+    ]
+    (tmp_path / "file").touch()
+    findings = examine(Patient("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
+    found = [(finding.area, finding.text) for finding in findings if finding.is_problem]
+    areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
+    assert [area for area, _ in found] == areas
+    texts = [text for _, text in found]
+    assert texts[0].startswith("--gin 'Model.head = 3': Model has no parameter 'head'; did you ")
+    assert "the macro %STEPPS has no value" in texts[1]
+    assert texts[2] == "Model.heads is 0; it must be from 1 to 16777216."
+    assert texts[3].startswith("--topology v9: there is no such topology; ")
+    assert texts[4].startswith(
+        "Model.experts (parameters/encoder/block/moe_0/wi): dimension E has "
+    )
+    assert texts[6] == (
+        f"--workdir {tmp_path / 'file' / 'run'}: {tmp_path / 'file'} is a file; name a folder."
+    )
+    notes = [finding.text for finding in findings if finding.mark == "note"]
+    assert notes == ["what follows is for the defaults instead: Model.heads = 4"]
+
+
+def test_a_file_is_read_on_after_a_line_that_is_wrong(tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text(
+        "include 'models/none.gin'\nModel.heds = 3\nModel.heads = @four\nModel.head_dim = 'a'\n"
+    )
+    found = problems(Patient(str(config)), "config")
+    assert [text.partition(":")[0] for text in found] == [
+        f"{config}, line {line}" for line in (1, 2, 3, 4)
+    ]
+    assert "Model.head_dim is 'a'; it must be a whole number" in found[3]
+
+
+def test_a_file_that_cannot_be_parsed_is_said_to_be_read_in_part(tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("Model.heads = 0\nModel.head_dim =\nModel.experts = -1\n")
+    found = problems(Patient(str(config), ["Data.rows = 0"]), "config")
+    assert len(found) == 3
+    assert found[0].startswith(f"{config}, line 2: cannot read 'Model.head_dim ='; a setting is ")
+    assert found[0].endswith(" What follows in this file was not read.")
+    assert found[1:] == [
+        "Model.heads is 0; it must be from 1 to 16777216.",
+        "Data.rows is 0; it must be from 1 to 16777216.",
+    ]
+
+
+def test_macros_in_a_ring_are_one_problem(tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
+    assert problems(Patient(str(config)), "config") == [
+        "the macros A, B use one another in a ring.",
+        "Train.steps is 0; it must be from 1 to 2147483647.",
+    ]
+
+
+def test_a_setting_that_only_contradicts_a_wrong_one_is_no_problem_of_its_own():
+    wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
+    findings = examine(Patient("demo", wrong))
+    assert [finding.text for finding in findings if finding.is_problem] == [
+        "Mesh.shape is [2, 0]; every entry must be from 1 to 1048576."
+    ]
+    (note,) = [finding.text for finding in findings if finding.mark == "note"]
+    for default in ("Mesh.shape = (1,)", "Mesh.axes = ('x',)", "Mesh.rules = {'B': 'x', "):
+        assert default in note
+
+
+def test_of_two_settings_that_contradict_each_other_the_given_one_is_left_out():
+    findings = examine(Patient("demo", ["Mesh.shape = (2, 2)"]))
+    assert [finding.text for finding in findings if finding.mark != "ok"] == [
+        "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
+        "what follows is for the defaults instead: Mesh.shape = (1,)",
+    ]
+
+
+def test_every_size_that_does_not_divide_comes_with_the_nearest_legal_ones():
+    found = problems(
+        Patient("demo", ["Mesh.shape = (3,)", "Model.num_groups = 7", "Data.rows = 32"]), "mesh"
+    )
+    assert [text.partition(":")[0] for text in found] == [
+        "Data.rows",
+        "Decode.rows",
+        "Model.experts (parameters/encoder/block/moe_0/wi)",
+        "Data.rows and Data.source_length",
+        "Data.rows and Data.target_length",
+    ]
+    assert "the nearest legal sizes are 30 or 33" in found[0]
+    assert "dimension E has size 8" in found[2]
+    assert "[4, 8]" in found[3]
+
+
+def test_prepared_data_of_another_vocabulary_and_longer_rows(tmp_path):
+    data = {"direction": "xx-en", "vocabulary_model": "bpe", "language_tags": False}
+    data |= {"source_length": 96, "target_length": 48}
+    data |= {"source_vocabulary": 8000, "target_vocabulary": 5000}
+    manifest = {"format": _format(), "data": data, "pairs": []}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.model").write_bytes(b"")
+    patient = Patient("demo", ["Data.languages = ('fr',)"], data=tmp_path)
+    assert problems(patient, "data") == [
+        f"{tmp_path} holds examples of up to 96 tokens, and Data.source_length is 64; the nearest "
+        "legal value is 96.",
+        f"{tmp_path} was prepared with Data.target_vocabulary = 5000, and the config says 4000; the "
+        "nearest legal value is 5000.",
+        f"Data.languages names fr, which {tmp_path} does not hold; it has .",
+    ]
+
+
+def _format() -> str:
+    from gshard_nmt.data.shards import FORMAT
+
+    return FORMAT
+
+
+def test_a_machine_that_is_too_small_is_told_by_how_much():
+    big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
+    (found,) = problems(Patient("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
+    assert "the training state takes" in found
+    assert "times as many devices" in found
+
+
+def test_a_topology_of_another_size_gets_a_mesh_and_is_examined_with_it():
+    findings = examine(Patient("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
+    mesh = [finding.text for finding in findings if finding.area == "mesh"]
+    assert mesh == [
+        "x=2: rows, groups, experts and every weight divide",
+        "Mesh.shape [2] has 2 of the 8 devices of v3:2x2; the nearest legal value is --gin "
+        "'Mesh.shape = (8,)'.",
+        "with Mesh.shape [8], Data.rows: dimension B has size 18, which does not divide over the 8 "
+        "devices of mesh axes ['x']; the nearest legal sizes are 16 or 24.",
+    ]
+    (memory,) = [finding.text for finding in findings if finding.area == "memory"]
+    assert memory.endswith("of the 16.00 GiB of a device of v3:2x2")
+
+
+@pytest.mark.parametrize(
+    ("shape", "devices", "made"),
+    [
+        ((2,), 8, (8,)),
+        ((1, 2), 8, (4, 2)),
+        ((1, 3), 8, (8, 1)),  # 3 does not divide 8
+        ((4, 4, 6), 8, (1, 4, 2)),
+        ((2, 4), 8, (2, 4)),
+    ],
+)
+def test_the_nearest_mesh_has_as_many_devices_and_its_axes(shape, devices, made):
+    axes = ("x", "y", "z")[: len(shape)]
+    settings = [f"Mesh.axes = {axes}", f"Mesh.shape = {shape}"]
+    assert tuple(doctor.fitted(load_config("demo", settings), devices).mesh.shape) == made
+
+
+def test_a_pattern_that_matches_no_tensor_is_noted_with_a_near_one():
+    overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
+    notes = [f.text for f in examine(Patient("demo", [overrides])) if f.mark == "note"]
+    assert notes == [
+        "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
+        "Mesh.overrides has 'q/z', which no tensor of this model matches.",
+    ]
+
+
+def test_an_override_of_another_rank_is_one_problem_and_memory_is_still_looked_at():
+    findings = examine(Patient("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
+    (problem,) = [finding.text for finding in findings if finding.is_problem]
+    assert problem == (
+        "Mesh.overrides['*/gate'] is ['x'], but parameters/encoder/block/moe_0/gate has the "
+        "dimensions RM_; give one entry a dimension."
+    )
+    assert findings[-2].area == "memory"
+
+
+def test_a_tpu_topology_needs_its_compiler(monkeypatch):
+    patient = Patient("demo", ["Mesh.shape = (8,)", "Data.rows = 16"], topologies=["v3:2x2"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert problems(patient, "versions") == [
+        "libtpu is not installed, which --topology v3:2x2 needs: pip install 'libtpu==0.0.42.*'."
+    ]
+    assert problems(Patient("demo", topologies=["cpu:2"]), "versions") == []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.421")
+    assert list(versions.tpu_compiler([Topology.parse("v3:2x2")])) == [
+        "libtpu 0.0.421 is installed; --topology v3:2x2 needs 0.0.42: pip install 'libtpu==0.0.42.*'."
+    ]
+
+
+def test_a_full_disk_is_found(monkeypatch, tmp_path):
+    usage = doctor.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    (found,) = problems(Patient("demo", workdir=tmp_path), "disk")
+    assert "three checkpoints take" in found
+    assert f"of the 1,000 B free at {tmp_path}" in found
+
+
+def test_versions_that_do_not_belong_together(monkeypatch):
+    installed = {"jax": "0.10.2", "jaxlib": "0.9.0", "tensorflow": "2.20.0"}
+    required = ["jax>=0.10.2,<0.11", "jaxlib>=0.10.2,<0.11", "rich>=13", "libtpu; extra == 'tpu'"]
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)
+    assert list(versions.packages()) == [
+        "jaxlib 0.9.0 is installed; gshard-nmt needs >=0.10.2,<0.11: pip install "
+        "'jaxlib>=0.10.2,<0.11'.",
+        "rich is not installed: pip install 'rich>=13'.",
+        "jax 0.10.2 and jaxlib 0.9.0 are of different releases: pip install jaxlib==0.10.2.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "bound", "satisfied"),
+    [
+        ("2.21.0", ">=2.21", True),
+        ("2.20.9", ">=2.21", False),
+        ("0.11", "<0.11", False),
+        ("1.2.3", "~=1.0", True),  # not judged
+    ],
+)
+def test_bounds(version, bound, satisfied):
+    assert versions._satisfies(version, bound) is satisfied
+
+
+def test_the_program_ends_with_the_number_of_problems(capsys):
+    assert commands.inspect_program(["--config=demo", "--doctor", "--gin=Data.rows = 33"]) == 2
+    captured = capsys.readouterr()
+    assert "PROBLEM  mesh      Data.rows: dimension B has size 33" in captured.out
+    assert "problem" in captured.err
+    assert commands.inspect_program(["--config=demo", "--doctor"]) == 0

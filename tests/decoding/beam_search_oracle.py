@@ -1,0 +1,123 @@
+"""A plain beam search, the oracle of the flat one, and decoders in two forms.
+
+`flat_*` decoders are TensorFlow and keep one flat cache for all hypotheses of a row; `plain_*` ones are
+numpy and keep a cache for every hypothesis.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from gshard_nmt.decoding.beam_search import BeamSearch
+
+EOS, BOS = 1, 3
+WIDTH, VOCABULARY = 4, 7
+STATES, LARGE = 11, 330
+
+
+@dataclasses.dataclass
+class Plain:
+    """A finished hypothesis of the plain search."""
+
+    ids: list[int]
+    log_prob: np.float32
+    score: np.float32
+
+
+def plain_beam_search(decoder, cache, search: BeamSearch, limit: int) -> tuple[list[Plain], float]:
+    """The n-best of one sentence, and how close the closest decision was.
+
+    `decoder(token, position, cache)` gives log-probabilities float32[V] and a new cache.
+    """
+    base = {"gnmt": lambda n: (5 + n) / 6, "lingvo": lambda n: (4 + n) / 5, "none": lambda _: 1.0}
+    live, finished, closest = [([search.bos], np.float32(0), cache)], [], np.inf
+    for t in range(limit):
+        norm = np.float32(base[search.length_norm](t + 1) ** search.alpha)
+        options = []
+        for prefix, total, cache in live:
+            log_probs, cache = decoder(prefix[-1], t, cache)
+            totals = total + log_probs
+            finished.append(Plain([*prefix[1:], search.eos], totals[search.eos], np.float32(0)))
+            finished[-1].score = finished[-1].log_prob / norm
+            options += [
+                ([*prefix, v], totals[v], cache) for v in range(len(totals)) if v != search.eos
+            ]
+        options.sort(key=lambda option: -option[1])
+        live = options[: search.beam]
+        if len(options) > search.beam:
+            closest = min(closest, live[-1][1] - options[search.beam][1])
+    finished.sort(key=lambda hypothesis: -hypothesis.score)
+    gaps = np.diff([-hypothesis.score for hypothesis in finished[: search.nbest + 1]])
+    return finished[: search.nbest], min(closest, *gaps, np.inf)
+
+
+def write(cache, new, t):
+    """Flat cache [B, K * T, ...] with `new` [B, K, ...] at the slots of step t."""
+    beam, slots = new.shape[1], cache.shape[1]
+    at = tf.reshape(tf.range(slots) // beam == t, [slots] + [1] * (len(cache.shape) - 2))
+    return tf.where(at, tf.tile(new, [1, slots // beam] + [1] * (len(new.shape) - 2)), cache)
+
+
+def attention_weights(seed: int) -> dict[str, np.ndarray]:
+    """Of a random decoder that attends to its own past."""
+    rng = np.random.default_rng(seed)
+    shapes = dict.fromkeys(("query", "key", "value"), (WIDTH, WIDTH))
+    shapes |= {"embedding": (VOCABULARY, WIDTH), "output": (WIDTH, VOCABULARY)}
+    return {name: rng.normal(size=shape).astype("f") for name, shape in shapes.items()}
+
+
+def flat_attention(weights):
+    def step(ids, positions, mask, t, cache):
+        x = tf.gather(weights["embedding"], ids) + tf.sin(tf.cast(positions, tf.float32))[..., None]
+        keys = write(cache["keys"], x @ weights["key"], t)
+        values = write(cache["values"], x @ weights["value"], t)
+        scores = tf.einsum("BKM,BTM->BKT", x @ weights["query"], keys) + (mask - 1) * 1e9
+        context = tf.einsum("BKT,BTM->BKM", tf.nn.softmax(scores), values)
+        log_probs = tf.nn.log_softmax(tf.tanh(x + context) @ weights["output"])
+        return log_probs, {"keys": keys, "values": values}
+
+    return step
+
+
+def plain_attention(weights):
+    def decoder(token, position, cache):
+        x = weights["embedding"][token] + np.sin(np.float32(position))
+        keys = np.vstack([cache[0], x @ weights["key"]])
+        values = np.vstack([cache[1], x @ weights["value"]])
+        scores = keys @ (x @ weights["query"])
+        scores = np.exp(scores - scores.max())
+        logits = np.tanh(x + scores @ values / scores.sum()) @ weights["output"]
+        return logits - np.log(np.exp(logits).sum()), (keys, values)
+
+    return decoder
+
+
+def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
+    """Log-probabilities float32[STATES, V] of a decoder whose state is a sum over all tokens.
+
+    They are eighths, so that sums are exact and equals abound; there are several chunks of them.
+    """
+    rng = np.random.default_rng(seed)
+    table = -rng.integers(4, 40, size=(STATES, vocabulary)) / 8
+    table[:, rng.integers(0, vocabulary, 5)] += 0.5
+    table[:, EOS] = -rng.integers(0, 40, size=STATES) / 8
+    return table.astype("f")
+
+
+def flat_table(table):
+    def step(ids, positions, mask, t, cache):
+        codes = (ids * 5 + 2) * (positions + 1) % STATES
+        cache = write(cache, tf.cast(codes, tf.float32), t)
+        state = tf.cast(tf.einsum("BKT,BT->BK", mask, cache), tf.int32) % STATES
+        return tf.einsum("BKS,SV->BKV", tf.one_hot(state, STATES), table), cache
+
+    return step
+
+
+def plain_table(table):
+    def decoder(token, position, state):
+        state = (state + (token * 5 + 2) * (position + 1)) % STATES
+        return table[state], state
+
+    return decoder

@@ -1,0 +1,75 @@
+"""Threefry against its authors' known answers, and what dropout and initialisation need of it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import counter_random
+
+
+def key_of(word0: int, word1: int) -> counter_random.Key:
+    return counter_random.Key(tf.constant(word0, tf.uint32), tf.constant(word1, tf.uint32))
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "answer"),
+    [
+        ((0, 0), (0, 0), (0x9D1C5EC6, 0x8BD50731)),
+        ((0xFFFFFFFF,) * 2, (0xFFFFFFFF,) * 2, (0xFD36D048, 0x2D17272C)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xBA3E4725, 0xF27D669E)),
+    ],
+)
+def test_threefry_gives_the_known_answers_of_random123_for_13_rounds(key, counter, answer):
+    counters = [tf.constant(word, tf.uint32) for word in counter]
+    found = counter_random.threefry(key_of(*key), *counters)
+    assert tuple(int(word) for word in found) == answer
+
+
+def test_every_element_has_its_own_number_on_both_sides_of_the_index_cut():
+    word, _ = counter_random.bits(key_of(1, 2), (7, 300, 11))
+    assert len(np.unique(word.numpy())) > 7 * 300 * 11 - 4  # a repeat by chance is rare, not many
+
+
+def test_the_shape_that_is_asked_for_decides_the_numbers_not_the_device():
+    whole = counter_random.uniform(key_of(3, 4), (8, 16)).numpy()
+    again = counter_random.uniform(key_of(3, 4), (8, 16)).numpy()
+    np.testing.assert_array_equal(whole, again)
+
+
+def test_steps_names_and_repeats_are_uncorrelated():
+    base = key_of(5, 1)
+    keys = [base, key_of(5, 2), base.fold("a"), base.fold("b"), base.fold("a", 1)]
+    draws = np.stack([counter_random.uniform(key, (100, 200)).numpy().ravel() for key in keys])
+    correlation = np.corrcoef(draws) - np.eye(len(keys))
+    assert np.abs(correlation).max() < 5 / np.sqrt(draws.shape[1])
+    # Nor is one the other shifted by an element, as seed + index would make it.
+    shifted = np.corrcoef(draws[0, 1:], draws[1, :-1])[0, 1]
+    assert abs(shifted) < 5 / np.sqrt(draws.shape[1])
+
+
+def test_moments_of_uniform_and_normal():
+    uniform = counter_random.uniform(key_of(1, 1), (400, 500)).numpy()
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 0.003
+    assert abs(uniform.var() - 1 / 12) < 0.001
+    normal = counter_random.normal(key_of(1, 1), (400, 500)).numpy()
+    assert np.isfinite(normal).all()
+    assert abs(normal.mean()) < 0.01
+    assert abs(normal.std() - 1) < 0.01
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_keep_mask_drops_its_rate(rate):
+    kept = counter_random.keep_mask(key_of(2, 3), (300, 333), rate).numpy()
+    expected = 5 * np.sqrt(rate * (1 - rate) / kept.size)
+    assert abs((1 - kept.mean()) - rate) < expected
+
+
+def test_folding_names_together_gives_each_the_key_that_it_gets_alone():
+    base = key_of(7, 8)
+    table = base.fold_each(["a", "b/c"], 3)
+    for index in range(3):
+        for name, key in table.at(index).items():
+            alone = base.fold(name, index)
+            assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))

@@ -1,0 +1,97 @@
+import dataclasses
+import types
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.settings.values import as_text
+
+
+@pytest.fixture
+def data(tmp_path):
+    """What prepared data is to a run folder."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for side in ("source", "target"):
+        (folder / f"{side}.model").write_bytes(side.encode())
+    manifest = {"corpus_fingerprint": "abc"}
+    pairs = [{"source": tag, "target": "en"} for tag in ("fr", "pt-BR")]
+    summary = lambda config: {"pairs": pairs, **manifest}  # noqa: E731
+    return types.SimpleNamespace(folder=folder, manifest=manifest, summary=summary)
+
+
+def changed(config, part: str, **values):
+    parts = {
+        f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "text"
+    }
+    parts[part] = dataclasses.replace(parts[part], **values)
+    return dataclasses.replace(config, **parts, text=as_text(parts.values()))
+
+
+@pytest.fixture
+def run(tmp_path, data):
+    """The folder of a run of the demo."""
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(load_config("demo"), data)
+    return folder
+
+
+def test_the_same_run_may_go_on_for_longer_on_another_mesh(run, data):
+    config = changed(load_config("demo"), "train", steps=9999)
+    run.claim(changed(config, "mesh", shape=(4,)), data)
+    assert "Train.steps = 9999" in run.config.read_text()
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("model", {"model_dim": 64}, "Model.model_dim: 128, now 64"),
+        ("data", {"seed": 7}, "Data.seed: 1, now 7"),
+        ("optimizer", {"learning_rate": 0.5}, "Optimizer.learning_rate: 1.0, now 0.5"),
+    ],
+)
+def test_another_config_is_said_setting_by_setting(run, data, part, values, message):
+    before = run.config.read_text()
+    with pytest.raises(UserError) as raised:
+        run.claim(changed(load_config("demo"), part, **values), data)
+    assert f"\n  {message}\n" in str(raised.value)
+    assert run.config.read_text() == before
+
+
+def test_a_setting_that_was_added_since_has_its_default(run, data):
+    lines = run.config.read_text().splitlines(keepends=True)
+    run.config.write_text("".join(line for line in lines if "label_smoothing" not in line))
+    run.claim(load_config("demo"), data)
+
+
+def test_another_corpus_is_said(run, data):
+    data.manifest["corpus_fingerprint"] = "xyz"
+    with pytest.raises(UserError, match="the corpus: fingerprint abc, now xyz"):
+        run.claim(load_config("demo"), data)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, data):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("1")
+    with pytest.raises(UserError, match="is not empty and not a run folder"):
+        RunFolder(tmp_path / "thesis").claim(load_config("demo"), data)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+def test_only_the_process_that_writes_makes_the_folder(tmp_path, data):
+    RunFolder(tmp_path / "run").claim(load_config("demo"), data, write=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_language_is_answered_with_the_known(run):
+    with pytest.raises(UserError) as raised:
+        run.check_direction("pt", "")
+    assert str(raised.value) == (
+        "--lang pt: this model translates from fr, pt-BR. Did you mean pt-BR?"
+    )
+    with pytest.raises(UserError, match="--target de: this model translates from fr to en"):
+        run.check_direction("fr", "de")
+    with pytest.raises(UserError, match="--lang is missing: this model translates from fr, pt-BR"):
+        run.only_language()

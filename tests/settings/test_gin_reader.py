@@ -1,0 +1,209 @@
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings import gin_reader, values
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    layers: int = 2
+    width: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    shape: Sequence[int] = (1,)
+    rules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    languages: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    learning_rate: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    steps: int = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Decode:
+    norm: str = "gnmt"
+
+
+CLASSES = {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode)}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "configs_folder", lambda: tmp_path / "configs")
+    for name in ("models", "experiments"):
+        (tmp_path / "configs" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(text: str, *overrides: str, name: str = "my.gin"):
+    with open(name, "w", encoding="utf-8") as file:
+        file.write(text)
+    return gin_reader.load_config(name, overrides, CLASSES)
+
+
+def message(text: str, *overrides: str) -> str:
+    with pytest.raises(UserError) as error:
+        load(text, *overrides)
+    return str(error.value)
+
+
+def test_bindings_blocks_macros_and_overrides(folder):
+    config = load(
+        "# A comment.\n"
+        "WIDTH = 16\n"
+        "Model.width = %WIDTH\n"
+        "Mesh:\n"
+        "  shape = [%WIDTH, 2]\n"
+        "  rules = {'E': 'x'}\n"
+        "Decode.norm = 'lingvo'\n"
+        "Train.steps = 5\n",
+        "Train.steps = 7",
+        "WIDTH = 32",
+    )
+    assert config.model == Model(width=32)
+    assert config.mesh == Mesh(shape=(32, 2), rules={"E": "x"})
+    assert config.decode == Decode("lingvo")
+    assert config.train == Train(steps=7)
+
+
+def test_the_text_of_a_config_is_a_config(folder):
+    config = load("Mesh.rules = {'E': 'x', 'G': 'y'}\nData.languages = ['fr', 'pt-BR']\n")
+    assert load(config.text, name="again.gin") == config
+
+
+def test_one_config_leaves_nothing_behind_for_the_next(folder):
+    load("Model.width = 16")
+    assert load("").model == Model()
+
+
+def test_an_include_is_found_beside_the_file_or_below_the_configs(folder):
+    (folder / "configs/models/big.gin").write_text("Model.layers = 99\n")
+    assert load("include 'models/big.gin'").model.layers == 99
+    (folder / "models").mkdir()
+    (folder / "models/big.gin").write_text("Model.layers = 5\n")
+    assert load("include 'models/big.gin'").model.layers == 5
+
+
+def test_a_later_line_wins_over_an_include(folder):
+    (folder / "part.gin").write_text("Model.layers = 3\nModel.width = 3\n")
+    config = load("Model.width = 1\ninclude 'part.gin'\nModel.layers = 4\n")
+    assert config.model == Model(layers=4, width=3)
+
+
+def test_a_config_by_name_is_one_of_the_experiments(folder):
+    (folder / "configs/experiments/tiny.gin").write_text("Model.layers = 1\n")
+    assert gin_reader.load_config("tiny", (), CLASSES).model.layers == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "\nModel.layrs = 4",
+            "my.gin, line 2: Model has no parameter 'layrs'; did you mean 'layers'? Model has: "
+            "layers, width.",
+        ),
+        (
+            "Modle.layers = 4",
+            "my.gin, line 1: there is nothing called 'Modle' to configure; did you mean 'Model'? "
+            "Known: Model, Mesh, Data, Optimizer, Train, Decode.",
+        ),
+        (
+            "Zebra:\n  layers = 4",
+            "my.gin, line 1: there is nothing called 'Zebra' to configure. Known: Model, Mesh, "
+            "Data, Optimizer, Train, Decode.",
+        ),
+        (
+            "Model.layers = 'four'",
+            "my.gin, line 1: Model.layers is 'four'; it must be a whole number without quotes.",
+        ),
+        (
+            "Decode.norm = gnmt",
+            "my.gin, line 1: cannot read gnmt; a string needs quotes, a macro a % before its name.",
+        ),
+        (
+            "Model.layers 4",
+            "my.gin, line 1: cannot read 'Model.layers 4'; a setting is written "
+            "Class.name = value (Couldn't parse statement, expected ':' or '='.)",
+        ),
+        ("Mesh.shape = [1,\n", "my.gin: a bracket or a quote is not closed."),
+        (
+            "Model.layers = %LAYRES\nLAYERS = 4",
+            "my.gin, line 1: the macro %LAYRES has no value; did you mean 'LAYERS'? Set it in the "
+            "config or with --gin 'LAYRES = ...'.",
+        ),
+        (
+            "layers = 4",
+            "my.gin, line 1: nothing uses 'layers'; did you mean 'Model.layers'? A setting is "
+            "written Class.name, with one of the classes Model, Mesh, Data, Optimizer, Train, "
+            "Decode.",
+        ),
+        (
+            "LAYERS = %gin.REQUIRED\nModel.layers = %LAYERS",
+            "my.gin, line 1: LAYERS is required; set it in the config or with "
+            "--gin 'LAYERS = ...'.",
+        ),
+        (
+            "Model.layers = %gin.REQUIRED",
+            "my.gin, line 1: Model.layers is required; set it in the config or with "
+            "--gin 'Model.layers = ...'.",
+        ),
+        ("A = %B\nB = %A\nModel.layers = %A", "the macros A, B use one another in a ring."),
+        ("big/Model.layers = 4", "my.gin, line 1: configs have no scopes; write Model, not big/."),
+        ("import os", "my.gin, line 1: configs import no modules; take this line away."),
+        (
+            "Model.layers = @Train()",
+            "my.gin, line 1: configs hold values, not references; @Train is one.",
+        ),
+        ("include 'my.gin'", "my.gin includes itself; take one include away."),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_the_remedy(folder, text, expected):
+    assert message(text) == expected
+
+
+def test_an_unknown_include_names_the_nearest_file(folder):
+    (folder / "configs/models/small.gin").write_text("")
+    assert message("include 'models/smal.gin'") == (
+        "my.gin, line 1: there is no file 'models/smal.gin' to include, neither in . nor in "
+        f"{folder}/configs; did you mean 'models/small.gin'?"
+    )
+
+
+def test_a_mistake_in_an_include_is_named_where_it_stands(folder):
+    (folder / "configs/models/bad.gin").write_text("\n\nModel.depth = 4\n")
+    assert "configs/models/bad.gin, line 3: Model has no parameter 'depth'" in message(
+        "include 'models/bad.gin'"
+    )
+
+
+def test_a_mistake_in_an_override_names_the_flag(folder):
+    assert message("", "Model.layrs = 4").startswith(
+        "--gin 'Model.layrs = 4': Model has no parameter 'layrs'; did you mean 'layers'?"
+    )
+    assert message("", "Train.steps = '9'") == (
+        """--gin "Train.steps = '9'": Train.steps is '9'; it must be a whole number without """
+        "quotes."
+    )
+
+
+def test_a_binary_file_is_no_config(folder):
+    (folder / "bad.gin").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"bad\.gin is not a text file"):
+        gin_reader.load_config("bad.gin", (), CLASSES)

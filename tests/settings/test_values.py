@@ -1,0 +1,207 @@
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings import values
+from gshard_nmt.settings.values import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    layers: int = 2
+    rate: float = 0.1
+    name: str = "plain"
+    tied: bool = True
+    depth: int | None = None
+    kind: Literal["gather", "einsum"] = "gather"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    axes: Sequence[str] = ("x",)
+    rules: Mapping[str, str | Sequence[str]] = dataclasses.field(default_factory=dict)
+    pair: tuple[int, str] = (1, "a")
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    languages: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    rate: float = 1e-30
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    steps: int = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Decode:
+    beam: int = 4
+
+
+CLASSES = {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode)}
+
+
+def build(**bound: object):
+    """A config of settings named as Class_field."""
+    bindings = {
+        tuple(name.split("_", 1)): Setting(v, "demo.gin, line 3") for name, v in bound.items()
+    }
+    bindings.setdefault(("Data", "languages"), Setting(["fr"], "demo.gin, line 1"))
+    return values.build(bindings, CLASSES)
+
+
+def test_values_are_made_what_the_fields_say():
+    config = build(Model_rate=1, Mesh_axes=["x", "y"], Mesh_rules={"E": ["x", "y"], "G": "x"})
+    assert config.model.rate == 1.0
+    assert isinstance(config.model.rate, float)
+    assert config.mesh.axes == ("x", "y")
+    assert config.mesh.rules == {"E": ("x", "y"), "G": "x"}
+    assert config.data.languages == ("fr",)
+    assert config.train == Train()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("Model_layers", "4", "a whole number without quotes"),
+        ("Model_layers", 4.0, "a whole number"),
+        ("Model_layers", True, "a whole number"),
+        ("Model_rate", "fast", "a number without quotes"),
+        ("Model_rate", float("inf"), "a number"),
+        ("Model_name", 3, "a string in quotes"),
+        ("Model_tied", 1, "True or False"),
+        ("Model_depth", "deep", "a whole number or None"),
+        ("Model_kind", "sort", "one of 'gather', 'einsum'"),
+        ("Mesh_axes", "x", "a list [...], each entry a string in quotes"),
+        ("Mesh_axes", ["x", 1], "a list [...], each entry a string in quotes"),
+        ("Mesh_pair", (1,), "a list [...] of a whole number, a string in quotes"),
+        (
+            "Mesh_rules",
+            {"E": 3},
+            "a dict {...} from a string in quotes to a string in quotes or a list [...], each "
+            "entry a string in quotes",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_its_line_and_the_rule(name, value, rule):
+    with pytest.raises(UserError) as error:
+        build(**{name: value})
+    setting = name.replace("_", ".")
+    assert str(error.value) == f"demo.gin, line 3: {setting} is {value!r}; it must be {rule}."
+
+
+def test_a_field_without_default_must_be_set():
+    with pytest.raises(UserError) as error:
+        values.build({}, CLASSES)
+    assert str(error.value) == (
+        "Data.languages has no value and no default; set it in the config or with "
+        "--gin 'Data.languages = ...'."
+    )
+
+
+def test_the_text_names_every_setting_in_order():
+    assert build(Train_steps=7, Mesh_rules={"G": "x", "E": ["x"]}).text == (
+        "# The resolved configuration of this run: every setting with its value.\n\n"
+        "Model.layers = 2\nModel.rate = 0.1\nModel.name = 'plain'\nModel.tied = True\n"
+        "Model.depth = None\nModel.kind = 'gather'\n\n"
+        "Mesh.axes = ('x',)\nMesh.rules = {'G': 'x', 'E': ('x',)}\nMesh.pair = (1, 'a')\n\n"
+        "Data.languages = ('fr',)\n\nOptimizer.rate = 1e-30\n\nTrain.steps = 7\n\n"
+        "Decode.beam = 4\n"
+    )
+
+
+@hypothesis.settings(deadline=None, max_examples=50)
+@hypothesis.given(
+    layers=st.integers(),
+    rate=st.floats(allow_nan=False, allow_infinity=False),
+    name=st.text(st.characters(exclude_categories=["Cs"])),
+    axes=st.lists(st.text("xyz", min_size=1), max_size=60),
+    rules=st.dictionaries(st.text("EGM"), st.lists(st.text("xyz")) | st.text("xyz")),
+)
+def test_the_text_reads_back_as_the_same_config(tmp_path_factory, layers, rate, name, axes, rules):
+    config = build(
+        Model_layers=layers, Model_rate=rate, Model_name=name, Mesh_axes=axes, Mesh_rules=rules
+    )
+    path = tmp_path_factory.mktemp("run") / "config.gin"
+    path.write_text(config.text, encoding="utf-8")
+    again = values.read_config(path, CLASSES)
+    assert again == config
+    assert list(again.mesh.rules) == list(config.mesh.rules)
+
+
+def test_a_run_folder_without_config_is_no_run_folder(tmp_path):
+    with pytest.raises(UserError, match="is not a run folder; name the --workdir of a run that"):
+        values.read_config(tmp_path / "config.gin", CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("include 'demo.gin'", "is damaged: invalid syntax"),
+        ("Model.layers = M", "line 1: the config.gin of a run folder has only lines"),
+        ("\nlayers = 3", "line 2: the config.gin of a run folder has only lines"),
+        ("Model.layrs = 3", "Model has no parameter 'layrs'; did you mean 'layers'?"),
+    ],
+)
+def test_a_run_folders_config_holds_literals_only(tmp_path, text, message):
+    path = tmp_path / "config.gin"
+    path.write_text(text)
+    with pytest.raises(UserError) as error:
+        values.read_config(path, CLASSES)
+    assert message in str(error.value)
+
+
+def test_differences_name_the_settings_that_changed():
+    assert values.differences(Model(), Model(layers=4, tied=False)) == [
+        "Model.layers: 2, now 4",
+        "Model.tied: True, now False",
+    ]
+    assert values.differences(Mesh(), Mesh()) == []
+
+
+def test_an_unknown_config_name_lists_the_known_ones():
+    with pytest.raises(UserError) as error:
+        values.find_config("dmeo")
+    message = str(error.value)
+    assert message.startswith(
+        "there is no config called 'dmeo'; did you mean 'demo'? Give the path of a .gin file, or "
+        "one of the names: "
+    )
+    assert "baseline" in message
+
+
+def test_a_missing_config_file_is_named():
+    with pytest.raises(UserError, match=r"there is no file mine/demo\.gin; did you mean 'demo'"):
+        values.find_config("mine/demo.gin")
+
+
+def test_a_run_folder_as_config_points_to_the_file_in_it(tmp_path):
+    (tmp_path / "config.gin").write_text("")
+    with pytest.raises(UserError, match=r"is a folder; did you mean '.*config.gin'\?"):
+        values.find_config(str(tmp_path))
+
+
+def test_a_config_is_found_by_name_by_path_and_below_the_configs_folder(tmp_path):
+    demo = values.configs_folder() / "experiments" / "demo.gin"
+    assert values.find_config("demo") == demo
+    assert values.find_config("experiments/demo.gin") == demo
+    mine = tmp_path / "mine.gin"
+    mine.write_text("")
+    assert values.find_config(str(mine)) == pathlib.Path(mine)
+
+
+def test_did_you_mean_is_silent_where_nothing_is_near():
+    assert values.did_you_mean("zebra", ["layers"]) == "."
+    assert values.did_you_mean("LAYERS", ["layers"]) == "; did you mean 'layers'?"
+    assert values.did_you_mean("bem", ["beam"], prefix="--") == "; did you mean '--beam'?"

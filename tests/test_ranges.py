@@ -1,0 +1,101 @@
+"""No value of a setting ends in a traceback: there is a configuration, or a message that names it."""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from gshard_nmt import inspect
+from gshard_nmt.checks.doctor import Patient, examine
+from gshard_nmt.errors import UserError
+from gshard_nmt.ranges import above, at_least, between, check, one_of, rate, size
+from gshard_nmt.settings import values
+from gshard_nmt.settings.gin_reader import load_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    number: float = 1
+    several: tuple[int, ...] = (1, 2)
+    word: str = "a"
+
+
+@pytest.mark.parametrize(
+    ("rule", "legal", "illegal", "words"),
+    [
+        (between(1, 4, "number"), (1, 2.5, 4), (0, 5), "from 1 to 4"),
+        (at_least(0, "number"), (0, 2**31 - 1), (-1, 2**31), "from 0 to 2147483647"),
+        (above(0, "number", most=1), (1e-30, 1), (0, 1.5), "above 0 and at most 1"),
+        (size("number"), (1, 2**24), (0, 2**24 + 1), "from 1 to 16777216"),
+        (size("number", least=0), (0,), (-1,), "from 0 to 16777216"),
+        (rate("number"), (0, 0.99), (-0.1, 1), "from 0 to below 1"),
+    ],
+)
+def test_numbers_are_held_to_their_rule(rule, legal, illegal, words):
+    for value in legal:
+        check(Try(number=value), rule)
+    for value in (*illegal, math.nan, math.inf, -math.inf):
+        with pytest.raises(UserError) as error:
+            check(Try(number=value), rule)
+        assert str(error.value) == f"Try.number is {value!r}; it must be {words}."
+
+
+def test_every_entry_and_every_word_is_held_to_its_rule():
+    check(Try(), at_least(1, "number", "several"), one_of(("a", "b"), "word"))
+    with pytest.raises(
+        UserError, match=r"^Try.several is \[1, 0\]; every entry must be from 1 to "
+    ):
+        check(Try(several=(1, 0)), at_least(1, "number", "several"))
+    with pytest.raises(UserError, match=r"^Try.word is 'c'; it must be one of \['a', 'b'\]\.$"):
+        check(Try(word="c"), one_of(("a", "b"), "word"))
+
+
+FIELDS = {
+    f"{class_name}.{field.name}": field
+    for class_name, cls in values.load_classes().items()
+    for field in dataclasses.fields(cls)
+}
+NUMBERS = ("0", "-1", "3", "0.5", f"{10**30}", f"-{10**30}", f"{2**31 - 1}", f"1{'0' * 400}")
+ODD = ("1e999", "1e308", "1e999 - 1e999", "-1e999", "'zzz'", "''", "None", "()", "{}")
+ENTRIES = ("(0,)", "(-1,)", f"({10**9},)", "('a', 'b')", "{'x': 'x'}", "{'*': ['x']}")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_any_value_makes_a_parameter_table_or_a_message(capsys, name):
+    of_one = FIELDS[name].type in (int, float, str, bool, "int", "float", "str", "bool")
+    for value in (*NUMBERS, *ODD, *(() if of_one else ENTRIES)):
+        messages = []
+        with told(messages):
+            config = load_config("demo", [f"{name} = {value}"])
+            with told(messages):
+                inspect.show_parameters(config)
+        assert all(name in message for message in messages)
+    capsys.readouterr()
+
+
+@contextlib.contextmanager
+def told(messages: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        messages.append(str(error))
+
+
+NUMERIC = [name for name, field in FIELDS.items() if field.type in (int, float, "int", "float")]
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_the_doctor_goes_on_after_any_number(name):
+    for value in ("-1", "0", "7", f"{10**30}"):
+        findings = examine(Patient("demo", [f"{name} = {value}"]))
+        assert [finding.area for finding in findings][-1] == "disk"
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_every_number_has_a_range(name):
+    """Too large is refused everywhere, so no number is left without a rule."""
+    for value in (f"{10**30}", f"-{10**30}"):
+        with pytest.raises(UserError, match=rf"{name} is .*; it must be (from|above) "):
+            load_config("demo", [f"{name} = {value}"])
