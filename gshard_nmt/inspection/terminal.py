@@ -1,11 +1,17 @@
 """The report of an inspection for a terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.console import Console
 
 from gshard_nmt.inspection.communication import KINDS, Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import printed
 from gshard_nmt.inspection.record import Inspection
+
+GIB = 2**30
 
 _CATEGORY_WORDS = {
     "replicated_weights": "replicated weights",
@@ -338,3 +344,16 @@ def share(part: float, whole: float) -> str:
 
 def _seconds(seconds: float, found: Inspection) -> str:
     return "-" if found.topology.chip is None else f"{seconds * 1e3:,.2f} ms"
+
+
+@contextlib.contextmanager
+def waiting(task: str) -> Iterator[None]:
+    """Shows on stderr what is being done, and afterwards the seconds that it took."""
+    console = Console(stderr=True, highlight=False)
+    began = time.perf_counter()
+    if console.is_terminal:
+        with console.status(task + " ..."):
+            yield
+    else:
+        yield
+    console.print(f"{task}: {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
