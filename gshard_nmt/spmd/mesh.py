@@ -26,6 +26,30 @@ Axes = str | Sequence[str] | None
 
 
 @dataclasses.dataclass(frozen=True)
+class UnevenDimension:
+    """A dimension of a tensor that does not divide over the mesh axes that split it.
+
+    Attributes:
+      letter: the letter of the dimension.
+      size: the size of the dimension.
+      axes: the mesh axes that split it.
+      shards: the number of shards that these axes make, which does not divide `size`.
+    """
+
+    letter: str
+    size: int
+    axes: tuple[str, ...]
+    shards: int
+
+    @property
+    def nearest_sizes(self) -> tuple[int, ...]:
+        """The nearest positive sizes that divide: one below `size` if there is one, one above."""
+        below = self.size // self.shards * self.shards
+        above = below + self.shards
+        return (below, above) if below else (above,)
+
+
+@dataclasses.dataclass(frozen=True)
 class Mesh:
     """A grid of devices with named axes (GSPMD section 3.1).
 
@@ -152,20 +176,30 @@ class Mesh:
                 return pattern, dims
         return "", None
 
-    def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
-        """Raises UserError where a dimension of an input does not divide over its mesh axes.
-
-        Inside a program XLA pads uneven dimensions; at its boundary they must be even.
-        """
+    def uneven(
+        self, letters: str, shape: Sequence[int], name: str = ""
+    ) -> Iterator["UnevenDimension"]:
+        """Yields the dimensions of a tensor that do not divide over their mesh axes."""
         for letter, size, axes in zip(letters, shape, self.partition(letters, name), strict=True):
             shards = self.axis_size(axes)
             if size % shards:
-                below, above = size // shards * shards, -(-size // shards) * shards
-                nearest = f"sizes are {below} or {above}" if below else f"size is {above}"
-                raise UserError(
-                    f"{name}: dimension {letter} has size {size}, which does not divide over the "
-                    f"{shards} devices of mesh axes {list(axes)}; the nearest legal {nearest}."
-                )
+                yield UnevenDimension(letter, size, axes, shards)
+
+    def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
+        """Raises UserError if a dimension of an input does not divide over its mesh axes.
+
+        Inside a program XLA pads uneven dimensions; at its boundary they must be even.
+        """
+        for uneven in self.uneven(letters, shape, name):
+            sizes = uneven.nearest_sizes
+            nearest = (
+                f"size is {sizes[0]}" if len(sizes) == 1 else f"sizes are {sizes[0]} or {sizes[1]}"
+            )
+            raise UserError(
+                f"{name}: dimension {uneven.letter} has size {uneven.size}, which does not divide "
+                f"over the {uneven.shards} devices of mesh axes {list(uneven.axes)}; the nearest "
+                f"legal {nearest}."
+            )
 
     def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
         """The patterns of the overrides that match none of these names."""
