@@ -23,7 +23,7 @@ DimsMapping = Sequence[int | str | Sequence[str]] | Partition
 
 
 @dataclasses.dataclass(frozen=True)
-class InForce:
+class ActiveMesh:
     """What annotations follow, and which there were.
 
     Attributes:
@@ -38,19 +38,19 @@ class InForce:
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
 
 
-_NOTHING = InForce()
-in_force: contextvars.ContextVar[InForce] = contextvars.ContextVar("in_force", default=_NOTHING)
+_NO_MESH = ActiveMesh()
+active: contextvars.ContextVar[ActiveMesh] = contextvars.ContextVar("active_mesh", default=_NO_MESH)
 
 
 @contextlib.contextmanager
-def rules(mesh: Mesh | None) -> Iterator[InForce]:
+def rules(mesh: Mesh | None) -> Iterator[ActiveMesh]:
     """Makes `mesh` the one that annotations follow, within the block; None makes them identities."""
-    followed = InForce(mesh)
-    token = in_force.set(followed)
+    followed = ActiveMesh(mesh)
+    token = active.set(followed)
     try:
         yield followed
     finally:
-        in_force.reset(token)
+        active.reset(token)
 
 
 def partition_of(what: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) -> Partition:
@@ -88,7 +88,7 @@ def _axes_of(what: str, mesh: Mesh, entry: int | str | Sequence[str]) -> tuple[s
 
 def is_identity(what: str, mesh: Mesh) -> bool:
     """Whether nothing is to be partitioned; raises where `mesh` is not of the run's devices."""
-    now = in_force.get()
+    now = active.get()
     if now.mesh is None or now.mesh.num_devices == 1:
         return True
     if mesh.num_devices != now.mesh.num_devices:
@@ -109,7 +109,7 @@ def places_of(devices: np.ndarray) -> np.ndarray:
     A program is compiled for an ordered list of devices and speaks of their places in it; the order
     itself is the business of the runtime.
     """
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     return devices if mesh is None else np.argsort(mesh.devices().ravel())[devices]
 
 
@@ -140,7 +140,9 @@ def op_sharding(tiles: TileAssignment, places: np.ndarray) -> Any:
     return sharding
 
 
-def mark(x: "tf.Tensor", sharding: Any, unspecified_dims: Sequence[int] = ()) -> "tf.Tensor":
+def xla_sharding(
+    x: "tf.Tensor", sharding: Any, unspecified_dims: Sequence[int] = ()
+) -> "tf.Tensor":
     """The annotation itself, an XlaSharding op, whose registered gradient is the same op."""
     from tensorflow.compiler.tf2xla.python import xla
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.annotation import (
+    ActiveMesh,
     DimsMapping,
-    InForce,
+    active,
     change_shape,
-    in_force,
     is_identity,
-    mark,
     op_sharding,
     partition_of,
     places_of,
+    xla_sharding,
 )
 from gshard_nmt.spmd.mesh import Mesh, Partition, tile_assignment
 
@@ -33,7 +33,7 @@ def manual_axes(*axes: str) -> Iterator[None]:
     Raises:
       UserError: the mesh in force has no such axis.
     """
-    now = in_force.get()
+    now = active.get()
     if now.mesh is not None:
         for axis in axes:
             if axis not in now.mesh.axes:
@@ -41,11 +41,11 @@ def manual_axes(*axes: str) -> Iterator[None]:
                     f"manual_axes: the mesh has no axis {axis!r}; its axes are "
                     f"{list(now.mesh.axes)}."
                 )
-    token = in_force.set(InForce(now.mesh, (*now.manual, *axes)))
+    token = active.set(ActiveMesh(now.mesh, (*now.manual, *axes)))
     try:
         yield
     finally:
-        in_force.reset(token)
+        active.reset(token)
 
 
 def auto_to_manual(
@@ -156,7 +156,7 @@ class _Conversion:
                     f"{what}: dimension {dim} is split over {list(split_over)}, of which "
                     f"{by_hand} are manual; all axes of a dimension must be, or none."
                 )
-        now = in_force.get()
+        now = active.get()
         if is_identity(what, mesh):
             return None
         around = tuple(axis for axis in now.manual if axis not in manual)
@@ -204,7 +204,7 @@ def _full_to_shard(x: "tf.Tensor", call: _Conversion) -> "tf.Tensor":
 
     @tf.custom_gradient
     def convert(x):
-        annotated = mark(x, *call.full())
+        annotated = xla_sharding(x, *call.full())
         shard = change_shape(
             "SPMDFullToShardShape", annotated, call.local(), call.shard_shape(shape)
         )
@@ -227,7 +227,7 @@ def _shard_to_full(x: "tf.Tensor", call: _Conversion, full_shape: list[int]) -> 
 
     @tf.custom_gradient
     def convert(x):
-        annotated = mark(x, *call.local())
+        annotated = xla_sharding(x, *call.local())
         full = change_shape("SPMDShardToFullShape", annotated, call.full(), full_shape)
 
         def gradient(dy):

@@ -22,13 +22,13 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.annotation import (
     DimsMapping,
-    in_force,
+    active,
     is_identity,
-    mark,
     op_sharding,
     partition_of,
     places_of,
     rules,
+    xla_sharding,
 )
 from gshard_nmt.spmd.manual import auto_to_manual, manual_axes, manual_to_auto
 from gshard_nmt.spmd.mesh import Mesh, Partition, TileAssignment, tile_assignment
@@ -71,7 +71,7 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
             f"annotate({name or 'a tensor'}, {letters!r}): the tensor has {x.shape.rank} dimensions, "
             f"the letters name {len(letters)}; give one letter a dimension."
         )
-    followed = in_force.get()
+    followed = active.get()
     mesh = followed.mesh
     if mesh is None or mesh.num_devices == 1:
         return x
@@ -87,7 +87,7 @@ def replicate(x: "tf.Tensor") -> "tf.Tensor":
     >>> annotations_of(lambda x: replicate(x), (8, 12), mesh=mesh)
     ['{replicated}']
     """
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     return x if mesh is None else _annotated(x, mesh, ((),) * x.shape.rank)
 
 
@@ -120,7 +120,7 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
         )
     if num_partitions < 1:
         raise UserError(f"split: {num_partitions} partitions; the least number is 1.")
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     if mesh is None or mesh.num_devices == 1:
         return x
     devices = mesh.num_devices
@@ -134,7 +134,7 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
     line = Mesh(("replicas", "parts"), (devices // num_partitions, num_partitions), rules={})
     partition: list[tuple[str, ...]] = [()] * rank
     partition[dim] = ("parts",)
-    return mark(x, op_sharding(tile_assignment(line, tuple(partition)), line.devices()))
+    return xla_sharding(x, op_sharding(tile_assignment(line, tuple(partition)), line.devices()))
 
 
 def shard(
@@ -174,7 +174,7 @@ def shard(
         raise UserError(
             f"shard: the device assignment is of {assignment.dtype}; devices are whole numbers."
         )
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     devices = assignment.size if mesh is None or mesh.num_devices == 1 else mesh.num_devices
     if sorted(assignment.ravel().tolist()) != list(range(devices)):
         raise UserError(
@@ -186,7 +186,7 @@ def shard(
     _refuse_manual("shard")
     dims = assignment.shape if replicate_last else (*assignment.shape, 1)
     tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(rank)), 1, dims[-1])
-    return mark(x, op_sharding(tiles, places_of(assignment)))
+    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
 
 
 def mesh_split(
@@ -232,17 +232,17 @@ def mesh_split(
 def _annotated(
     x: "tf.Tensor", mesh: Mesh, partition: Partition, unspecified_dims: Sequence[int] = ()
 ) -> "tf.Tensor":
-    manual = in_force.get().manual
+    manual = active.get().manual
     if is_identity("mesh_split", mesh) or len(set(manual)) == len(mesh.axes):
         return x
     if manual:
         partition = tuple(tuple(a for a in axes if a not in manual) for axes in partition)
     tiles = tile_assignment(mesh, partition, manual)
-    return mark(x, op_sharding(tiles, places_of(mesh.devices())), unspecified_dims)
+    return xla_sharding(x, op_sharding(tiles, places_of(mesh.devices())), unspecified_dims)
 
 
 def _refuse_manual(what: str) -> None:
-    manual = in_force.get().manual
+    manual = active.get().manual
     if manual:
         raise UserError(
             f"{what} speaks of all devices, but the axes {list(manual)} are manual here; use "
