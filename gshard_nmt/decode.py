@@ -20,7 +20,7 @@ from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 
 if TYPE_CHECKING:
     from gshard_nmt.model.steps import Steps
@@ -161,7 +161,7 @@ class Translator:
         )
         return self._devices.compile(key, lambda: self.lower(shape))
 
-    def lower(self, shape: Shape) -> LoweredProgram:
+    def lower(self, shape: Shape) -> LoweredFunction:
         """The program of one shape of batch: (parameters, batch) -> (ids, scores, lengths)."""
         decode, mesh = self._config.decode, self._devices.mesh
         rows = ArraySpec((decode.rows, shape.source_length), np.dtype(np.int32), "BL")

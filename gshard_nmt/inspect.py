@@ -31,7 +31,7 @@ from gshard_nmt.run.compiled_steps import (
 )
 from gshard_nmt.settings.values import as_text
 from gshard_nmt.spmd import topology as topologies
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import DoesNotFit, Topology
@@ -361,7 +361,7 @@ def decoding_shape(config: "Config") -> "Shape":
 
 def lower_step(
     request: Request, config: "Config", steps: "Steps", devices: Runtime
-) -> LoweredProgram:
+) -> LoweredFunction:
     """The step as gshard-train, or gshard-decode, lowers it."""
     if request.decoding:
         from gshard_nmt.decode import Translator
@@ -403,7 +403,7 @@ def count(config: "Config", mesh: Mesh) -> Counts:
 
 
 def _refused(
-    found: Inspection, config: "Config", program: LoweredProgram, error: DoesNotFit
+    found: Inspection, config: "Config", program: LoweredFunction, error: DoesNotFit
 ) -> Inspection:
     """The report of a program that the compiler gave up: two sizes, estimates, and what would help."""
     estimated = memory.estimated(

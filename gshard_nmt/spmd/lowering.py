@@ -57,7 +57,7 @@ class Signature:
 
 
 @dataclasses.dataclass(frozen=True)
-class LoweredProgram:
+class LoweredFunction:
     """A whole program, not yet partitioned.
 
     Attributes:
@@ -76,7 +76,7 @@ def lower(
     inputs: Sequence[ArraySpecs],
     output_letters: Sequence[Mapping[str, str]],
     mesh: Mesh | None,
-) -> LoweredProgram:
+) -> LoweredFunction:
     """Lowers a function of TensorFlow tensors, with its annotations for `mesh`.
 
     Args:
@@ -111,7 +111,7 @@ def lower(
         }
         for group, letters in zip(results, output_letters, strict=True)
     )
-    return LoweredProgram(ir, Signature(tuple(inputs), outputs), frozenset(followed.annotated))
+    return LoweredFunction(ir, Signature(tuple(inputs), outputs), frozenset(followed.annotated))
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
@@ -120,7 +120,7 @@ def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[
     return [{name: next(remaining) for name in sorted(group)} for group in groups]
 
 
-def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
+def as_jax_function(program: LoweredFunction) -> Callable[..., list]:
     """A JAX function of flat arguments to a list of flat results, to be jitted or exported."""
     avals = tuple(
         (spec.shape, np.dtype(spec.dtype)) for _, spec in program.signature.flat_outputs()
@@ -182,7 +182,7 @@ class AnnotationCount:
         return self.forward / self.tensors
 
 
-def count_annotations(program: LoweredProgram) -> AnnotationCount:
+def count_annotations(program: LoweredFunction) -> AnnotationCount:
     """Counts the annotations of a program that `lower` has made, and all its tensors."""
     forward = gradient = tensors = 0
     for operation in _operations(program):
@@ -204,7 +204,7 @@ class _Annotation:
     is_gradient: bool
 
 
-def _operations(program: LoweredProgram) -> list[_Annotation | int]:
+def _operations(program: LoweredFunction) -> list[_Annotation | int]:
     """For each operation of a program its annotation, or else how many tensors it gives."""
     from jax.interpreters import mlir
     from jaxlib.mlir import ir

@@ -25,7 +25,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
-    LoweredProgram,
+    LoweredFunction,
     Signature,
     as_jax_function,
     unflatten,
@@ -173,7 +173,7 @@ class Runtime:
         }
 
     def compile(
-        self, key: str, lowering: Callable[[], LoweredProgram], donate: Sequence[int] = ()
+        self, key: str, lowering: Callable[[], LoweredFunction], donate: Sequence[int] = ()
     ) -> Program:
         """Compiles a program, or loads what an earlier process lowered under the same key.
 
@@ -200,7 +200,7 @@ class Runtime:
         compiled_after = time.perf_counter() - began - lowered_after
         return Program(signature, executable, lowered_after, compiled_after)
 
-    def _lowered(self, key: str, lowering: Callable[[], LoweredProgram]):
+    def _lowered(self, key: str, lowering: Callable[[], LoweredFunction]):
         from jax import export
 
         if self.cache is None:
@@ -220,7 +220,7 @@ class Runtime:
         exported = export.deserialize(bytearray(artifact.with_suffix(".jaxexport").read_bytes()))
         return exported, _signature_of(json.loads(description.read_text()))
 
-    def _export(self, program: LoweredProgram):
+    def _export(self, program: LoweredFunction):
         import jax
         from jax import export
 

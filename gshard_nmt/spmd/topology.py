@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.lowering import LoweredProgram, as_jax_function, silenced_stderr
+from gshard_nmt.spmd.lowering import LoweredFunction, as_jax_function, silenced_stderr
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime
 
@@ -342,7 +342,7 @@ def _tpu_devices(topology: Topology) -> list[Any]:
 
 
 def compile_for(
-    topology: Topology, devices: Runtime, program: LoweredProgram, donate: Sequence[int] = ()
+    topology: Topology, devices: Runtime, program: LoweredFunction, donate: Sequence[int] = ()
 ) -> Compiled:
     """Partitions and compiles a lowered program for the devices of a topology.
 
