@@ -30,11 +30,12 @@ from gshard_nmt.run.compiled_steps import (
     specs_of,
 )
 from gshard_nmt.settings.values import as_text
-from gshard_nmt.spmd import topology as topologies
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime
-from gshard_nmt.spmd.topology import DoesNotFit, Topology
+from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Shape
@@ -97,7 +98,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
         check_divides(config)
-    topologies.check_available(wanted)
+    ahead_of_time.check_available(wanted)
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
@@ -122,11 +123,11 @@ def default_topology(mesh: Mesh) -> str:
     Raises:
       UserError: a CPU program of so many devices would take hours to compile.
     """
-    if mesh.num_devices <= topologies.MAX_CPU_DEVICES:
+    if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(
         f"the config's mesh has {mesh.num_devices} devices; name a machine with --topology, for "
-        f"instance {', '.join(topologies.EXAMPLES)}."
+        f"instance {', '.join(EXAMPLES)}."
     )
 
 
@@ -305,7 +306,7 @@ def inspect_one(
     """One config on one topology."""
     mesh, steps = config.mesh, steps_of(config)
     weights = weight_specs(steps)
-    devices = topologies.devices_of(topology, mesh)
+    devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
     with waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         program = lower_step(request, config, steps, devices)
@@ -326,13 +327,13 @@ def inspect_one(
     try:
         with waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
-            compiled = topologies.compile_for(topology, devices, program, donate)
+            compiled = ahead_of_time.compile_for(topology, devices, program, donate)
     except DoesNotFit as error:
         return _refused(found, config, program, error)
     with waiting("reading the compiled program"):
         parsed = hlo.parse(compiled.text)
         dense = request.decoding or config.model.dispatch == "dense"
-        coordinates = topologies.coordinates_of(topology, devices)
+        coordinates = ahead_of_time.coordinates_of(topology, devices)
         around = communication.Surroundings(
             topology, mesh, weights, coordinates, program.annotated, dense
         )
