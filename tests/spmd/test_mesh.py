@@ -152,7 +152,7 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
-            "Mesh.device_order is '2,2'; as text it must be sizes and a permutation of them, for "
+            "Mesh.device_order is '2,2'; a text must be sizes and a permutation of their axes, for "
             "instance '[4,2]T(1,0)'.",
         ),
         (
@@ -161,11 +161,11 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
-            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; each may split a tensor once.",
+            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; name each axis at most once.",
         ),
         (
             lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
-            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry a dimension.",
+            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension.",
         ),
         (
             lambda: GRID.check_divides("Model.experts", "E", (5,)),
