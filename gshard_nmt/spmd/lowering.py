@@ -248,7 +248,7 @@ def _tensorflow():
             tf.config.list_physical_devices()
     except ImportError as error:
         raise UserError(
-            f"the run folder has no lowered function for this config, mesh and version of gshard-nmt, and "
+            "the run folder has no lowered function for this config, mesh and version of gshard-nmt, and "
             f"without TensorFlow it cannot be made ({error}). Install TensorFlow with pip install "
             "tensorflow, or start the run once on a machine that has it and copy the run folder here."
         ) from None

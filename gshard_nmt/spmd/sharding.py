@@ -162,8 +162,23 @@ def shard(
     Raises:
       UserError: the assignment has another rank, or does not name each device once.
     """
+    assignment = _checked_assignment(
+        device_assignment, x.shape.rank + replicate_last, replicate_last
+    )
+    mesh = active.get().mesh
+    if mesh is None or mesh.num_devices == 1:
+        return x
+    _refuse_manual("shard")
+    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
+    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)), 1, dims[-1])
+    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
+
+
+def _checked_assignment(
+    device_assignment: np.ndarray | Sequence, rank: int, replicate_last: bool
+) -> np.ndarray:
+    """Returns the device assignment as an array if it has this rank and names each device once."""
     assignment = np.asarray(device_assignment)
-    rank = x.shape.rank + replicate_last
     if assignment.ndim != rank:
         raise UserError(
             f"shard: the device assignment has {assignment.ndim} dimensions {assignment.shape}; it "
@@ -181,12 +196,7 @@ def shard(
             f"shard: the device assignment {assignment.tolist()} must name each of the devices 0 to "
             f"{devices - 1} once."
         )
-    if mesh is None or mesh.num_devices == 1:
-        return x
-    _refuse_manual("shard")
-    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
-    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(rank)), 1, dims[-1])
-    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
+    return assignment
 
 
 def mesh_split(
