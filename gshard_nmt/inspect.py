@@ -27,15 +27,23 @@ from gshard_nmt.run.arrays import (
     step_functions,
     weight_specs,
 )
+<<<<<<< HEAD
 from gshard_nmt.run.compiled_steps import lower_train_step
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
-from gshard_nmt.spmd import topology as topologies
-from gshard_nmt.spmd.lowering import LoweredProgram
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
+from gshard_nmt.spmd.lowering import LoweredFunction
+=======
+from gshard_nmt.settings.values import as_text
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+>>>>>>> spmd
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.resize import resized_mesh
 from gshard_nmt.spmd.runtime import Runtime
-from gshard_nmt.spmd.topology import DoesNotFit, Topology
+from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +98,14 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     wanted = [Topology.parse(name) for name in request.topologies]
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
+<<<<<<< HEAD
         functions = step_functions(config)
         check_divides(config, {**batch_specs(config), **state_specs(functions)})
-    topologies.check_available(wanted)
+    ahead_of_time.check_available(wanted)
+=======
+        check_divides(config)
+    ahead_of_time.check_available(wanted)
+>>>>>>> spmd
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
@@ -117,11 +130,11 @@ def default_topology(mesh: Mesh) -> str:
     Raises:
       UserError: a CPU program of so many devices would take hours to compile.
     """
-    if mesh.num_devices <= topologies.MAX_CPU_DEVICES:
+    if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(
         f"the config's mesh has {mesh.num_devices} devices; name a machine with --topology, for "
-        f"instance {', '.join(topologies.EXAMPLES)}."
+        f"instance {', '.join(EXAMPLES)}."
     )
 
 
@@ -185,7 +198,7 @@ def inspect_one(
     """One config on one topology."""
     mesh, steps = config.mesh, step_functions(config)
     weights = weight_specs(steps)
-    devices = topologies.devices_of(topology, mesh)
+    devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
     with terminal.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         program = lower_step(request, config, steps, devices)
@@ -206,13 +219,13 @@ def inspect_one(
     try:
         with terminal.waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
-            compiled = topologies.compile_for(topology, devices, program, donate)
+            compiled = ahead_of_time.compile_for(topology, devices, program, donate)
     except DoesNotFit as error:
         return _refused(found, config, program, error)
     with terminal.waiting("reading the compiled program"):
         parsed = hlo.parse(compiled.text)
         dense = request.decoding or config.model.dispatch == "dense"
-        coordinates = topologies.coordinates_of(topology, devices)
+        coordinates = ahead_of_time.coordinates_of(topology, devices)
         around = communication.Surroundings(
             topology, mesh, weights, coordinates, program.annotated, dense
         )
@@ -238,9 +251,15 @@ def decoding_shape(config: Config) -> BatchShape:
 
 
 def lower_step(
+<<<<<<< HEAD
     request: Request, config: Config, functions: Steps, devices: Runtime
-) -> LoweredProgram:
+) -> LoweredFunction:
     """Lowers the step as gshard-train, or gshard-decode, does."""
+=======
+    request: Request, config: "Config", steps: "Steps", devices: Runtime
+) -> LoweredFunction:
+    """The step as gshard-train, or gshard-decode, lowers it."""
+>>>>>>> spmd
     if request.decoding:
         return Translator(config, functions, devices, {}).lower(decoding_shape(config))
     return lower_train_step(config, functions, config.mesh)
@@ -269,7 +288,11 @@ def count(config: Config, mesh: Mesh) -> Counts:
 
 
 def _refused(
-    found: Inspection, config: Config, program: LoweredProgram, error: DoesNotFit
+<<<<<<< HEAD
+    found: Inspection, config: Config, program: LoweredFunction, error: DoesNotFit
+=======
+    found: Inspection, config: "Config", program: LoweredFunction, error: DoesNotFit
+>>>>>>> spmd
 ) -> Inspection:
     """The report of a program that the compiler gave up: two sizes, estimates, and what would help."""
     estimated = memory.estimated(

@@ -20,7 +20,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Translator:
                 ]
         return translations
 
-    def lower(self, shape: BatchShape) -> LoweredProgram:
+    def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
         Raises:

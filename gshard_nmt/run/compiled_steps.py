@@ -11,11 +11,11 @@ from gshard_nmt.model.steps import Steps
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, weights_of
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpecs, LoweredProgram, lower
+from gshard_nmt.spmd.lowering import ArraySpecs, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 
 
-def lower_train_step(config: Config, steps: Steps, mesh: Mesh) -> LoweredProgram:
+def lower_train_step(config: Config, steps: Steps, mesh: Mesh) -> LoweredFunction:
     """Lowers one training step: (state, batch, control) -> (state, metrics)."""
     state = state_specs(steps)
     inputs = [state, batch_specs(config), CONTROL]
@@ -97,7 +97,7 @@ class CompiledSteps:
         return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))
 
     def _compile(
-        self, name: str, lowered: Callable[[], LoweredProgram], donate: tuple[int, ...] = ()
+        self, name: str, lowered: Callable[[], LoweredFunction], donate: tuple[int, ...] = ()
     ) -> runtime.Program:
         data = self.config.data
         lengths = (data.source_length, data.target_length)
