@@ -23,7 +23,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
 
 if TYPE_CHECKING:
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
     from gshard_nmt.settings.config import Config
 
 
@@ -102,7 +102,7 @@ class Translator:
     def __init__(
         self,
         config: "Config",
-        steps: "Steps",
+        steps: "StepFunctions",
         devices: runtime.Runtime,
         parameters: Mapping[str, object],
         nbest: int = 1,
@@ -238,7 +238,7 @@ def shape_of(config: "Config", source_length: int) -> Shape:
     return Shape(source_length, min(config.data.target_length, steps))
 
 
-def parameter_specs(steps: "Steps") -> dict[str, ArraySpec]:
+def parameter_specs(steps: "StepFunctions") -> dict[str, ArraySpec]:
     """Shape, dtype and letters of every weight."""
     return {
         name: ArraySpec(p.shape, np.dtype(p.dtype), p.letters)

@@ -38,7 +38,7 @@ from gshard_nmt.spmd.topology import DoesNotFit, Topology
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Shape
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
     from gshard_nmt.settings.config import Config
 
 GIB = 2**30
@@ -204,12 +204,14 @@ def _grown(mesh: Mesh, devices: int) -> Mesh:
     return dataclasses.replace(mesh, shape=shape, device_order=())
 
 
-def steps_of(config: "Config") -> "Steps":
+def steps_of(config: "Config") -> "StepFunctions":
     """The programs of a config before its data are prepared: vocabularies of the size it asks for."""
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
 
     data = config.data
-    return Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
+    return StepFunctions(
+        config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary
+    )
 
 
 def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", list[str]]:
@@ -360,7 +362,7 @@ def decoding_shape(config: "Config") -> "Shape":
 
 
 def lower_step(
-    request: Request, config: "Config", steps: "Steps", devices: Runtime
+    request: Request, config: "Config", steps: "StepFunctions", devices: Runtime
 ) -> LoweredProgram:
     """The step as gshard-train, or gshard-decode, lowers it."""
     if request.decoding:
@@ -370,7 +372,7 @@ def lower_step(
     state = specs_of(steps)
     letters = {name: spec.letters for name, spec in state.items()}
     inputs = [state, batch_specs(config), CONTROL]
-    return lower(steps.train, inputs, [letters, {}], config.mesh)
+    return lower(steps.train_step, inputs, [letters, {}], config.mesh)
 
 
 def _tokens_per_step(request: Request, config: "Config") -> int:
@@ -380,7 +382,7 @@ def _tokens_per_step(request: Request, config: "Config") -> int:
     return data.rows * max(data.source_length, data.target_length)
 
 
-def weight_specs(steps: "Steps") -> dict[str, ArraySpec]:
+def weight_specs(steps: "StepFunctions") -> dict[str, ArraySpec]:
     """The model's weights by name."""
     prefix = "parameters/"
     state = specs_of(steps).items()

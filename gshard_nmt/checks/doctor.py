@@ -162,11 +162,13 @@ def _refusal(bound: Mapping[Key, Setting], classes: Mapping[str, type]) -> str:
 
 
 def _specs(config: "Config") -> dict[str, "ArraySpec"]:
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
     from gshard_nmt.run.compiled_steps import specs_of
 
     data = config.data
-    steps = Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
+    steps = StepFunctions(
+        config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary
+    )
     return specs_of(steps)
 
 

@@ -17,7 +17,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
 
 if TYPE_CHECKING:
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
     from gshard_nmt.settings.config import Config
 
 TOLERANCE = 5e-5
@@ -127,7 +127,7 @@ def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
 
 
 def compare(
-    config: "Config", steps: "Steps", batch: Mapping[str, np.ndarray], tolerance: float
+    config: "Config", steps: "StepFunctions", batch: Mapping[str, np.ndarray], tolerance: float
 ) -> list[Comparison]:
     """Loss and gradients of the first training step on one device and on the config's mesh.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -35,7 +35,7 @@ class Programs:
     """
 
     config: "Config"
-    steps: Steps
+    steps: StepFunctions
     devices: runtime.Runtime
 
     @functools.cached_property
@@ -52,13 +52,15 @@ class Programs:
     def train(self) -> runtime.Program:
         """(state, batch, control) -> (state, metrics); the state's memory is taken over."""
         inputs = [self.state_specs, self.batch_specs, CONTROL]
-        return self.compile("train", self.steps.train, inputs, [self._letters, {}], donate=(0,))
+        return self.compile(
+            "train", self.steps.train_step, inputs, [self._letters, {}], donate=(0,)
+        )
 
     @functools.cached_property
     def evaluate(self) -> runtime.Program:
         """(parameters, batch) -> (nll_sum, tokens)."""
         parameters = self.parameters_of(self.state_specs)
-        return self.compile("evaluate", self.steps.evaluate, [parameters, self.batch_specs], [{}])
+        return self.compile("evaluate", self.steps.eval_step, [parameters, self.batch_specs], [{}])
 
     def initialize(self) -> dict:
         """The state of step 0, drawn on the devices."""
@@ -93,7 +95,7 @@ class Programs:
         return self.devices.compile(key, lambda: lower(function, inputs, letters, mesh), donate)
 
 
-def specs_of(steps: Steps) -> dict[str, ArraySpec]:
+def specs_of(steps: StepFunctions) -> dict[str, ArraySpec]:
     """Shape, dtype and letters of every array of the training state."""
     return {
         name: ArraySpec(p.shape, np.dtype(p.dtype), p.letters)

@@ -25,7 +25,7 @@ from gshard_nmt.settings.values import differences, read_config
 if TYPE_CHECKING:
     from gshard_nmt.data.shards import PreparedData
     from gshard_nmt.data.vocabulary import Vocabulary
-    from gshard_nmt.model.steps import Steps
+    from gshard_nmt.model.steps import StepFunctions
     from gshard_nmt.settings.config import Config
 
 
@@ -101,11 +101,11 @@ class RunFolder:
             Vocabulary.load(self.path / "target.model"),
         )
 
-    def steps(self, config: "Config") -> "Steps":
+    def steps(self, config: "Config") -> "StepFunctions":
         """The programs of the run: the configured model over the run's vocabularies."""
-        from gshard_nmt.model.steps import Steps
+        from gshard_nmt.model.steps import StepFunctions
 
-        return Steps(
+        return StepFunctions(
             config.model,
             config.optimizer,
             self.data["source_vocabulary"],

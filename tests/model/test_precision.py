@@ -11,7 +11,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 
 WIDE = Model(
     encoder_layers=2,
@@ -59,11 +59,11 @@ def test_logits_and_router_statistics_are_float32_and_near_either_way(positions)
 
 
 def test_parameters_gradients_and_moments_stay_float32():
-    steps = Steps(NARROW, Optimizer(min_factored_size=8), 30, 30)
+    steps = StepFunctions(NARROW, Optimizer(min_factored_size=8), 30, 30)
     control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
     control["one"] = tf.constant(1.0)
     (state,) = steps.initialize(control)
-    state, metrics = steps.train(state, batch(), control)
+    state, metrics = steps.train_step(state, batch(), control)
     assert {value.dtype for name, value in state.items() if name != "step"} == {tf.float32}
     assert {value.dtype for value in metrics.values()} == {tf.float32}
     assert np.isfinite(float(metrics["loss"]))
