@@ -19,7 +19,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
     batch_specs,
     parameter_table,
@@ -27,19 +27,12 @@ from gshard_nmt.run.arrays import (
     step_functions,
     weight_specs,
 )
-<<<<<<< HEAD
 from gshard_nmt.run.compiled_steps import lower_train_step
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import DoesNotFit
 from gshard_nmt.spmd.lowering import LoweredFunction
-=======
-from gshard_nmt.settings.values import as_text
-from gshard_nmt.spmd import ahead_of_time
-from gshard_nmt.spmd.ahead_of_time import DoesNotFit
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
->>>>>>> spmd
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.resize import resized_mesh
 from gshard_nmt.spmd.runtime import Runtime
@@ -98,14 +91,9 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     wanted = [Topology.parse(name) for name in request.topologies]
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
-<<<<<<< HEAD
         functions = step_functions(config)
         check_divides(config, {**batch_specs(config), **state_specs(functions)})
     ahead_of_time.check_available(wanted)
-=======
-        check_divides(config)
-    ahead_of_time.check_available(wanted)
->>>>>>> spmd
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
@@ -251,15 +239,9 @@ def decoding_shape(config: Config) -> BatchShape:
 
 
 def lower_step(
-<<<<<<< HEAD
-    request: Request, config: Config, functions: Steps, devices: Runtime
+    request: Request, config: Config, functions: StepFunctions, devices: Runtime
 ) -> LoweredFunction:
     """Lowers the step as gshard-train, or gshard-decode, does."""
-=======
-    request: Request, config: "Config", steps: "Steps", devices: Runtime
-) -> LoweredFunction:
-    """The step as gshard-train, or gshard-decode, lowers it."""
->>>>>>> spmd
     if request.decoding:
         return Translator(config, functions, devices, {}).lower(decoding_shape(config))
     return lower_train_step(config, functions, config.mesh)
@@ -288,11 +270,7 @@ def count(config: Config, mesh: Mesh) -> Counts:
 
 
 def _refused(
-<<<<<<< HEAD
     found: Inspection, config: Config, program: LoweredFunction, error: DoesNotFit
-=======
-    found: Inspection, config: "Config", program: LoweredFunction, error: DoesNotFit
->>>>>>> spmd
 ) -> Inspection:
     """The report of a program that the compiler gave up: two sizes, estimates, and what would help."""
     estimated = memory.estimated(

@@ -14,7 +14,7 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import terminal
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
     CONTROL,
     batch_specs,
@@ -184,7 +184,7 @@ def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
 
 
 def compare(
-    config: Config, functions: Steps, batch: Mapping[str, np.ndarray], tolerance: float
+    config: Config, functions: StepFunctions, batch: Mapping[str, np.ndarray], tolerance: float
 ) -> list[Comparison]:
     """Compares loss and gradients of the first training step on one device and on the config's mesh.
 
@@ -217,7 +217,7 @@ def _gradients(programs: CompiledSteps, batch: Mapping[str, np.ndarray]) -> dict
     weights = weights_of(programs.state_specs)
 
     def first_step(state, batch, control):
-        gradients, metrics = programs.steps.gradients(
+        gradients, metrics = programs.functions.gradients(
             weights_of(state), batch, control, state["step"] + 1
         )
         return [gradients, {"loss": metrics["loss"]}]

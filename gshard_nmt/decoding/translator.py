@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
 from gshard_nmt.run.folder import RunFolder
@@ -62,7 +62,7 @@ class Translator:
     def __init__(
         self,
         config: Config,
-        functions: Steps,
+        functions: StepFunctions,
         devices: runtime.Runtime,
         parameters: Mapping[str, object],
         nbest: int = 1,

@@ -79,7 +79,7 @@ class Validation:
         config = self._programs.config
         if self._translator is None:
             self._translator = Translator(
-                config, self._programs.steps, self._programs.devices, weights
+                config, self._programs.functions, self._programs.devices, weights
             )
         self._translator.parameters = weights
         _, vocabulary = self._run.vocabularies()

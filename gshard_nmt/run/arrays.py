@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
@@ -25,7 +25,7 @@ CONTROL = {
 _WEIGHTS = "parameters/"
 
 
-def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Steps:
+def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
     """Returns the functions of a run: initialize, train, evaluate.
 
     Args:
@@ -35,22 +35,22 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         which are larger if a corpus has too little text for them.
     """
     sizes = data or dataclasses.asdict(config.data)
-    return Steps(
+    return StepFunctions(
         config.model, config.optimizer, sizes["source_vocabulary"], sizes["target_vocabulary"]
     )
 
 
-def state_specs(steps: Steps) -> dict[str, ArraySpec]:
+def state_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
     """Returns shape, dtype and letters of every array of the training state."""
     return {
         name: ArraySpec(array.shape, np.dtype(array.dtype), array.letters)
-        for name, array in steps.declare_state().items()
+        for name, array in functions.declare_state().items()
     }
 
 
-def weight_specs(steps: Steps) -> dict[str, ArraySpec]:
+def weight_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
     """Returns shape, dtype and letters of every weight, by the model's own names."""
-    return weights_of(state_specs(steps))
+    return weights_of(state_specs(functions))
 
 
 def batch_specs(config: Config) -> dict[str, ArraySpec]:

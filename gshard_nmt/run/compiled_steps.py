@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, weights_of
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
@@ -15,11 +15,11 @@ from gshard_nmt.spmd.lowering import ArraySpecs, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 
 
-def lower_train_step(config: Config, steps: Steps, mesh: Mesh) -> LoweredFunction:
+def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> LoweredFunction:
     """Lowers one training step: (state, batch, control) -> (state, metrics)."""
-    state = state_specs(steps)
+    state = state_specs(functions)
     inputs = [state, batch_specs(config), CONTROL]
-    return lower(steps.train, inputs, [_letters(state), {}], mesh)
+    return lower(functions.train_step, inputs, [_letters(state), {}], mesh)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,18 +28,18 @@ class CompiledSteps:
 
     Attributes:
       config: the run.
-      steps: the functions that the programs compute.
+      functions: the functions that the programs compute.
       devices: the devices that they run on.
     """
 
     config: Config
-    steps: Steps
+    functions: StepFunctions
     devices: runtime.Runtime
 
     @functools.cached_property
     def state_specs(self) -> ArraySpecs:
         """Shape, dtype and letters of every array of the state."""
-        return state_specs(self.steps)
+        return state_specs(self.functions)
 
     @functools.cached_property
     def batch_specs(self) -> ArraySpecs:
@@ -50,19 +50,19 @@ class CompiledSteps:
     def train_step(self) -> runtime.Program:
         """(state, batch, control) -> (state, metrics). The memory of the old state is reused."""
         return self._compile(
-            "train", lambda: lower_train_step(self.config, self.steps, self.devices.mesh), (0,)
+            "train", lambda: lower_train_step(self.config, self.functions, self.devices.mesh), (0,)
         )
 
     @functools.cached_property
     def eval_step(self) -> runtime.Program:
         """(weights, batch) -> (nll_sum, tokens)."""
         inputs = [weights_of(self.state_specs), self.batch_specs]
-        return self.compile("evaluate", self.steps.evaluate, inputs, [{}])
+        return self.compile("evaluate", self.functions.eval_step, inputs, [{}])
 
     def initialize(self) -> dict:
         """Returns the state of step 0, drawn on the devices."""
         outputs = [_letters(self.state_specs)]
-        program = self.compile("initialize", self.steps.initialize, [CONTROL], outputs)
+        program = self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
         (state,) = program(self.control(last_step=1))
         return state
 
@@ -101,7 +101,7 @@ class CompiledSteps:
     ) -> runtime.Program:
         data = self.config.data
         lengths = (data.source_length, data.target_length)
-        key = json.dumps([name, repr(self.steps), data.rows, lengths])
+        key = json.dumps([name, repr(self.functions), data.rows, lengths])
         return self.devices.compile(key, lowered, donate)
 
 
