@@ -132,7 +132,7 @@ def fingerprint(pairs: Sequence[CorpusPair]) -> str:
 
 
 def _languages(name: str) -> tuple[str, str] | None:
-    """Splits the name of a folder: pt-BR-en -> (pt-BR, en), en-pt-BR -> (en, pt-BR), fr-de -> (fr, de)."""
+    """Splits a folder name: pt-BR-en -> (pt-BR, en), en-pt-BR -> (en, pt-BR), fr-de -> (fr, de)."""
     if name.endswith(f"-{ENGLISH}"):
         return name.removesuffix(f"-{ENGLISH}"), ENGLISH
     if name.startswith(f"{ENGLISH}-"):
