@@ -214,5 +214,6 @@ def _collectives(inspection: Inspection) -> str:
     return (
         "<details><summary>Every collective, tensor by tensor</summary><div class='wide'><table>"
         "<thead><tr><th>kind</th><th>times in a step</th><th>array on one device</th>"
-        f"<th>bytes in a step</th><th>devices</th><th>why</th></tr></thead><tbody>{rows}</tbody></table></div></details>"
+        "<th>bytes in a step</th><th>devices</th><th>why</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></div></details>"
     )
