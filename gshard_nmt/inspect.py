@@ -97,7 +97,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
-        sys.stdout.write(terminal.as_text(found, request.tokens) + "\n")
+        sys.stdout.write(terminal.report(found, request.tokens) + "\n")
         sys.stdout.flush()
         inspections.append(found)
     if len(inspections) > 1:
@@ -214,7 +214,7 @@ def inspect_one(
         parsed = hlo.parse(compiled.text)
         dense = request.decoding or config.model.dispatch == "dense"
         coordinates = ahead_of_time.coordinates_of(topology, devices)
-        around = communication.Surroundings(
+        around = communication.Context(
             topology, mesh, weights, coordinates, program.annotated, dense
         )
         return dataclasses.replace(
