@@ -21,10 +21,10 @@ from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
-    batch_specs,
     parameter_table,
     state_specs,
     step_functions,
+    training_arrays,
     weight_specs,
 )
 from gshard_nmt.run.compiled_steps import lower_train_step
@@ -91,8 +91,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     wanted = [Topology.parse(name) for name in request.topologies]
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
-        functions = step_functions(config)
-        check_divides(config, {**batch_specs(config), **state_specs(functions)})
+        check_divides(config, training_arrays(config, step_functions(config)))
     ahead_of_time.check_available(wanted)
     inspections = []
     for topology, config, notes in adapted:

@@ -7,6 +7,8 @@ from gshard_nmt import inspect
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory
+from gshard_nmt.run.arrays import step_functions, training_arrays
+from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
 
@@ -61,7 +63,7 @@ def test_what_does_not_divide_is_told_in_the_users_letters_before_anything_is_co
         "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'V': 'x'}",
     )
     with pytest.raises(UserError, match=r"source_embedding: dimension V has size 8001"):
-        inspect.check_divides(config)
+        check_divides(config, training_arrays(config, step_functions(config)))
 
 
 def test_active_weights_are_all_but_the_experts_a_token_does_not_visit():

@@ -8,6 +8,7 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.checks import equivalence
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -59,7 +60,7 @@ def test_the_json_has_the_promised_keys(inspected):
 def test_memory_is_split_by_what_holds_it(inspected):
     records, _ = inspected
     config = load_config("demo", SMALL)
-    state = inspect.specs_of(inspect.steps_of(config)).items()
+    state = state_specs(step_functions(config)).items()
     experts = sum(spec.nbytes for name, spec in state if name.endswith(("moe_0/wi", "moe_0/wo")))
     moments = sum(spec.nbytes for name, spec in state if name.startswith("moments/"))
     for record, devices in zip(records, (2, 4), strict=True):
