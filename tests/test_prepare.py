@@ -124,7 +124,9 @@ def test_the_report_explains_its_columns(corpus, tmp_path, capsys):
     assert "Byte fallback: tokens that are single bytes of rare characters." in out
 
 
-def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(corpus, tmp_path, capsys):
+def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
+    corpus, tmp_path, capsys
+):
     out = tmp_path / "prepared"
     prepare(CONFIG, corpus, out)
     before = (out / "manifest.json").stat().st_mtime_ns
