@@ -18,7 +18,7 @@ sys.exit(commands.train_program())
 
 
 def flags(prepared: Path, workdir: Path, **changes: object) -> list[str]:
-    settings = {"Train.dev_every": 0, "Optimizer.cooldown_steps": 0} | changes
+    settings = {"Train.dev_every": 0} | changes
     words = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
     return [*map(str, words), *gin(**settings)]
 
@@ -47,10 +47,10 @@ def losses(run: Path) -> list[float]:
 
 
 def test_a_host_without_tensorflow_resumes_a_run(prepared, run):
-    programs = sorted(run.glob("programs/*.jaxexport"))
+    programs = sorted(run.parent.glob("programs/*.jaxexport"))
     succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 6})))
     assert len(losses(run)) == 6
-    assert sorted(run.glob("programs/*.jaxexport")) == programs
+    assert sorted(run.parent.glob("programs/*.jaxexport")) == programs
 
 
 def test_a_host_without_tensorflow_says_so_if_nothing_was_lowered(prepared, run):
