@@ -4,44 +4,39 @@ The real step is lowered and compiled by the real compiler for a topology that n
 the compiled program is read: memory, collectives, arithmetic. Nothing is allocated and nothing runs.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
+from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.checks import doctor, equivalence
+from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
-from gshard_nmt.run.compiled_steps import (
-    CONTROL,
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import (
     batch_specs,
-    check_fits_mesh,
     parameter_table,
-    specs_of,
+    state_specs,
+    step_functions,
+    weight_specs,
 )
-from gshard_nmt.settings.values import as_text
-from gshard_nmt.spmd import topology as topologies
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredProgram, lower
+from gshard_nmt.run.compiled_steps import lower_train_step
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.divides import check_divides
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
+from gshard_nmt.spmd.lowering import LoweredFunction
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.resize import resized_mesh
 from gshard_nmt.spmd.runtime import Runtime
-from gshard_nmt.spmd.topology import DoesNotFit, Topology
-
-if TYPE_CHECKING:
-    from gshard_nmt.decode import Shape
-    from gshard_nmt.model.steps import Steps
-    from gshard_nmt.settings.config import Config
-
-GIB = 2**30
+from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Request:
       tokens: the budget that a run's cost is given for.
     """
 
-    config: "Config"
+    config: Config
     name: str
     topologies: Sequence[str] = ()
     scale_with_devices: bool = False
@@ -65,10 +60,10 @@ class Request:
     tokens: float = 1e12
 
 
-def show_parameters(config: "Config") -> None:
+def show_parameters(config: Config) -> None:
     """Prints every array of the training state, and totals; compiles and allocates nothing."""
-    steps = steps_of(config)
-    sys.stdout.write(parameter_table(specs_of(steps), config.mesh))
+    steps = step_functions(config)
+    sys.stdout.write(parameter_table(state_specs(steps), config.mesh))
     found = count(config, config.mesh)
     sys.stdout.write(
         f"\nparameters: {found.total:,} in all, {found.active_per_token:,} active per token, "
@@ -96,8 +91,9 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     wanted = [Topology.parse(name) for name in request.topologies]
     adapted = [adapt(request, topology) for topology in wanted]
     for _, config, _ in adapted:
-        check_divides(config)
-    topologies.check_available(wanted)
+        functions = step_functions(config)
+        check_divides(config, {**batch_specs(config), **state_specs(functions)})
+    ahead_of_time.check_available(wanted)
     inspections = []
     for topology, config, notes in adapted:
         found = inspect_one(request, config, topology, notes)
@@ -122,97 +118,15 @@ def default_topology(mesh: Mesh) -> str:
     Raises:
       UserError: a CPU program of so many devices would take hours to compile.
     """
-    if mesh.num_devices <= topologies.MAX_CPU_DEVICES:
+    if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(
         f"the config's mesh has {mesh.num_devices} devices; name a machine with --topology, for "
-        f"instance {', '.join(topologies.EXAMPLES)}."
+        f"instance {', '.join(EXAMPLES)}."
     )
 
 
-def show_doctor(patient: doctor.Patient) -> None:
-    """Prints everything that is right and wrong with a run; compiles nothing.
-
-    Raises:
-      UserError: something is wrong.
-    """
-    findings = doctor.examine(patient)
-    sys.stdout.write(doctor.as_text(findings))
-    sys.stdout.flush()
-    problems = sum(finding.is_problem for finding in findings)
-    if problems:
-        count = "1 problem" if problems == 1 else f"{problems} problems"
-        raise UserError(f"{count} with {patient.source}; each line above says what would be right.")
-
-
-def show_equivalence(config: "Config", name: str, devices: int = 0) -> None:
-    """Runs the config, at reduced size, on one CPU device and on a mesh of several, and compares.
-
-    Args:
-      config: the run.
-      name: of the config.
-      devices: of the mesh; 0 takes the config's number, at most 8.
-
-    Raises:
-      UserError: loss or a gradient differs by more than the tolerance.
-    """
-    now = config.mesh.num_devices
-    wanted = devices or (8 if now == 1 else min(8, now))
-    mesh = equivalence.reduced_mesh(_grown(config.mesh, wanted), wanted)
-    model = equivalence.reduced_model(config.model, mesh)
-    rows = 2 * mesh.axis_size(mesh.partition("B")[0])
-    data = dataclasses.replace(
-        config.data,
-        rows=rows,
-        source_length=equivalence.LENGTH,
-        target_length=equivalence.LENGTH,
-        source_vocabulary=equivalence.VOCABULARY,
-        target_vocabulary=equivalence.VOCABULARY,
-    )
-    reduced = _replace(config, model=model, mesh=mesh, data=data)
-    check_divides(reduced)
-    tolerance = equivalence.TOLERANCE
-    shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
-    with waiting(f"{name} at reduced size on 1 device and on {mesh.num_devices} ({shape})"):
-        batch = equivalence.random_batch(list(batch_specs(reduced)), rows)
-        found = equivalence.compare(reduced, steps_of(reduced), batch, tolerance)
-    rows_of_table = [("tensor", "difference", "")]
-    for one in found:
-        verdict = "equal" if one.is_equal else "DIFFERENT"
-        rows_of_table.append((one.name, f"{one.difference:.1e}", verdict))
-    sys.stdout.write(terminal.table(rows_of_table) + "\n")
-    wrong = [one for one in found if not one.is_equal]
-    if wrong:
-        raise UserError(
-            f"{len(wrong)} of {len(found)} tensors differ by more than {tolerance:g} of their largest "
-            f"value between 1 device and {mesh.num_devices} ({shape}), first {wrong[0].name}: this is "
-            "a bug; please report it with this config."
-        )
-    dtype = config.model.activation_dtype
-    noted = "" if dtype == "float32" else f", activations in float32 instead of {dtype}"
-    sys.stdout.write(
-        f"loss and {len(found) - 1} gradients on 1 device and on {mesh.num_devices} ({shape}) are "
-        f"equal within {tolerance:g} of each tensor's largest value{noted}\n"
-    )
-
-
-def _grown(mesh: Mesh, devices: int) -> Mesh:
-    """A mesh of one device made long enough to be split at all."""
-    if mesh.num_devices >= devices:
-        return mesh
-    shape = (devices // math.prod(mesh.shape[1:]), *mesh.shape[1:])
-    return dataclasses.replace(mesh, shape=shape, device_order=())
-
-
-def steps_of(config: "Config") -> "Steps":
-    """The programs of a config before its data are prepared: vocabularies of the size it asks for."""
-    from gshard_nmt.model.steps import Steps
-
-    data = config.data
-    return Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
-
-
-def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", list[str]]:
+def adapt(request: Request, topology: Topology) -> tuple[Topology, Config, list[str]]:
     """The config on the topology's number of devices, and notes of what was changed.
 
     Raises:
@@ -221,7 +135,7 @@ def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", lis
     config, notes = request.config, []
     before, devices = config.mesh.num_devices, topology.num_devices
     if before != devices:
-        config = _replace(config, mesh=_resized(config.mesh, topology))
+        config = config.replace(mesh=resized_mesh(config.mesh, devices, topology.name))
         order = "; Mesh.device_order is left out" if request.config.mesh.device_order else ""
         notes.append(
             f"Mesh.shape {list(request.config.mesh.shape)} was made {list(config.mesh.shape)} to fit "
@@ -239,22 +153,7 @@ def adapt(request: Request, topology: Topology) -> tuple[Topology, "Config", lis
     return topology, config, notes
 
 
-def _resized(mesh: Mesh, topology: Topology) -> Mesh:
-    """The mesh with its one axis, or its first where the others divide, as long as needed."""
-    others = math.prod(mesh.shape[1:])
-    if topology.num_devices % others:
-        raise UserError(
-            f"Mesh.shape {list(mesh.shape)} is {mesh.num_devices} devices and {topology.name} has "
-            f"{topology.num_devices}; set a Mesh.shape whose sizes multiply to "
-            f"{topology.num_devices} with --gin 'Mesh.shape = ...'."
-        )
-    shape = (topology.num_devices // others, *mesh.shape[1:])
-    return dataclasses.replace(mesh, shape=shape, device_order=())
-
-
-def _scaled(
-    config: "Config", before: int, after: int, decoding: bool
-) -> tuple["Config", list[str]]:
+def _scaled(config: Config, before: int, after: int, decoding: bool) -> tuple[Config, list[str]]:
     """Experts, groups and rows in proportion to the devices (GShard section 5: E, G = O(D))."""
     notes: list[str] = []
 
@@ -275,39 +174,21 @@ def _scaled(
         for field in ("experts", "num_groups")
         if getattr(model, field)
     }
-    parts = {
-        "model": dataclasses.replace(model, **changes),
-        "data": dataclasses.replace(data, rows=scaled("Data", "rows", data.rows)),
-    }
+    parts = {"model": changes, "data": {"rows": scaled("Data", "rows", data.rows)}}
     if decoding:
-        rows = scaled("Decode", "rows", config.decode.rows)
-        parts["decode"] = dataclasses.replace(config.decode, rows=rows)
-    return _replace(config, **parts), notes
-
-
-def _replace(config: "Config", **parts: Any) -> "Config":
-    changed = dataclasses.replace(config, **parts)
-    kept = (getattr(changed, f.name) for f in dataclasses.fields(changed) if f.name != "text")
-    return dataclasses.replace(changed, text=as_text(kept))
-
-
-def check_divides(config: "Config") -> None:
-    """Raises UserError where an array of the step does not divide over the mesh, in its letters."""
-    check_fits_mesh(config)
-    arrays = {**batch_specs(config), **specs_of(steps_of(config))}
-    for name, spec in arrays.items():
-        config.mesh.check_divides(name, spec.letters, spec.shape)
+        parts["decode"] = {"rows": scaled("Decode", "rows", config.decode.rows)}
+    return config.replace(**parts), notes
 
 
 def inspect_one(
-    request: Request, config: "Config", topology: Topology, notes: Sequence[str]
+    request: Request, config: Config, topology: Topology, notes: Sequence[str]
 ) -> Inspection:
     """One config on one topology."""
-    mesh, steps = config.mesh, steps_of(config)
+    mesh, steps = config.mesh, step_functions(config)
     weights = weight_specs(steps)
-    devices = topologies.devices_of(topology, mesh)
+    devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
-    with waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
+    with terminal.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         program = lower_step(request, config, steps, devices)
     lowered_after = time.perf_counter() - began
     found = Inspection(
@@ -324,15 +205,15 @@ def inspect_one(
     )
     hbm = topology.chip.hbm_bytes if topology.chip else None
     try:
-        with waiting(f"compiling it for {topology.name}"):
+        with terminal.waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
-            compiled = topologies.compile_for(topology, devices, program, donate)
+            compiled = ahead_of_time.compile_for(topology, devices, program, donate)
     except DoesNotFit as error:
         return _refused(found, config, program, error)
-    with waiting("reading the compiled program"):
+    with terminal.waiting("reading the compiled program"):
         parsed = hlo.parse(compiled.text)
         dense = request.decoding or config.model.dispatch == "dense"
-        coordinates = topologies.coordinates_of(topology, devices)
+        coordinates = ahead_of_time.coordinates_of(topology, devices)
         around = communication.Surroundings(
             topology, mesh, weights, coordinates, program.annotated, dense
         )
@@ -352,46 +233,32 @@ def inspect_one(
         )
 
 
-def decoding_shape(config: "Config") -> "Shape":
+def decoding_shape(config: Config) -> BatchShape:
     """The largest batch that gshard-decode makes."""
-    from gshard_nmt.decode import shape_of
-
-    return shape_of(config, max(config.decode.source_lengths))
+    return batch_shape(config, max(config.decode.source_lengths))
 
 
 def lower_step(
-    request: Request, config: "Config", steps: "Steps", devices: Runtime
-) -> LoweredProgram:
-    """The step as gshard-train, or gshard-decode, lowers it."""
+    request: Request, config: Config, functions: StepFunctions, devices: Runtime
+) -> LoweredFunction:
+    """Lowers the step as gshard-train, or gshard-decode, does."""
     if request.decoding:
-        from gshard_nmt.decode import Translator
-
-        return Translator(config, steps, devices, {}).lower(decoding_shape(config))
-    state = specs_of(steps)
-    letters = {name: spec.letters for name, spec in state.items()}
-    inputs = [state, batch_specs(config), CONTROL]
-    return lower(steps.train, inputs, [letters, {}], config.mesh)
+        return Translator(config, functions, devices, {}).lower(decoding_shape(config))
+    return lower_train_step(config, functions, config.mesh)
 
 
-def _tokens_per_step(request: Request, config: "Config") -> int:
+def _tokens_per_step(request: Request, config: Config) -> int:
     data = config.data
     if request.decoding:
         return config.decode.rows * decoding_shape(config).max_steps
     return data.rows * max(data.source_length, data.target_length)
 
 
-def weight_specs(steps: "Steps") -> dict[str, ArraySpec]:
-    """The model's weights by name."""
-    prefix = "parameters/"
-    state = specs_of(steps).items()
-    return {name[len(prefix) :]: spec for name, spec in state if name.startswith(prefix)}
-
-
-def count(config: "Config", mesh: Mesh) -> Counts:
+def count(config: Config, mesh: Mesh) -> Counts:
     """Numbers of weights; nothing is allocated."""
     choices = 1 if getattr(config.model, "routing", "top2") == "switch" else 2
     total = active = per_device = nbytes = 0
-    for name, spec in weight_specs(steps_of(config)).items():
+    for name, spec in weight_specs(step_functions(config)).items():
         size = math.prod(spec.shape)
         shards = math.prod(mesh.axis_size(axes) for axes in mesh.partition(spec.letters, name))
         # The gate has the letter E too, and every token uses all of it.
@@ -403,7 +270,7 @@ def count(config: "Config", mesh: Mesh) -> Counts:
 
 
 def _refused(
-    found: Inspection, config: "Config", program: LoweredProgram, error: DoesNotFit
+    found: Inspection, config: Config, program: LoweredFunction, error: DoesNotFit
 ) -> Inspection:
     """The report of a program that the compiler gave up: two sizes, estimates, and what would help."""
     estimated = memory.estimated(
@@ -415,8 +282,9 @@ def _refused(
     )
     over = error.needed_bytes - error.available_bytes
     lines = [
-        f"DOES NOT FIT: {error.what} need {error.needed_bytes / GIB:.2f} GiB where "
-        f"{error.available_bytes / GIB:.2f} GiB are available, {over / GIB:.2f} GiB too much.",
+        f"DOES NOT FIT: {error.what} need {error.needed_bytes / terminal.GIB:.2f} GiB where "
+        f"{error.available_bytes / terminal.GIB:.2f} GiB are available, "
+        f"{over / terminal.GIB:.2f} GiB too much.",
         "The compiler gives these two sizes and no program; the breakdown is estimated.",
         "What would help:",
         *(f"  - {knob}" for knob in knobs(config, estimated)),
@@ -424,7 +292,7 @@ def _refused(
     return dataclasses.replace(found, memory=estimated, does_not_fit=lines)
 
 
-def knobs(config: "Config", needs: memory.Memory) -> list[str]:
+def knobs(config: Config, needs: memory.Memory) -> list[str]:
     """Settings that would lower the memory of a device, the most promising first."""
     model, rows, found = config.model, config.data.rows, []
     split = config.mesh.axis_size(config.mesh.partition("B")[0])
@@ -449,25 +317,14 @@ def knobs(config: "Config", needs: memory.Memory) -> list[str]:
                 "square of the tokens of a group"
             )
     else:
-        found.append(f"fewer rows do not: without activations {-room / GIB:.2f} GiB are too much")
+        found.append(
+            f"fewer rows do not: without activations {-room / terminal.GIB:.2f} GiB are too much"
+        )
     whole = needs.by_category["replicated_weights"]
-    if whole > GIB:
+    if whole > terminal.GIB:
         found.append(
             f"a rule in Mesh.rules that splits the replicated weights ({terminal.size_text(whole)}), for "
             "instance for H, N or V over a second mesh axis"
         )
     found.append("a topology with more devices, or chips with more memory")
     return found
-
-
-@contextlib.contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Says on stderr what is being done, with the time it takes."""
-    console = Console(stderr=True, highlight=False)
-    began = time.perf_counter()
-    if console.is_terminal:
-        with console.status(what + " ..."):
-            yield
-    else:
-        yield
-    console.print(f"{what}: {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)

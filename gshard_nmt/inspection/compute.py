@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin, origin_of
-from gshard_nmt.spmd.topology import Chip
+from gshard_nmt.spmd.chips import Chip
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
 _PRODUCTS = ("dot", "convolution")

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gshard_nmt.spmd.topology import Chip, Topology
+from gshard_nmt.spmd.chips import Chip
+from gshard_nmt.spmd.topology import Topology
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ zeroed by the caller. Logits and softmax are float32 with activations of either 
 import math
 from collections.abc import Mapping
 
-from gshard_nmt.model.layers import Mode, dropout, project, widened
+from gshard_nmt.model.layers import Mode, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
 from gshard_nmt.spmd.sharding import annotate
@@ -31,7 +31,7 @@ def declare_attention(
     }
     if relative:
         scale = 1 / math.sqrt(n * BUCKETS)
-        declared["relative_bias"] = Parameter((n, BUCKETS), "NU", normal(scale), wide=True)
+        declared["relative_bias"] = Parameter((n, BUCKETS), "NU", normal(scale), keep_float32=True)
     return declared
 
 
@@ -58,7 +58,7 @@ def attend(
     """
     query = annotate(project("BLM,MND->BLND", x, p, "query"), "BLND")
     keys, values = project_memory(p, memory)
-    logits = tf.einsum("BLND,BTND->BNLT", widened(query), widened(keys)) + bias
+    logits = tf.einsum("BLND,BTND->BNLT", to_float32(query), to_float32(keys)) + bias
     probabilities = dropout(tf.nn.softmax(logits), dropout_rate, mode, "attention")
     probabilities = tf.cast(probabilities, x.dtype)
     context = annotate(tf.einsum("BNLT,BTND->BLND", probabilities, values), "BLND")
@@ -94,7 +94,7 @@ def attend_cached(
       float32[B, K, M].
     """
     query = project("BKM,MND->BKND", x, p, "query")
-    logits = tf.einsum("BKND,BTND->BNKT", widened(query), widened(keys)) + bias
+    logits = tf.einsum("BKND,BTND->BNKT", to_float32(query), to_float32(keys)) + bias
     probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
     context = tf.einsum("BNKT,BTND->BKND", probabilities, values)
     return project("BKND,NDM->BKM", context, p, "output")

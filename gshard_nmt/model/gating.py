@@ -142,7 +142,7 @@ def route(
       rules: how tokens choose.
       mode: training draws the jitter, and the random second expert where the policy asks for it.
     """
-    x = layers.widened(tokens)
+    x = layers.to_float32(tokens)
     key = mode.key_of("jitter") if rules.jitter else None
     if key is not None:
         noise = counter_random.uniform(key, x.shape.as_list())

@@ -47,17 +47,17 @@ class Mode:
 
 def declare_norm(model_dim: int) -> dict[str, Parameter]:
     """The scale of one norm, M."""
-    return {"scale": Parameter((model_dim,), "M", ONES, wide=True)}
+    return {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
 
 
 def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     """x / rms(x) * scale over the last dimension, no mean and no bias; float32 inside."""
-    wide = widened(x)
-    mean_square = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
-    return tf.cast(wide * tf.math.rsqrt(mean_square + _EPSILON) * p["scale"], x.dtype)
+    x32 = to_float32(x)
+    mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
+    return tf.cast(x32 * tf.math.rsqrt(mean_square + _EPSILON) * p["scale"], x.dtype)
 
 
-def widened(x: "tf.Tensor") -> "tf.Tensor":
+def to_float32(x: "tf.Tensor") -> "tf.Tensor":
     """The same values in float32, or in float64 if they have it."""
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 

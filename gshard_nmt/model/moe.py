@@ -65,7 +65,9 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its E is named `_`, which no
     rule splits.
     """
-    gate = Parameter((model_dim, moe.gating.experts), "M_", fan_in_uniform(model_dim), wide=True)
+    gate = Parameter(
+        (model_dim, moe.gating.experts), "M_", fan_in_uniform(model_dim), keep_float32=True
+    )
     expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation)
     return {"gate": gate} | {
         name: dataclasses.replace(p, shape=(moe.gating.experts, *p.shape), letters="E" + p.letters)

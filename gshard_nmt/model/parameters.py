@@ -35,14 +35,14 @@ class Parameter:
       letters: the dimensions; R and E are batch dimensions to the optimiser.
       initializer: how it starts.
       dtype: of its values.
-      wide: whether it is used in float32 even where activations are bfloat16.
+      keep_float32: whether it is used in float32 even if activations are bfloat16.
     """
 
     shape: tuple[int, ...]
     letters: str
     initializer: Initializer
     dtype: str = "float32"
-    wide: bool = False
+    keep_float32: bool = False
 
     @property
     def size(self) -> int:

@@ -29,17 +29,17 @@ class Part:
       names: of the parameters that it uses.
       apply: (values, x, shared, repeat) -> (x, totals): the part on x[B, L, M], with the parameters
         of one repeat and the tensors that all repeats share; repeat is an int or int32[].
-      narrow: which of the names every use casts to the dtype of x.
+      low_precision: which of the names every use casts to the dtype of x.
     """
 
     names: Sequence[str]
     apply: Callable[[Values, "tf.Tensor", Sequence["tf.Tensor"], Index], tuple["tf.Tensor", Totals]]
-    narrow: Collection[str] = ()
+    low_precision: Collection[str] = ()
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
-        """The parameters of one repeat, int32[], the narrow ones in a dtype."""
+        """The parameters of one repeat, int32[], the low_precision ones in a dtype."""
         read = {name: _read(stacked[name], repeat) for name in self.names}
-        return {n: tf.cast(v, dtype) if n in self.narrow else v for n, v in read.items()}
+        return {n: tf.cast(v, dtype) if n in self.low_precision else v for n, v in read.items()}
 
     def pull_back(
         self, values: Values, x, shared: Sequence, repeat: Index, dy, d_totals: Totals
@@ -184,9 +184,11 @@ def scanned(
             d_shared = [annotate(_zeros(one.shape, one.dtype), "BLM") for one in shared]
             # All gradients are kept until the optimiser has them: of a weight that is used rounded to
             # bfloat16 its gradient is as round, and takes half the memory so.
-            narrow = {name for part in parts for name in part.narrow}
+            low_precision = {name for part in parts for name in part.low_precision}
             d_stacked = {
-                name: laid_out(name, _zeros(v.shape, dy.dtype if name in narrow else v.dtype))
+                name: laid_out(
+                    name, _zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
+                )
                 for name, v in stacked.items()
             }
 

@@ -30,7 +30,7 @@ BATCH_ARRAYS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class StepFunctions:
     """What a run computes: a model of two vocabularies and its optimiser.
 
     Attributes:
@@ -65,7 +65,7 @@ class Steps:
         values = initial_values(declared, key)
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
 
-    def train(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
+    def train_step(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
         """One training step.
 
         Args:
@@ -110,7 +110,7 @@ class Steps:
         gradients = tape.gradient(total, parameters, output_gradients=control["one"])
         return {name: tf.convert_to_tensor(g) for name, g in gradients.items()}, metrics
 
-    def evaluate(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
+    def eval_step(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
         """Sum of the negative log-likelihood in nats and number of real target tokens of a batch."""
         _, metrics = self._loss(parameters, batch, Mode())
         return [{"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}]

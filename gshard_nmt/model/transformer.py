@@ -211,7 +211,9 @@ def run_stack(
             return y, routing_totals(routings)
 
         mine = [name for name in declared if name.split("/")[0] in names]
-        return Part(mine, apply, narrow=[name for name in mine if not declared[name].wide])
+        return Part(
+            mine, apply, low_precision=[name for name in mine if not declared[name].keep_float32]
+        )
 
     by_layer = model.remat == "layer"
     groups = _layers(model, stack) if by_layer else [sublayers(model, stack)]
@@ -336,7 +338,7 @@ def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     The product has float32 operands and result; a TPU multiplies them in bfloat16, as in the paper's
     runs, and adds in float32.
     """
-    scaled = layers.widened(x) * model.model_dim**-0.5
+    scaled = layers.to_float32(x) * model.model_dim**-0.5
     return annotate(layers.project("BLM,VM->BLV", scaled, p, "target_embedding"), "BLV")
 
 

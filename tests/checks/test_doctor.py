@@ -215,7 +215,7 @@ def test_an_override_of_another_rank_is_one_problem_and_memory_is_still_looked_a
     (problem,) = [finding.text for finding in findings if finding.is_problem]
     assert problem == (
         "Mesh.overrides['*/gate'] is ['x'], but parameters/encoder/block/moe_0/gate has the "
-        "dimensions RM_; give one entry a dimension."
+        "dimensions RM_; give one entry per dimension."
     )
     assert findings[-2].area == "memory"
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gshard_nmt.inspection import compute, hlo
-from gshard_nmt.spmd.topology import CHIPS
+from gshard_nmt.spmd.chips import CHIPS
 
 
 def module_of(lines: str, computations: str = "") -> hlo.HloModule:

@@ -1,4 +1,4 @@
-"""Several processes train one run: the same result as one, and a clear end when one is lost."""
+"""Several processes train one run: they give the result of one, and name a process that is lost."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object
 
 
 def start(prepared: Path, workdir: Path, count: int = 2, indices=None, **changes: object):
-    """The processes of a run, started; all speak with process 0 over the loopback."""
+    """Starts the processes of a run, which connect to process 0 over the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", count]
@@ -45,10 +45,10 @@ def start(prepared: Path, workdir: Path, count: int = 2, indices=None, **changes
 
 
 def ends(processes) -> list[tuple[int, str]]:
-    """Exit code and stderr of each."""
+    """Waits for all processes and returns their exit codes and stderr."""
     try:
-        said = [process.communicate(timeout=240)[1] for process in processes]
-        return [(p.returncode, text) for p, text in zip(processes, said, strict=True)]
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
     finally:
         for process in processes:
             process.kill()
@@ -65,7 +65,7 @@ def wait_for_step(workdir: Path, step: int) -> None:
 
 
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
-    """Every array of a run's last checkpoint, with the cursors of its input."""
+    """Returns every array of a run's last checkpoint, including the positions of its input."""
     run = RunFolder(workdir)
     config = read_config(run.config)
     programs = Programs(config, run.steps(config), runtime.start(config.mesh))
@@ -73,21 +73,21 @@ def state_of(workdir: Path) -> dict[str, np.ndarray]:
     parameters = programs.parameters_of(specs)
     others = {name: spec for name, spec in specs.items() if not name.startswith("parameters/")}
     groups = {"parameters": parameters, "optimizer": others, "input": {}}
-    found = Checkpoints(run.checkpoints).restore(LAST, groups)
+    restored = Checkpoints(run.checkpoints).restore(LAST, groups)
     return {
-        f"{g}/{name}": np.asarray(a) for g, arrays in found.items() for name, a in arrays.items()
+        f"{g}/{name}": np.asarray(a) for g, arrays in restored.items() for name, a in arrays.items()
     }
 
 
 @pytest.fixture(scope="module")
 def together(prepared) -> Path:
-    """A run of two processes that ended well."""
-    for code, said in ends(start(prepared, prepared / "together")):
-        assert code == 0, said
+    """The folder of a run of two processes that has ended without an error."""
+    for code, stderr in ends(start(prepared, prepared / "together")):
+        assert code == 0, stderr
     return prepared / "together"
 
 
-def test_two_processes_end_as_one_does(prepared, together):
+def test_two_processes_give_the_result_of_one(prepared, together):
     succeed(program("train", *train_flags(prepared, prepared / "alone")))
     alone, joined = state_of(prepared / "alone"), state_of(together)
     assert alone.keys() == joined.keys()
@@ -99,7 +99,7 @@ def test_two_processes_end_as_one_does(prepared, together):
     assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
 
 
-def test_two_processes_end_twice_the_same(prepared, together):
+def test_two_runs_of_two_processes_give_the_same_result(prepared, together):
     assert [code for code, _ in ends(start(prepared, prepared / "again"))] == [0, 0]
     first, second = state_of(together), state_of(prepared / "again")
     for name, array in first.items():
@@ -112,12 +112,12 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, tmp_path):
     wait_for_step(run, 7)
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    (code, said), _ = ends([first, second])
-    assert code == 75, said
-    assert said.splitlines()[-1].startswith(
+    (code, stderr), _ = ends([first, second])
+    assert code == 75, stderr
+    assert stderr.splitlines()[-1].startswith(
         "gshard-train: process 1 of 2 died or stopped answering"
     )
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     assert time.monotonic() - killed < 3 * TIMEOUT
     saved = json.loads((run / "budget.json").read_text())["steps"]
     again = ends(start(prepared, run, **(ENDLESS | {"Train.steps": saved + 3})))
@@ -125,12 +125,12 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, tmp_path):
     assert f"resuming {run} at step {saved}" in again[0][1]
 
 
-def test_one_that_is_told_to_stop_stops_all_and_all_is_saved(prepared, tmp_path):
+def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, tmp_path):
     processes = start(prepared, tmp_path / "run", **ENDLESS)
     wait_for_step(tmp_path / "run", 6)
     processes[1].send_signal(signal.SIGTERM)
     ended = ends(processes)
     assert [code for code, _ in ended] == [130, 130], ended
-    steps = {int(re.search(r"at step (\d+); the same", said)[1]) for _, said in ended}
+    steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
     saved = json.loads((tmp_path / "run" / "budget.json").read_text())["steps"]
     assert steps == {saved}

@@ -89,8 +89,8 @@ def test_the_auxiliary_loss_in_both_scales():
 
 def seconds(rules: Gating) -> list[bool]:
     """Whether each token of the worked group got its second expert, with room for all."""
-    wide = dataclasses.replace(rules, capacity=4)
-    return [len(token) == 2 for token in triples(assign(wide, draw=DRAW))]
+    roomy = dataclasses.replace(rules, capacity=4)
+    return [len(token) == 2 for token in triples(assign(roomy, draw=DRAW))]
 
 
 def test_each_policy_keeps_its_second_choices():
@@ -397,11 +397,11 @@ def test_bfloat16_tokens_choose_what_the_same_tokens_choose_in_float32():
     tokens = tf.cast(counter_random.normal(key, (2, 64, 32)), tf.bfloat16)
     gate = counter_random.normal(key.fold("gate"), (32, 16)) / 6
     real, rules = tf.ones([2, 64], tf.bool), Gating(16)
-    narrow = gating.route(tokens, gate, real, rules, Mode())
-    wide = gating.route(tf.cast(tokens, tf.float32), gate, real, rules, Mode())
-    np.testing.assert_array_equal(narrow.slot, wide.slot)
-    np.testing.assert_array_equal(narrow.weight, wide.weight)
-    assert narrow.weight.dtype == tf.float32
+    rounded = gating.route(tokens, gate, real, rules, Mode())
+    exact = gating.route(tf.cast(tokens, tf.float32), gate, real, rules, Mode())
+    np.testing.assert_array_equal(rounded.slot, exact.slot)
+    np.testing.assert_array_equal(rounded.weight, exact.weight)
+    assert rounded.weight.dtype == tf.float32
 
 
 def test_the_gate_is_multiplied_at_the_highest_precision_forward_and_backward():

@@ -10,7 +10,7 @@ import pytest
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.run.compiled_steps import CONTROL, specs_of
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import configs_folder
@@ -111,8 +111,8 @@ def mesh_of(name: str) -> Mesh:
     return load_config(str(path), [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]).mesh
 
 
-def steps(model: Model) -> Steps:
-    return Steps(model, Optimizer(min_factored_size=8), 40, 48)
+def steps(model: Model) -> StepFunctions:
+    return StepFunctions(model, Optimizer(min_factored_size=8), 40, 48)
 
 
 def values(model: Model) -> tuple[dict, dict, dict]:
@@ -147,7 +147,7 @@ def train(model: Model, mesh: Mesh, updates: int = 2) -> tuple[list[float], dict
     devices = runtime.start(mesh)
     program = devices.compile(
         f"train {mesh}",
-        lambda: lower(program_steps.train, [specs, BATCH, CONTROL], [letters, {}], mesh),
+        lambda: lower(program_steps.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh),
         donate=(0,),
     )
     state, batch, control = values(model)
@@ -233,7 +233,7 @@ def annotations(model: Model, whole_step: bool):
     if whole_step:
         return count_annotations(lower(steps(model).train, [specs, BATCH, CONTROL], [{}, {}], mesh))
     weights = {k.partition("/")[2]: v for k, v in specs.items() if k.startswith("parameters/")}
-    return count_annotations(lower(steps(model).evaluate, [weights, BATCH], [{}], mesh))
+    return count_annotations(lower(steps(model).eval_step, [weights, BATCH], [{}], mesh))
 
 
 def test_annotations_of_a_transformer_layer():

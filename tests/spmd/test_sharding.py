@@ -185,17 +185,17 @@ def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
     [
         (
             lambda x: annotate(x, "BLM", "hidden"),
-            "annotate(hidden, 'BLM'): the tensor has 2 dimensions, the letters name 3; "
-            "give one letter a dimension.",
+            "annotate(hidden, 'BLM'): the tensor has 2 dimensions and there are 3 "
+            "letters; give one letter per dimension.",
         ),
         (
             lambda x: mesh_split(x, MESH, [0]),
-            "mesh_split: 1 entries [0] for a tensor of 2 dimensions; give one entry a dimension, "
-            "-1 where it is not split.",
+            "mesh_split: 1 entries [0] for a tensor of 2 dimensions; give one entry per dimension, "
+            "-1 if it is not split.",
         ),
         (
             lambda x: mesh_split(x, MESH, [0, "x"]),
-            "mesh_split: [0, 'x'] uses a mesh axis twice; each may split one dimension.",
+            "mesh_split: [0, 'x'] uses a mesh axis twice; a mesh axis can split only one dimension.",
         ),
         (
             lambda x: mesh_split(x, MESH, [2, -1]),
@@ -208,23 +208,23 @@ def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
         ),
         (
             lambda x: mesh_split(x, MESH, ["x", -1], unspecified_dims=[0]),
-            "mesh_split: dimension 0 cannot be unspecified; of ['x', -1] those that are mapped to -1 "
-            "can: [1].",
+            "mesh_split: dimension 0 cannot be unspecified; in ['x', -1] only the dimensions mapped "
+            "to -1 can: [1].",
         ),
         (
             lambda x: mesh_split(x, Mesh(("x",), (8,)), ["x", -1]),
-            "mesh_split: the mesh has 8 devices, the run's has 4; every mesh of a program must have "
-            "all its devices.",
+            "mesh_split: this mesh has 8 devices, and the mesh of the run has 4. Every mesh in a "
+            "program must have all its devices.",
         ),
         (
             lambda x: split(x, 0, 3),
-            "split: 3 partitions do not divide 4 devices; legal numbers are [1, 2, 4].",
+            "split: 3 partitions do not divide 4 devices; allowed numbers are [1, 2, 4].",
         ),
         (
             lambda x: split(x, 0, 8),
-            "split: 8 partitions do not divide 4 devices; legal numbers are [1, 2, 4].",
+            "split: 8 partitions do not divide 4 devices; allowed numbers are [1, 2, 4].",
         ),
-        (lambda x: split(x, 0, 0), "split: 0 partitions; the least number is 1."),
+        (lambda x: split(x, 0, 0), "split: 0 partitions; the smallest number is 1."),
         (
             lambda x: split(x, 2, 2),
             "split: there is no dimension 2; the tensor has the shape [4, 6], dimensions 0 to 1.",
@@ -249,12 +249,12 @@ def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
         ),
         (
             lambda x: shard(x, [[0.0, 1.0], [2.0, 3.0]]),
-            "shard: the device assignment is of float64; devices are whole numbers.",
+            "shard: the device assignment has dtype float64; give integers.",
         ),
         (
             lambda x: auto_to_manual(x, MESH, [("x", "y"), -1], axes=["y"]),
-            "auto_to_manual: dimension 0 is split over ['x', 'y'], of which ['y'] are manual; all "
-            "axes of a dimension must be, or none.",
+            "auto_to_manual: dimension 0 is split over ['x', 'y'], but only ['y'] are manual. "
+            "Either all axes of a dimension must be manual, or none.",
         ),
         (
             lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
@@ -262,8 +262,8 @@ def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
         ),
         (
             lambda x: manual_to_auto(x, MESH, ["x", -1], [8, 5]),
-            "manual_to_auto: a shard of the full shape [8, 5] has the shape [8, 5], this one has "
-            "[4, 6].",
+            "manual_to_auto: the tensor has the shape [4, 6]; a shard of the full shape [8, 5] has the "
+            "shape [8, 5].",
         ),
         (
             lambda x: manual_axes("z").__enter__(),
@@ -280,7 +280,7 @@ def test_errors_to_the_letter(call, message):
 def test_what_speaks_of_all_devices_is_refused_among_manual_axes():
     with rules(MESH), manual_axes("x"):
         for call in (lambda x: split(x, 0, 2), lambda x: shard(x, [[0, 1], [2, 3]])):
-            with pytest.raises(UserError, match="speaks of all devices, but the axes"):
+            with pytest.raises(UserError, match="assigns all devices, but the axes"):
                 call(tf.zeros([4, 6]))
-        with pytest.raises(UserError, match="only the mesh in force has meaning"):
+        with pytest.raises(UserError, match="only the active mesh can be used"):
             mesh_split(tf.zeros([4, 6]), Mesh(("a",), (4,), rules={}), [-1, -1])

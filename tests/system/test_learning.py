@@ -11,7 +11,7 @@ import numpy as np
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.run.compiled_steps import CONTROL, specs_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -55,7 +55,7 @@ def batches():
 def final_loss(experts: int) -> tuple[float, float]:
     """Nats a token over the last updates, and the busiest expert's load, 1 at balance."""
     model = dataclasses.replace(MODEL, experts=experts)
-    steps = Steps(model, Optimizer(warmup_steps=400, min_factored_size=8), TOKENS, TOKENS)
+    steps = StepFunctions(model, Optimizer(warmup_steps=400, min_factored_size=8), TOKENS, TOKENS)
     devices, state_specs = runtime.start(MESH), specs_of(steps)
     letters = {name: spec.letters for name, spec in state_specs.items()}
     initialize = devices.compile(
@@ -63,7 +63,7 @@ def final_loss(experts: int) -> tuple[float, float]:
     )
     train = devices.compile(
         f"train {experts}",
-        lambda: lower(steps.train, [state_specs, BATCH, CONTROL], [letters, {}], MESH),
+        lambda: lower(steps.train_step, [state_specs, BATCH, CONTROL], [letters, {}], MESH),
         donate=(0,),
     )
     control = devices.put(
