@@ -8,7 +8,9 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.checks import equivalence
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import resize
 from gshard_nmt.spmd.mesh import Mesh
 
 SMALL = (
@@ -59,7 +61,7 @@ def test_the_json_has_the_promised_keys(inspected):
 def test_memory_is_split_by_what_holds_it(inspected):
     records, _ = inspected
     config = load_config("demo", SMALL)
-    state = inspect.specs_of(inspect.steps_of(config)).items()
+    state = state_specs(step_functions(config)).items()
     experts = sum(spec.nbytes for name, spec in state if name.endswith(("moe_0/wi", "moe_0/wo")))
     moments = sum(spec.nbytes for name, spec in state if name.startswith("moments/"))
     for record, devices in zip(records, (2, 4), strict=True):
@@ -110,7 +112,7 @@ def test_the_page_is_whole_and_needs_no_network(inspected):
 def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
     mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
-    inspect.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
+    equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
     out = capsys.readouterr().out
     assert "encoder/block/moe_0/wi [0]" in out
     assert "DIFFERENT" not in out
@@ -125,7 +127,7 @@ def test_a_difference_is_named_and_is_an_error(monkeypatch):
     ]
     monkeypatch.setattr(equivalence, "compare", lambda *arguments: found)
     with pytest.raises(UserError, match=r"2 of 3 tensors differ .* first encoder/block/moe_0/gate"):
-        inspect.show_equivalence(load_config("demo", SMALL), "demo", 2)
+        equivalence.show_equivalence(load_config("demo", SMALL), "demo", 2)
 
 
 def test_a_reduced_mesh_splits_every_axis_that_was_split():
