@@ -1,15 +1,24 @@
-"""The two ways a program ends early on purpose; every stage may raise them."""
+"""The two exceptions that end a program on purpose. Every stage may raise them."""
+
+from collections.abc import Sequence
 
 
 class UserError(ValueError):
-    """The user's mistake: the message says what was given, what is allowed and what to do.
+    """The user made a mistake. The message says what was given, what is allowed and what to do.
 
-    Programs print the message alone, without a traceback, and exit with code 2.
+    Programs print only the message, without a traceback, and exit with code 2.
+
+    Attributes:
+      settings: names of the settings that are wrong or contradict each other, such as "Mesh.axes".
     """
+
+    def __init__(self, message: str, settings: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.settings = tuple(settings)
 
 
 class TryAgain(RuntimeError):
-    """Nothing is wrong with the request: a peer died or a machine was taken.
+    """The request is right, but another process died or a machine was taken away.
 
-    Programs print the message and exit with code 75 (EX_TEMPFAIL); the same command resumes.
+    Programs print the message and exit with code 75 (EX_TEMPFAIL). The same command resumes the run.
     """

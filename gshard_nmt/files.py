@@ -1,4 +1,4 @@
-"""Files that a reader sees old or new, never half."""
+"""Writing files so that a reader sees the old content or the new content, never a part of it."""
 
 import contextlib
 import errno
@@ -10,21 +10,21 @@ from gshard_nmt.errors import UserError
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Replaces a file at once: written beside it, then renamed. Text is UTF-8.
+    """Writes a file in one step: writes a temporary file beside it, then renames it. Text is UTF-8.
 
-    A link stays, and what it leads to is replaced. What is no plain file (a pipe, a device, and
-    whatever is reached through /dev) cannot be replaced without taking it away from others: the
-    content is written into it.
+    If `path` is a symbolic link, the link stays and the file that it points to is replaced. Pipes,
+    devices and everything under /dev cannot be replaced, because other programs have them open. The
+    content is written into them instead.
 
     Raises:
-      OSError: as writing does.
+      OSError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
-    if _is_open_ended(path):
+    if _is_stream(path):
         with path.open("ab") as file:
             file.write(data)
         return
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     try:
         temporary.write_bytes(data)
         temporary.replace(os.path.realpath(path))
@@ -33,36 +33,36 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Finds out, before the content is there, whether `write` could write it; `path` stays as it is.
+    """Checks that `write` can write to `path`, without changing it. Call it before a long computation.
 
     Raises:
-      OSError: it could not.
+      OSError: the file cannot be written.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-    if _is_open_ended(path):
+    if _is_stream(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
-    temporary = _beside(path)
+    temporary = _temporary_path(path)
     temporary.touch()
     temporary.unlink()
 
 
 @contextlib.contextmanager
-def told_as(what: str) -> Iterator[None]:
-    """Tells whoever runs a program why a file cannot be written; `what` is the flag and the file."""
+def reported_as(what: str) -> Iterator[None]:
+    """Turns an OSError of the block into a UserError. `what` names the flag and the file."""
     try:
         yield
     except OSError as error:
         raise UserError(f"{what}: it cannot be written: {error.strerror}.") from error
 
 
-def _is_open_ended(path: Path) -> bool:
+def _is_stream(path: Path) -> bool:
     return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
 
 
-def _beside(path: Path) -> Path:
-    """A new name in the folder of the file that `path` leads to."""
+def _temporary_path(path: Path) -> Path:
+    """Returns the path of a temporary file in the folder of the file that `path` points to."""
     target = Path(os.path.realpath(path))
     return target.with_name(f".{target.name}.{os.getpid()}")

@@ -1,10 +1,11 @@
-"""gshard-data harvest: the message catalogues of this machine become a parallel corpus."""
+"""gshard-data harvest: makes a parallel corpus from the message catalogues of this machine."""
 
 import json
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -20,18 +21,19 @@ REPORT = "corpus.json"
 def harvest(
     out: Path, roots: Sequence[Path] = (), system: bool = True, minimum_pairs: int = 1
 ) -> None:
-    """Reads every catalogue below the roots and writes one corpus of all languages to English.
+    """Reads all catalogues below the roots and writes a corpus with a pair of each language and English.
 
-    The corpus is complete or it is not there: it is made in a folder beside OUT and renamed.
+    The corpus is written to a temporary folder beside `out` and then renamed, so `out` is always
+    complete.
 
     Args:
-      out: the corpus folder; one that an earlier harvest made is replaced.
+      out: the corpus folder. A corpus of an earlier harvest is replaced.
       roots: folders to search.
-      system: whether to search the system's locale folders and this Python's packages as well.
+      system: whether to search the system's locale folders and the packages of this Python as well.
       minimum_pairs: languages with fewer training pairs are left out.
 
     Raises:
-      UserError: there are no catalogues, a root is missing, or OUT holds something else.
+      UserError: there are no catalogues, a root does not exist, or `out` has other files in it.
     """
     console = Console(stderr=True, highlight=False)
     for root in roots:
@@ -42,61 +44,73 @@ def harvest(
             f"--out {out} is not empty and not a harvested corpus; choose another folder."
         )
     searched = [*roots, *(finding.default_roots() if system else [])]
-    found = finding.find_catalogues(searched)
-    if not found:
+    catalogues = finding.find_catalogues(searched)
+    if not catalogues:
         raise UserError(
             f"no message catalogues (.mo, .po) below {', '.join(map(str, searched)) or 'no folder'}. "
-            "Give a folder that has some with --root DIR, or install a package that carries them: "
+            "Name a folder that has some with --root DIR, or install a package that has some: "
             "pip install django, or on Debian any language pack."
         )
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"reading {len(found)} catalogues", total=len(found))
-        harvested = finding.harvest(
-            found, progress=lambda done: progress.update(task, completed=done)
+        task = progress.add_task(f"reading {len(catalogues)} catalogues", total=len(catalogues))
+        harvested = finding.read_and_split(
+            catalogues, progress=lambda done: progress.update(task, completed=done)
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
-        made = Path(temporary) / "corpus"
-        written = finding.write_corpus(harvested, made, minimum_pairs)
-        if not written:
+        corpus = Path(temporary) / "corpus"
+        languages = finding.write_corpus(harvested, corpus, minimum_pairs)
+        if not languages:
             raise UserError(
-                f"no language has {minimum_pairs} training pairs; lower --minimum_pairs."
+                f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
+                f"catalogues below {', '.join(map(str, searched))}. Name more folders with --root DIR."
             )
-        report = {
-            "roots": [str(root) for root in searched],
-            "catalogues": harvested.catalogues,
-            "unreadable": harvested.unreadable,
-            "fingerprint": fingerprint(find_pairs(made)),
-            "languages": {
-                language: {s: harvested.count(language, s) for s in (*SPLITS, "names")}
-                for language in written
-            },
-            "dropped": dict(sorted(harvested.dropped.items(), key=lambda item: -item[1])),
-            "lists_of_names": list(harvested.list_domains),
-        }
-        (made / REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        report = _report(harvested, languages, searched, corpus)
+        (corpus / REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
         if out.exists():
             shutil.rmtree(out)
-        made.replace(out)
-    _show(harvested, written)
+        corpus.replace(out)
+    _show(harvested, languages)
 
 
-def _show(harvested: finding.Harvest, written: Sequence[str]) -> None:
-    table = Table(title=f"{len(written)} languages to English")
+def _report(
+    harvested: finding.Harvest, languages: Sequence[str], roots: Sequence[Path], corpus: Path
+) -> dict[str, Any]:
+    """Returns the content of `corpus.json`."""
+    return {
+        "roots": [str(root) for root in roots],
+        "catalogues": harvested.catalogues,
+        "unreadable": harvested.unreadable,
+        "fingerprint": fingerprint(find_pairs(corpus)),
+        "languages": {
+            language: {s: harvested.count(language, s) for s in (*SPLITS, "names")}
+            for language in languages
+        },
+        "dropped": dict(sorted(harvested.dropped.items(), key=lambda item: -item[1])),
+        "lists_of_names": list(harvested.list_domains),
+    }
+
+
+def _show(harvested: finding.Harvest, languages: Sequence[str]) -> None:
+    table = Table(title=f"{len(languages)} languages to English")
     for column in ("language", *SPLITS, "names"):
         table.add_column(column, justify="left" if column == "language" else "right")
-    for language in written:
+    for language in languages:
         counts = [harvested.count(language, split) for split in (*SPLITS, "names")]
         table.add_row(language, *(f"{n:,}" for n in counts))
-    totals = [sum(harvested.count(tag, s) for tag in written) for s in (*SPLITS, "names")]
+    totals = [sum(harvested.count(tag, s) for tag in languages) for s in (*SPLITS, "names")]
     table.add_section()
     table.add_row("all", *(f"{n:,}" for n in totals))
     console = Console(highlight=False)
     console.print(table)
     reasons = sorted(harvested.dropped.items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number) or "nothing"
+    dropped = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number) or "none"
     console.print(
-        f"{harvested.catalogues:,} catalogues read, {harvested.unreadable} damaged; dropped: {shown}."
+        f"Read {harvested.catalogues:,} catalogues; {harvested.unreadable} of them are damaged. "
+        f"Messages left out: {dropped}."
     )
     if harvested.list_domains:
-        console.print(f"Lists of names, kept apart: {', '.join(harvested.list_domains)}.")
+        console.print(
+            "Catalogues that list names of countries, languages and so on were written to names/, not "
+            f"to train, dev or test: {', '.join(harvested.list_domains)}."
+        )

@@ -106,7 +106,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     # Compiling takes minutes, so every check that needs no compiler comes first.
     for flag, file in (("--json", json_file), ("--html", page)):
         if file is not None:
-            with files.told_as(f"{flag} {file}"):
+            with files.reported_as(f"{flag} {file}"):
                 files.check_writable(file)
     topologies = [Topology.parse(name) for name in request.topologies]
     targets = [adapt(request, topology) for topology in topologies]
@@ -125,10 +125,10 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     if json_file is not None:
         records = [as_json(inspection) for inspection in inspections]
         content = records[0] if len(records) == 1 else records
-        with files.told_as(f"--json {json_file}"):
+        with files.reported_as(f"--json {json_file}"):
             files.write(json_file, json.dumps(content, indent=1) + "\n")
     if page is not None:
-        with files.told_as(f"--html {page}"):
+        with files.reported_as(f"--html {page}"):
             write_page(inspections, request.tokens, page)
 
 

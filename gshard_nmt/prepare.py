@@ -1,4 +1,4 @@
-"""gshard-data prepare: a corpus becomes vocabularies and tokenised shards."""
+"""gshard-data prepare: makes vocabularies and tokenised shards from a corpus."""
 
 import dataclasses
 import itertools
@@ -45,11 +45,12 @@ from gshard_nmt.data.vocabulary import (
 from gshard_nmt.errors import UserError
 
 _BLOCK = 20_000
+"""The number of lines that are tokenised at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Direction:
-    """One pair of a corpus, read from one side to the other."""
+    """A direction of translation: a pair of the corpus with its source and target language."""
 
     pair: CorpusPair
     source: str
@@ -57,15 +58,19 @@ class Direction:
 
 
 def prepare(config: Data, corpus: Path, out: Path) -> None:
-    """Trains the vocabularies and writes the shards; does nothing where OUT is up to date.
+    """Trains the vocabularies and writes the shards. Does nothing if `out` is up to date.
+
+    The data is written to a temporary folder beside `out` and then renamed, so `out` is always
+    complete.
 
     Args:
-      config: languages, sizes, lengths.
-      corpus: the parallel text.
-      out: the folder to make; it is complete or it is not there.
+      config: the settings.
+      corpus: the folder of the parallel text.
+      out: the folder of prepared data to make. Prepared data that is out of date is replaced.
 
     Raises:
-      UserError: no language qualifies, one that is named is missing, or the text is misaligned.
+      UserError: no language has enough pairs, a language of the config is missing, or the two sides
+        of a text have different lengths.
     """
     console = Console(stderr=True, highlight=False)
     console.print(f"reading {corpus}", soft_wrap=True)
@@ -84,14 +89,14 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
     directions = [d for pair in pairs for d in _directions(config, pair)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
-        made = Path(temporary) / "data"
-        made.mkdir()
-        vocabularies = _train_vocabularies(config, directions, made, console)
+        folder = Path(temporary) / "data"
+        folder.mkdir()
+        vocabularies = _train_vocabularies(config, directions, folder, console)
         prepared: list[PreparedPair] = []
         with Progress(console=console, disable=not console.is_terminal) as progress:
             task = progress.add_task("tokenising", total=len(directions))
             for direction in directions:
-                prepared.append(_tokenise(config, direction, vocabularies, made))
+                prepared.append(_tokenise(config, direction, vocabularies, folder))
                 progress.advance(task)
         prepared.sort(key=lambda pair: (-pair.splits["train"].examples, pair.language))
         facts = identity | {
@@ -100,18 +105,18 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
             "target_vocabulary": vocabularies[1].size,
             "temperature": config.temperature,
         }
-        write_manifest(made, prepared, facts)
+        write_manifest(folder, prepared, facts)
         if out.exists():
             shutil.rmtree(out)
-        made.replace(out)
+        folder.replace(out)
     _show(PreparedData.open(out))
 
 
 def choose_pairs(config: Data, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
-    """The pairs of the languages that the config names, or of those that have enough text.
+    """Returns the pairs of the languages that the config names, or of all that have enough text.
 
     Raises:
-      UserError: a named language is not in the corpus, or none has enough pairs.
+      UserError: a language of the config is not in the corpus, or no language has enough pairs.
     """
     with_english = [p for p in pairs if ENGLISH in (p.source, p.target)]
     by_language = {pair.language: pair for pair in with_english}
@@ -126,8 +131,8 @@ def choose_pairs(config: Data, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
     if not enough:
         largest = ", ".join(f"{language} {sizes[language]}" for language in ranked[:5]) or "none"
         raise UserError(
-            f"no language has Data.minimum_pairs = {config.minimum_pairs} training pairs; the largest "
-            f"are {largest}. Lower Data.minimum_pairs."
+            f"no language has {config.minimum_pairs} training pairs or more; the largest are {largest}. "
+            "Lower Data.minimum_pairs."
         )
     if config.maximum_languages and len(enough) > config.maximum_languages:
         places = np.linspace(0, len(enough) - 1, config.maximum_languages)
@@ -144,19 +149,20 @@ def _directions(config: Data, pair: CorpusPair) -> Iterator[Direction]:
 
 
 def _identity(config: Data, corpus: str) -> dict[str, Any]:
-    """What the prepared data depend on: the text, and the settings that shape it."""
+    """Returns what the prepared data depends on: the text and the settings. Equal means up to date."""
     return {"corpus_fingerprint": corpus, "data": config.shaping()}
 
 
 def _train_vocabularies(
     config: Data, directions: Sequence[Direction], out: Path, console: Console
 ) -> tuple[Vocabulary, Vocabulary]:
+    """Trains the vocabularies of source and target and writes their files to `out`."""
     tags: list[str] = []
     if len({d.target for d in directions}) > 1:
         tags += sorted({target_tag(d.target) for d in directions})
     if config.language_tags:
         tags += sorted({source_tag(d.source) for d in directions})
-    made = []
+    vocabularies = []
     for column, (side, size) in enumerate(
         (("source", config.source_vocabulary), ("target", config.target_vocabulary))
     ):
@@ -167,15 +173,15 @@ def _train_vocabularies(
             config.vocabulary_model,
             config.character_coverage,
             tuple(tags) if side == "source" else (),
-            # What is only read may be normalised; what is written must equal its reference.
+            # The target keeps its text as it is, so that a translation can equal its reference.
             "nmt_nfkc" if side == "source" else "identity",
         )
-        made.append(train_vocabulary(lines, spec, out / f"{side}.model"))
-    return made[0], made[1]
+        vocabularies.append(train_vocabulary(lines, spec, out / f"{side}.model"))
+    return vocabularies[0], vocabularies[1]
 
 
 def _sample(config: Data, directions: Sequence[Direction], column: int) -> list[str]:
-    """Lines of one side, languages drawn by temperature; each distinct line once."""
+    """Returns distinct lines of one side to train on: the first of each language, by temperature."""
     texts = [
         list(dict.fromkeys(row[column] for row in read_pairs(d.pair, "train", d.source, d.target)))
         for d in directions
@@ -195,53 +201,65 @@ def _tokenise(
     vocabularies: tuple[Vocabulary, Vocabulary],
     out: Path,
 ) -> PreparedPair:
-    """Writes the shards of train and dev; test text is read from the corpus when it is judged."""
-    source, target = direction.source, direction.target
-    folder = out / pair_folder(source, target)
-    word = word_type(*(vocabulary.size for vocabulary in vocabularies))
+    """Writes the shards of train and dev. Evaluation reads test text from the corpus."""
     splits = {"test": SplitData(count_lines(direction.pair, "test"))}
     for split in ("train", "dev"):
-        writer = ShardWriter(folder, split, word)
-        counts = dict.fromkeys(
-            ("pairs", "examples", "source_tokens", "target_tokens", "spelled"), 0
-        )
-        rows = read_pairs(direction.pair, split, source, target)
-        if split == "train" and config.maximum_pairs:
-            rows = itertools.islice(rows, config.maximum_pairs)
-        while block := list(itertools.islice(rows, _BLOCK)):
-            sources = vocabularies[0].encode_source([row[0] for row in block], source, target)
-            targets = vocabularies[1].encode_target([row[1] for row in block])
-            kept = [
-                (one, other)
-                for one, other in zip(sources, targets, strict=True)
-                if len(one) <= config.source_length and len(other) <= config.target_length
-            ]
-            writer.write(kept)
-            counts["pairs"] += len(block)
-            counts["examples"] += len(kept)
-            for side, name in enumerate(("source_tokens", "target_tokens")):
-                flat = np.fromiter(itertools.chain.from_iterable(p[side] for p in kept), np.int64)
-                counts[name] += len(flat)
-                counts["spelled"] += int(vocabularies[side].spells[flat].sum())
-        splits[split] = SplitData(
-            counts["pairs"],
-            counts["examples"],
-            counts["source_tokens"],
-            counts["target_tokens"],
-            counts["spelled"],
-            writer.close(),
-        )
+        splits[split] = _tokenise_split(config, direction, vocabularies, out, split)
     if not splits["train"].examples:
         raise UserError(
             f"{direction.pair.folder} has no training pair of at most {config.source_length} source "
-            f"and {config.target_length} target tokens; raise the lengths or leave {source} out."
+            f"and {config.target_length} target tokens; raise Data.source_length and "
+            f"Data.target_length, or leave the language {direction.pair.language} out."
         )
-    return PreparedPair(source, target, direction.pair.language, splits)
+    return PreparedPair(direction.source, direction.target, direction.pair.language, splits)
+
+
+def _tokenise_split(
+    config: Data,
+    direction: Direction,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    out: Path,
+    split: str,
+) -> SplitData:
+    """Writes the shards of one split, without the examples that are longer than the rows."""
+    source, target = direction.source, direction.target
+    word = word_type(*(vocabulary.size for vocabulary in vocabularies))
+    writer = ShardWriter(out / pair_folder(source, target), split, word)
+    pairs = examples = fallback_tokens = 0
+    tokens = [0, 0]
+    rows = read_pairs(direction.pair, split, source, target)
+    if split == "train" and config.maximum_pairs:
+        rows = itertools.islice(rows, config.maximum_pairs)
+    while block := list(itertools.islice(rows, _BLOCK)):
+        source_ids = vocabularies[0].encode_source([row[0] for row in block], source, target)
+        target_ids = vocabularies[1].encode_target([row[1] for row in block])
+        fitting = [
+            example
+            for example in zip(source_ids, target_ids, strict=True)
+            if len(example[0]) <= config.source_length and len(example[1]) <= config.target_length
+        ]
+        writer.write(fitting)
+        pairs += len(block)
+        examples += len(fitting)
+        for side, vocabulary in enumerate(vocabularies):
+            ids = np.fromiter(itertools.chain.from_iterable(e[side] for e in fitting), np.int64)
+            tokens[side] += len(ids)
+            fallback_tokens += int(vocabulary.is_byte_fallback[ids].sum())
+    return SplitData(pairs, examples, tokens[0], tokens[1], fallback_tokens, writer.close())
 
 
 def _show(data: PreparedData) -> None:
     table = Table(title=f"prepared {data.manifest['direction']}")
-    names = ("pair", "train", "dev", "test", "tokens a pair", "left out", "spelled", "sampled")
+    names = (
+        "pair",
+        "train",
+        "dev",
+        "test",
+        "tokens a pair",
+        "too long",
+        "byte fallback",
+        "sampled",
+    )
     for name in names:
         table.add_column(name, justify="left" if name == "pair" else "right")
     sizes = [pair.splits["train"].examples for pair in data.pairs]
@@ -255,14 +273,16 @@ def _show(data: PreparedData) -> None:
             f"{pair.splits['test'].pairs:,}",
             f"{train.tokens / train.examples:.1f}",
             f"{train.pairs - train.examples:,}",
-            f"{train.spelled_tokens / max(train.tokens, 1):.2%}",
+            f"{train.fallback_tokens / max(train.tokens, 1):.2%}",
             f"{share:.1%}",
         )
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        f"{len(data.pairs)} pairs, {sum(sizes):,} training examples; vocabularies of "
-        f"{data.source_vocabulary:,} and {data.target_vocabulary:,} pieces; corpus "
-        f"{data.manifest['corpus_fingerprint']}. Left out: longer than the rows. Spelled: tokens that "
-        "are bytes of rare characters."
+        f"{len(data.pairs)} language pairs with {sum(sizes):,} training examples; vocabularies of "
+        f"{data.source_vocabulary:,} source and {data.target_vocabulary:,} target pieces; corpus "
+        f"fingerprint {data.manifest['corpus_fingerprint']}.\n"
+        "Too long: training pairs that do not fit into a row, so they were left out. Byte fallback: "
+        "tokens that are single bytes of rare characters. Sampled: the part of the training examples "
+        "that comes from this pair."
     )

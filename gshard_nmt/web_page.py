@@ -1,4 +1,4 @@
-"""The one look of the HTML pages that the programs write; a page needs no network and no other file."""
+"""The HTML pages that the programs write: one style for all, and no network or other file needed."""
 
 import base64
 import html
@@ -9,7 +9,7 @@ _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
 
 
 def page(title: str, headline: str, body: str) -> str:
-    """A whole page; title and headline are plain text, the body is HTML."""
+    """Returns a whole page. `title` and `headline` are plain text, `body` is HTML."""
     template = Path(__file__).with_name("templates") / "page.html"
     return string.Template(template.read_text(encoding="utf-8")).substitute(
         title=html.escape(title), headline=html.escape(headline), body=body
@@ -17,6 +17,6 @@ def page(title: str, headline: str, body: str) -> str:
 
 
 def image(content: bytes, kind: str, alt: str) -> str:
-    """A "png" or "svg" inside the page, with its description for who cannot see it."""
+    """Returns an <img> element that contains the image. `kind` is "png" or "svg"; `alt` describes it."""
     data = base64.b64encode(content).decode()
     return f'<img alt="{html.escape(alt)}" src="data:{_TYPES[kind]};base64,{data}">'

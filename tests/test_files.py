@@ -69,6 +69,6 @@ def test_a_check_finds_what_writing_would_and_changes_nothing(tmp_path):
 def test_a_failure_is_told_with_the_flag(tmp_path):
     with (
         pytest.raises(UserError, match=r"^--json x\.json: it cannot be written: No space left"),
-        files.told_as("--json x.json"),
+        files.reported_as("--json x.json"),
     ):
         raise OSError(28, "No space left on device")

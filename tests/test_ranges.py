@@ -10,7 +10,16 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.checks.doctor import Patient, examine
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import above, at_least, between, check, one_of, rate, size
+from gshard_nmt.ranges import (
+    above,
+    at_least,
+    between,
+    check,
+    describe_fields,
+    one_of,
+    rate,
+    size,
+)
 from gshard_nmt.settings import values
 from gshard_nmt.settings.gin_reader import load_config
 
@@ -50,6 +59,21 @@ def test_every_entry_and_every_word_is_held_to_its_rule():
         check(Try(several=(1, 0)), at_least(1, "number", "several"))
     with pytest.raises(UserError, match=r"^Try.word is 'c'; it must be one of \['a', 'b'\]\.$"):
         check(Try(word="c"), one_of(("a", "b"), "word"))
+
+
+def test_a_rule_is_described_without_the_limits_that_every_number_has():
+    rules = (at_least(1, "number", "several"), one_of(("a", "b"), "word"))
+    check(Try(), *rules)
+    assert describe_fields(Try()) == {
+        "number": "at least 1",
+        "several": "every entry at least 1",
+        "word": 'one of "a", "b"',
+    }
+    assert between(1, 4).summary == "from 1 to 4"
+    assert size(least=2).summary == "at least 2"
+    assert above(0).summary == "above 0"
+    assert above(0, most=1).summary == "above 0 and at most 1"
+    assert rate().summary == "from 0 to below 1"
 
 
 FIELDS = {

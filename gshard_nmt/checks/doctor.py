@@ -165,10 +165,11 @@ def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
     refused: dict[Key, str] = {}
     while error := _refusal(settings):
         # If settings contradict each other, the one that --gin overrides the config with is removed.
-        candidates = [key for key in error.settings if key in settings] or list(settings)
+        named = [key for key in settings if ".".join(key) in error.settings]
+        candidates = named or list(settings)
         from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
         key = (from_flags or candidates)[0]
-        follows = any(name in refused for name in error.settings)
+        follows = any(".".join(key) in error.settings for key in refused)
         refused[key] = "" if follows else str(error)
         del settings[key]
     return refused

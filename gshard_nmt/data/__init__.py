@@ -1,1 +1,1 @@
-"""Text to batches: corpora, catalogues, vocabularies, mixture, packing."""
+"""From text to batches: corpora, vocabularies, shards, sampling of languages, packing."""

@@ -1,8 +1,11 @@
-"""Endless training batches that resume exactly, and the batches of dev text.
+"""Endless training batches, which resume exactly where a run stopped, and batches of dev text.
 
-Row r of a batch of B rows is packed from draws r, r + B, r + 2 B, ... of the mixture. The state of the
-input is a cursor and a few waiting draws for each row; it does not depend on the number of processes,
-and a process may make any subset of the rows.
+Row r of a batch of B rows is filled from its own stream: the draws r, r + B, r + 2 B, ... of the
+mixture. An example that does not fit into the row waits, and is tried first for the next row. The row
+is finished when it is full or when `packing_window` examples wait.
+
+So the state of the input is a cursor and a few waiting draws for each row. It does not depend on the
+number of processes, and a process may make any subset of the rows.
 """
 
 import dataclasses
@@ -24,11 +27,11 @@ _CHUNK = 32
 
 @dataclasses.dataclass(frozen=True)
 class BatchInfo:
-    """What a batch holds.
+    """Counts of a batch.
 
     Attributes:
-      tokens: real tokens of each language, source and target.
-      fill: share of the batch's places that are no padding.
+      tokens: number of tokens of each language, source and target, without padding.
+      fill: fraction of the batch's positions that are not padding.
     """
 
     tokens: Mapping[str, int]
@@ -36,13 +39,11 @@ class BatchInfo:
 
 
 Batch = tuple[dict[str, np.ndarray], BatchInfo]
-
-
 State = dict[str, np.ndarray]
 
 
 class TrainBatches:
-    """An iterator of (arrays, info); a background thread stays a few batches ahead."""
+    """An endless iterator of (arrays, info). A background thread prepares a few batches in advance."""
 
     def __init__(
         self,
@@ -51,9 +52,14 @@ class TrainBatches:
         rows: range | None = None,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Starts at `state`, or at the beginning; `rows` are those that this process makes.
+        """Starts the background thread.
 
-        The state of other rows stays what it was at the start.
+        Args:
+          data: the prepared data.
+          config: its settings.
+          rows: the rows of the batch that this process makes; None means all. The state of the other
+            rows does not change.
+          state: what `state()` returned when the run stopped; None starts at the beginning.
         """
         self._config = config
         self.rows = range(config.rows) if rows is None else rows
@@ -74,11 +80,11 @@ class TrainBatches:
         self._thread.start()
 
     def __iter__(self) -> Self:
-        """Itself."""
+        """Returns this object."""
         return self
 
     def __next__(self) -> Batch:
-        """The next batch."""
+        """Returns the next batch. Raises what went wrong in the background thread."""
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -86,16 +92,16 @@ class TrainBatches:
         return arrays, info
 
     def state(self) -> State:
-        """The input as it stood after the last batch delivered.
+        """Returns the state of the input after the last batch that `__next__` returned.
 
         Returns:
-          `cursors` int64[B], draws that each row has taken; `waiting` int64[B, window], numbers of
-          draws that were taken and are in no row yet, -1 where there are fewer.
+          `cursors` int64[B]: the number of draws that each row has taken. `waiting` int64[B, window]:
+          the numbers of the draws that wait for a row; the rest is filled with -1.
         """
         return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self) -> None:
-        """Stops the thread."""
+        """Stops the background thread."""
         self._stopping.set()
         while self._thread.is_alive():
             try:
@@ -104,18 +110,18 @@ class TrainBatches:
                 self._thread.join(0.01)
 
     def read(self, draws: np.ndarray) -> list[Example]:
-        """The examples of draws of the mixture, in their order."""
-        languages, places = self._mixture.draw(draws)
-        found: list[Example | None] = [None] * len(draws)
+        """Returns the examples of these draws of the mixture, in their order."""
+        languages, indices = self._mixture.draw(draws)
+        examples: list[Example | None] = [None] * len(draws)
         for language in np.unique(languages).tolist():
-            chosen = np.flatnonzero(languages == language)
-            examples = self._readers[language].read(places[chosen], language)
-            for place, example in zip(chosen.tolist(), examples, strict=True):
-                found[place] = example
-        return [example for example in found if example is not None]
+            places = np.flatnonzero(languages == language)
+            read = self._readers[language].read(indices[places], language)
+            for place, example in zip(places.tolist(), read, strict=True):
+                examples[place] = example
+        return [example for example in examples if example is not None]
 
     def draw_number(self, row: int, cursor: np.ndarray) -> np.ndarray:
-        """The numbers in the mixture of a row's draws."""
+        """Returns the numbers in the mixture of draws number `cursor` of a row."""
         return cursor * self._config.rows + row
 
     def _produce(self) -> None:
@@ -126,11 +132,11 @@ class TrainBatches:
             while not self._stopping.is_set():
                 self._queue.put(self._make(state))
                 state = {name: array.copy() for name, array in state.items()}
-        except Exception as error:  # whatever goes wrong here is the consumer's to see
+        except Exception as error:  # `__next__` raises it in the consumer's thread
             self._queue.put(error)
 
     def _make(self, state: State) -> tuple[dict[str, np.ndarray], BatchInfo, State]:
-        """One batch; brings `state` to what comes after it."""
+        """Returns the next batch, and `state` changed to the state after it."""
         config = self._config
         rows = []
         tokens = dict.fromkeys(self._languages, 0)
@@ -149,7 +155,7 @@ class TrainBatches:
 
 
 class _Stream:
-    """The draws of one row of the batch."""
+    """The stream of draws of one row of the batch."""
 
     def __init__(self, batches: TrainBatches, row: int) -> None:
         self._batches, self._row = batches, row
@@ -157,7 +163,7 @@ class _Stream:
         self.restore(0, np.empty(0, np.int64))
 
     def restore(self, cursor: int, waiting: np.ndarray) -> None:
-        """Goes to a state that was saved."""
+        """Continues at a saved state."""
         self.cursor = cursor
         numbers = waiting[waiting >= 0]
         examples = self._batches.read(numbers) if len(numbers) else []
@@ -165,7 +171,7 @@ class _Stream:
         self._ahead: list[tuple[int, Example]] = []
 
     def fill(self, row: Row) -> list[Example]:
-        """The examples of the next row."""
+        """Adds examples to an empty row and returns them."""
         self.waiting = [item for item in self.waiting if not row.add(item[1])]
         while len(self.waiting) < self._window and not row.is_full():
             number, example = self._next()
@@ -184,28 +190,28 @@ class _Stream:
 
 
 def dev_examples(data: PreparedData, config: Data, language: str, limit: int) -> list[Example]:
-    """The first `limit` dev examples (0 = all) of a language, over all its pairs."""
-    found: list[Example] = []
+    """Returns the first `limit` dev examples of each pair with this language; 0 means all."""
+    examples: list[Example] = []
     for pair in data.pairs_of(config):
         count = pair.splits["dev"].examples
         if pair.language == language and count:
-            places = np.arange(min(count, limit or count))
-            found += data.reader(pair, "dev").read(places)
-    return found
+            indices = np.arange(min(count, limit or count))
+            examples += data.reader(pair, "dev").read(indices)
+    return examples
 
 
 def dev_batches(
     data: PreparedData, config: Data, language: str, limit: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """At most `limit` batches of a language's dev text, packed; the last is filled up with padding."""
-    waiting = iter(dev_examples(data, config, language, 0))
-    example = next(waiting, None)
+    """Yields at most `limit` packed batches of a language's dev text. The last is padded to B rows."""
+    examples = iter(dev_examples(data, config, language, 0))
+    example = next(examples, None)
     for _ in range(limit):
         rows: list[Sequence[Example]] = []
         while example is not None and len(rows) < config.rows:
             row = Row(config.source_length, config.target_length)
             while example is not None and row.add(example):
-                example = next(waiting, None)
+                example = next(examples, None)
             rows.append(row.examples)
         if not rows:
             return

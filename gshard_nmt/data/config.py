@@ -1,9 +1,11 @@
-"""What a run reads: which languages, which vocabularies, how sentences share rows."""
+"""The settings of data: languages, vocabularies, and how sentences are packed into batches."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import LARGEST_SIZE, above, at_least, between, check, one_of, size
+from gshard_nmt.ranges import LARGEST_SIZE, Rule, above, at_least, between, check, one_of, size
 
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many")
 VOCABULARY_MODELS = ("bpe", "unigram")
@@ -13,78 +15,106 @@ SMALLEST_LENGTH = 4
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The data of a run, from a corpus folder to batches.
+    """The data of a run: which text `gshard-data prepare` takes, and how training makes batches of it."""
 
-    Attributes:
-      direction: "xx-en", "en-xx" or "many-to-many" (both directions of every pair), whatever the
-        corpus names its folders.
-      languages: BCP 47 tags of the languages to use, the other side of each pair; () = every one
-        that has `minimum_pairs`. A run may use some of the languages that were prepared.
-      minimum_pairs: training pairs that a language needs, where `languages` does not name it.
-      maximum_languages: of those, as many evenly spaced by rank from most to fewest pairs, the
-        first and the last included; 0 = all.
-      maximum_pairs: training pairs prepared of each pair of languages, chosen evenly at random;
-        0 = all.
-      source_vocabulary, target_vocabulary: SentencePiece pieces; fewer where the text has no more.
-      vocabulary_model: "bpe" or "unigram". At 8000 pieces BPE is ten times as fast to train and
-        splits sentences into slightly fewer pieces.
-      vocabulary_sentences: training pairs that the vocabularies are learnt from.
-      vocabulary_temperature: T of the mixture of languages in them.
-      character_coverage: share of the characters that get pieces of their own; others are spelled
-        as UTF-8 bytes, so that no text is lost.
-      language_tags: whether the source begins with a tag of its own language. GShard's model, many
-        languages to English, has none. With several target languages the source always begins
-        with a tag of the target.
-      source_length, target_length: tokens in a row, and the most that an example may have, with its
-        end and its tags; longer ones are left out by `prepare`.
-      rows: B, rows of a batch, over all devices and processes.
-      packing_window: examples among which each row finds those that fill it best; more fill rows
-        better and make the saved state of the input larger.
-      temperature: T of the mixture of languages: each is sampled in proportion to its number of
-        examples to the power 1 / T (GShard section 4.1 uses the mixture of prior work, T = 5).
-      seed: of the choice and the order of the examples.
-    """
-
+    # Languages
     direction: str = "xx-en"
+    """"xx-en" translates into English, "en-xx" from English, "many-to-many" in both directions. The
+    order of the languages in the folder names of the corpus does not matter."""
+
     languages: tuple[str, ...] = ()
+    """BCP 47 tags of the languages to use, without English, such as ["de", "pt-BR"]. An empty list
+    means every language that has `minimum_pairs`. A training run may use some of the prepared
+    languages."""
+
     minimum_pairs: int = 1
+    """The training pairs that a language needs to be prepared. Not used if `languages` names the
+    languages."""
+
     maximum_languages: int = 0
+    """The number of languages to prepare, if more have `minimum_pairs`; 0 means all. The languages are
+    ranked by training pairs and taken at even steps from the largest to the smallest. Not used if
+    `languages` names the languages."""
+
     maximum_pairs: int = 0
+    """The training pairs to prepare for each language pair; 0 means all. `prepare` takes the first
+    lines of the corpus, so shuffle a sorted corpus before."""
+
+    # Vocabularies
     source_vocabulary: int = 8000
+    """The number of SentencePiece pieces of the source. A small corpus may give fewer."""
+
     target_vocabulary: int = 4000
+    """The number of SentencePiece pieces of the target. A small corpus may give fewer."""
+
     vocabulary_model: str = "bpe"
+    """The algorithm of SentencePiece. With 8,000 pieces, BPE trains ten times as fast as unigram and
+    needs slightly fewer tokens for a sentence."""
+
     vocabulary_sentences: int = 200_000
+    """The number of training sentences that each vocabulary is learned from, in all languages
+    together. `prepare` takes the first lines of each language."""
+
     vocabulary_temperature: float = 5.0
+    """The sampling temperature of the languages in these sentences; see `temperature`."""
+
     character_coverage: float = 0.9995
+    """The fraction of the characters in the text that get pieces of their own. Rarer characters become
+    bytes of UTF-8 (byte fallback), so no text is lost."""
+
     language_tags: bool = False
+    """Whether each source sentence begins with a tag of its own language. Many-to-English models such
+    as GShard's need no tag. With several target languages, the source always begins with a tag of the
+    target language, whatever this setting says."""
+
+    # Batches
     source_length: int = 64
+    """L of the encoder: tokens in a row of the source, and the limit of one sentence with its tags and
+    EOS. `prepare` leaves out longer examples."""
+
     target_length: int = 64
+    """L of the decoder: tokens in a row of the target, and the limit of one sentence with its EOS.
+    `prepare` leaves out longer examples."""
+
     rows: int = 64
+    """B, the batch size in rows, over all devices and processes. Each row holds several sentences."""
+
     packing_window: int = 32
+    """The number of examples that may wait for a row with enough room. A larger window leaves less
+    padding, but the input's part of a checkpoint grows with it."""
+
     temperature: float = 5.0
+    """The sampling temperature of the languages. Training draws a language with n examples in
+    proportion to n ** (1 / temperature): 1 keeps the sizes of the corpus, 5 draws small languages more
+    often, 100 draws all almost equally."""
+
     seed: int = 1
+    """The seed of the order of the training examples."""
+
+    RULES: ClassVar[Sequence[Rule]] = (
+        one_of(DIRECTIONS, "direction"),
+        one_of(VOCABULARY_MODELS, "vocabulary_model"),
+        at_least(1, "minimum_pairs", "vocabulary_sentences"),
+        at_least(0, "maximum_languages", "maximum_pairs"),
+        between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
+        between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
+        size("rows", "packing_window"),
+        above(0, "temperature", "vocabulary_temperature"),
+        between(0.9, 1, "character_coverage"),
+        at_least(0, "seed"),
+    )
 
     def __post_init__(self) -> None:
-        check(
-            self,
-            one_of(DIRECTIONS, "direction"),
-            one_of(VOCABULARY_MODELS, "vocabulary_model"),
-            at_least(1, "minimum_pairs", "vocabulary_sentences"),
-            at_least(0, "maximum_languages", "maximum_pairs"),
-            between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
-            between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
-            size("rows", "packing_window"),
-            # 1 samples languages as they are, 5 as usual for many of them, 100 almost evenly.
-            above(0, "temperature", "vocabulary_temperature"),
-            between(0.9, 1, "character_coverage"),
-            at_least(0, "seed"),
-        )
+        check(self, self.RULES)
         repeated = sorted({x for x in self.languages if self.languages.count(x) > 1})
         if repeated:
-            raise UserError(f"Data.languages names {', '.join(repeated)} twice.")
+            raise UserError(
+                f"Data.languages names {', '.join(repeated)} more than once; name each language once.",
+                ["Data.languages"],
+            )
 
     def shaping(self) -> dict[str, object]:
-        """The fields that decide what `prepare` writes, as JSON holds them."""
+        """Returns the settings that `prepare` depends on, by name, as values for JSON."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _TRAINING_ONLY}
         return fields | {"languages": list(self.languages)}
 

@@ -1,7 +1,11 @@
-"""Parallel text on disk: `<src>-<tgt>/<split>.<lang>[.gz]`, line N of one side translating line N.
+"""Parallel text on disk.
 
-OPUS-100 naming (`opus.<src>-<tgt>-<split>.<lang>`) and two-column TSV (`<split>.tsv`, columns in the
-order of the folder's name) are read as they are.
+A corpus is a folder with one folder for each language pair:
+
+    fr-en/train.fr      the two sides of a split; line N of one file translates line N of the other
+    fr-en/train.en.gz   a file may be compressed
+    de-en/opus.de-en-dev.de, de-en/opus.de-en-dev.en      the file names of OPUS-100
+    pt-BR-en/test.tsv   two columns with a tab between them, in the order of the folder's name
 """
 
 import dataclasses
@@ -20,11 +24,11 @@ ENGLISH = "en"
 
 @dataclasses.dataclass(frozen=True)
 class CorpusPair:
-    """One folder of a corpus.
+    """A language pair of a corpus.
 
     Attributes:
-      folder: holds the files of all splits.
-      source, target: the languages in the order of the folder's name, BCP 47.
+      folder: the folder of the pair, with the files of all splits.
+      source, target: the BCP 47 tags of the languages, in the order of the folder's name.
     """
 
     folder: Path
@@ -33,11 +37,15 @@ class CorpusPair:
 
     @property
     def language(self) -> str:
-        """The side that is not English; the first side where neither or both are."""
+        """The language that is not English. If neither or both are English, the first one."""
         return self.target if self.source == ENGLISH else self.source
 
     def files(self, split: str) -> tuple[Path, ...] | None:
-        """The two files of a split, or the one TSV file; None where there is none."""
+        """Returns the two files of a split, or its one TSV file; None if the split does not exist.
+
+        Raises:
+          UserError: only one side of the split exists.
+        """
         languages = (self.source, self.target)
         opus = "-".join(sorted(languages))
         for names in (
@@ -45,27 +53,25 @@ class CorpusPair:
             [f"opus.{opus}-{split}.{language}" for language in languages],
             [f"{split}.tsv"],
         ):
-            found = [_plain_or_gz(self.folder / name) for name in names]
-            if all(found):
-                return tuple(path for path in found if path)
-            if any(found):
-                missing = names[found.index(None)]
+            paths = [_plain_or_gz(self.folder / name) for name in names]
+            if all(paths):
+                return tuple(path for path in paths if path)
+            if any(paths):
+                missing = names[paths.index(None)]
                 raise UserError(
-                    f"{self.folder} has {next(p.name for p in found if p)} but not {missing}; "
-                    "give both sides of a split."
+                    f"{self.folder} has {next(p.name for p in paths if p)} but not {missing}; "
+                    "a split needs both files."
                 )
         return None
 
 
 def find_pairs(corpus: Path) -> list[CorpusPair]:
-    """The language pairs of a corpus folder, by name.
+    """Returns the language pairs of a corpus folder, sorted by name.
 
     Raises:
-      UserError: there is no such folder, or it holds no pair.
+      UserError: the folder does not exist, or it contains no language pair.
     """
-    layout = (
-        "expected <src>-<tgt>/train.<lang>[.gz], for instance fr-en/train.fr and fr-en/train.en"
-    )
+    layout = "it must contain files such as fr-en/train.fr and fr-en/train.en; they may end in .gz"
     if not corpus.is_dir():
         raise UserError(f"--corpus {corpus}: there is no such folder; {layout}.")
     pairs = []
@@ -76,16 +82,18 @@ def find_pairs(corpus: Path) -> list[CorpusPair]:
             if any(pair.files(split) for split in SPLITS):
                 pairs.append(pair)
     if not pairs:
-        raise UserError(f"--corpus {corpus} holds no language pair; {layout}.")
+        raise UserError(f"--corpus {corpus} contains no language pair; {layout}.")
     return pairs
 
 
 def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterator[tuple[str, str]]:
-    """The (source, target) lines of a split, oriented as asked; none where the split is missing.
+    """Yields the (source, target) lines of a split; nothing if the split does not exist.
+
+    Either language of the pair may be the source.
 
     Raises:
-      UserError: the two sides have different numbers of lines, a line is not UTF-8, or a line of a
-        TSV file does not have two columns.
+      UserError: the two files have different numbers of lines, a line is not UTF-8, a line of a TSV
+        file does not have two columns, or the folder has other languages.
     """
     files = pair.files(split)
     if files is None:
@@ -96,13 +104,13 @@ def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterat
     elif (source, target) == (pair.target, pair.source):
         yield from ((second, first) for first, second in rows)
     else:
-        raise UserError(f"{pair.folder} holds {pair.source}-{pair.target}, not {source}-{target}.")
+        raise UserError(f"{pair.folder} has {pair.source}-{pair.target}, not {source}-{target}.")
 
 
 def write_pairs(
     folder: Path, split: str, source: str, target: str, rows: Sequence[tuple[str, str]]
 ) -> None:
-    """Writes both sides of a split, compressed; the same rows always give the same bytes."""
+    """Writes both sides of a split as .gz files. The same rows always give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for column, language in enumerate((source, target)):
         path = folder / f"{split}.{language}.gz"
@@ -111,7 +119,7 @@ def write_pairs(
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
-    """16 hexadecimal digits that name the text of these pairs, however it is compressed."""
+    """Returns 16 hexadecimal digits that identify the text of these pairs, compressed or not."""
     digest = hashlib.sha256()
     for pair in pairs:
         for split in SPLITS:
@@ -124,7 +132,7 @@ def fingerprint(pairs: Sequence[CorpusPair]) -> str:
 
 
 def _languages(name: str) -> tuple[str, str] | None:
-    """`pt-BR-en` -> (pt-BR, en), `en-pt-BR` -> (en, pt-BR), `fr-de` -> (fr, de)."""
+    """Splits a folder name: pt-BR-en -> (pt-BR, en), en-pt-BR -> (en, pt-BR), fr-de -> (fr, de)."""
     if name.endswith(f"-{ENGLISH}"):
         return name.removesuffix(f"-{ENGLISH}"), ENGLISH
     if name.startswith(f"{ENGLISH}-"):
@@ -154,17 +162,18 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _aligned(first: Path, second: Path) -> Iterator[tuple[str, str]]:
-    lines = itertools.zip_longest(_lines(first), _lines(second))
-    for done, (one, other) in enumerate(lines):
-        if one is None or other is None:
-            counts = [done + (one is not None), done + (other is not None)]
-            for rest in lines:
+    rows = itertools.zip_longest(_lines(first), _lines(second))
+    for number, (first_line, second_line) in enumerate(rows):
+        if first_line is None or second_line is None:
+            counts = [number + (first_line is not None), number + (second_line is not None)]
+            for rest in rows:
                 counts = [n + (line is not None) for n, line in zip(counts, rest, strict=True)]
             raise UserError(
-                f"the two sides of {first.parent.name} differ in length: {first} has {counts[0]} "
-                f"lines, {second} has {counts[1]}. Line N of one must translate line N of the other."
+                f"the two files of {first.parent.name} have different lengths: {first} has "
+                f"{counts[0]} lines, {second} has {counts[1]}. Line N of one file must translate "
+                "line N of the other."
             )
-        yield one, other
+        yield first_line, second_line
 
 
 def _tsv(path: Path) -> Iterator[tuple[str, str]]:
@@ -172,17 +181,17 @@ def _tsv(path: Path) -> Iterator[tuple[str, str]]:
         columns = line.split("\t")
         if len(columns) != 2:
             raise UserError(
-                f"{path}, line {number} has {len(columns)} columns; a corpus in TSV has two, "
-                "source and target, with a tab between them."
+                f"{path}, line {number} has {len(columns)} columns; each line must have two, with one "
+                "tab between them."
             )
         yield columns[0], columns[1]
 
 
 def count_lines(pair: CorpusPair, split: str) -> int:
-    """How many pairs a split has."""
+    """Returns the number of sentence pairs in a split."""
     return sum(1 for _ in read_pairs(pair, split, pair.source, pair.target))
 
 
 def first_pairs(rows: Iterable[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-    """The first `limit` rows; all of them where it is 0."""
+    """Returns the first `limit` rows, or all rows if `limit` is 0."""
     return list(itertools.islice(rows, limit or None))

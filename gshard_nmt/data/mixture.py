@@ -1,13 +1,14 @@
-"""Which example is drawn next: temperature sampling of languages as pure arithmetic.
+"""Temperature sampling: computes which example training draws next.
 
-A draw is a function of its index alone, so there is no state to save, and any process can compute any
-draw. Time is cut into periods of P draws. In a period language l is drawn exactly c_l times, c_l / P
-being its sampling rate; a keyed permutation gives the order. The m-th draw of a language shows its
-example permutation[m mod n_l], with a new permutation for each epoch m // n_l: every epoch of a
-language shows each of its examples exactly once.
+A draw depends on its index only. So there is no state to save, and any process can compute any draw.
 
-Example: sizes 4 and 2, temperature 1, period 6; draws 0..5 show each example of both languages once,
-and so do draws 6..11, in another order.
+The draws are divided into periods of P draws. In each period, language l is drawn exactly c_l times,
+where c_l / P is its sampling rate, in the order of a keyed permutation. Draw number m of a language
+shows its example permutation[m mod n_l]. Each epoch m // n_l has a new permutation, so an epoch of a
+language shows each of its n_l examples exactly once.
+
+Example: the sizes are 4 and 2, the temperature is 1, the period is 6. Draws 0 to 5 show each example
+of both languages once. Draws 6 to 11 do so too, in another order.
 """
 
 import dataclasses
@@ -27,11 +28,11 @@ class Mixture:
     """An endless, reproducible sequence of draws from several languages.
 
     Attributes:
-      sizes: n_l, examples of each language, at least 1.
-      temperature: T; a language is drawn in proportion to n_l ** (1 / T). Arivazhagan et al. 2019,
-        "Massively Multilingual Neural Machine Translation in the Wild", section 4.
-      seed: another seed gives another order.
-      period: P, draws in which the languages have their exact shares; at least one per language.
+      sizes: n_l, the number of examples of each language; at least 1.
+      temperature: a language is drawn in proportion to n_l ** (1 / temperature). See Arivazhagan et
+        al. 2019, "Massively Multilingual Neural Machine Translation in the Wild", section 4.
+      seed: decides the order.
+      period: P, the number of draws in a period; at least the number of languages.
     """
 
     sizes: tuple[int, ...]
@@ -41,14 +42,14 @@ class Mixture:
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
-        """c_l, int64[languages]: draws of each language in a period."""
+        """c_l, int64[languages]: the number of draws of each language in a period."""
         return apportion(sampling_rates(self.sizes, self.temperature), self.period)
 
     def draw(self, index: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-        """The language and the example of draws.
+        """Returns the language and the example of each draw.
 
         Args:
-          index: int64[n], from 0.
+          index: int64[n], the numbers of the draws, from 0.
 
         Returns:
           language int64[n] and example int64[n], with 0 <= example < sizes[language].
@@ -66,9 +67,10 @@ class Mixture:
 
 
 def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
-    """float64[languages], sum 1, in proportion to sizes ** (1 / temperature).
+    """Returns float64[languages] in proportion to sizes ** (1 / temperature); the sum is 1.
 
-    Sizes 1000 and 100 give 0.909, 0.091 at T = 1; 0.613, 0.387 at T = 5; 0.506, 0.494 at T = 100.
+    For the sizes 1000 and 100, the rates are 0.909 and 0.091 at temperature 1, 0.613 and 0.387 at
+    temperature 5, 0.506 and 0.494 at temperature 100.
     """
     logs = np.log(np.asarray(sizes, np.float64)) / temperature
     weights = np.exp(logs - logs.max())
@@ -76,21 +78,25 @@ def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
 
 
 def apportion(rates: np.ndarray, total: int) -> np.ndarray:
-    """Whole numbers near rates * total that sum to total: largest remainders, at least 1 each.
+    """Rounds rates * total to whole numbers that are at least 1 and sum to total.
+
+    It is the method of the largest remainders.
 
     Args:
-      rates: float64[n], sum 1.
-      total: at least n.
+      rates: float64[n]; the sum is 1.
+      total: the sum of the result; at least n.
 
     Returns:
       int64[n].
     """
     if len(rates) > total:
-        raise ValueError(f"{total} draws cannot hold {len(rates)} languages.")
+        raise ValueError(
+            f"{len(rates)} languages need a period of {len(rates)} draws, not {total}."
+        )
     quotas = rates * total
     counts = np.maximum(np.floor(quotas), 1).astype(np.int64)
     while (missing := total - counts.sum()) != 0:
-        # One each to, or from, those that are furthest from their quota.
+        # Add 1 to, or take 1 from, the counts that are furthest from their quotas.
         surplus = np.where((counts > 1) | (missing > 0), counts - quotas, -np.inf)
         order = np.argsort(surplus if missing > 0 else -surplus, kind="stable")
         changed = order[: min(abs(missing), np.isfinite(surplus).sum())]
@@ -99,15 +105,16 @@ def apportion(rates: np.ndarray, total: int) -> np.ndarray:
 
 
 def permute(index: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> np.ndarray:
-    """Where a keyed permutation of range(size) takes an index.
+    """Applies a keyed permutation of range(size) to an index.
 
-    A Feistel network over the next power of four, walked until it falls below size (Black and
-    Rogaway 2002, "Ciphers with Arbitrary Finite Domains", cycle walking).
+    The permutation is a Feistel network over the next power of four. It is applied again until the
+    result is below size (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains": cycle
+    walking).
 
     Args:
       index: int64[n], 0 <= index < size.
-      size: int64[n] or one for all, below 2**52.
-      key: uint64[n] or one for all.
+      size: int64[n] or a scalar, below 2**52.
+      key: uint64[n] or a scalar.
 
     Returns:
       int64[n].
@@ -137,7 +144,7 @@ def _feistel(value: np.ndarray, half: np.ndarray, key: np.ndarray) -> np.ndarray
 
 
 def _key(seed: int, stream: npt.ArrayLike, number: np.ndarray) -> np.ndarray:
-    """uint64[n]: an independent key for each (seed, stream, number)."""
+    """Returns uint64[n]: an independent key for each (seed, stream, number)."""
     key: np.ndarray = np.full(number.shape, seed % (1 << 64), np.uint64)
     for word in (stream, number):
         key = _mix(key + _GOLDEN) ^ np.asarray(word, np.int64).astype(np.uint64)
@@ -145,7 +152,7 @@ def _key(seed: int, stream: npt.ArrayLike, number: np.ndarray) -> np.ndarray:
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64 (Steele et al. 2014): a bijection that scatters every bit."""
+    """Applies the finalizer of SplitMix64 (Steele et al. 2014), a bijection that mixes all bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

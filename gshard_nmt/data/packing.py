@@ -1,8 +1,7 @@
-"""Several sentences share a row: fewer padding tokens, the same result.
+"""Packing: several sentences share a row, so a batch has fewer padding tokens.
 
-Each row of a batch is filled from its own stream of examples. One that does not fit on either side
-waits, and is the first to be tried for the row after; a row is full when `window` examples wait. So the
-state of a stream is how far it has come and which of its draws are waiting.
+Attention sees only tokens of its own segment, so packing does not change the result. Segment 0 is
+padding. `batches` decides which examples share a row.
 
     sources  [7 8 1] [9 1]        source_ids       7 8 1 9 1 0
                                   source_segments  1 1 1 2 2 0
@@ -24,10 +23,11 @@ SIDES = ("source", "target")
 
 @dataclasses.dataclass
 class Row:
-    """A row that is being filled.
+    """A row that examples are added to.
 
     Attributes:
-      source_length, target_length: its two sizes.
+      source_length, target_length: the number of tokens that the row has room for.
+      examples: the examples of the row, in order.
     """
 
     source_length: int
@@ -38,11 +38,11 @@ class Row:
         self.examples: list[Example] = []
 
     def is_full(self) -> bool:
-        """Whether no example can be added any more: one has at least EOS on both sides."""
+        """Returns whether one side has no room left. Every example needs at least EOS on both sides."""
         return self._used[0] >= self.source_length or self._used[1] >= self.target_length
 
     def add(self, example: Example) -> bool:
-        """Adds an example where both sides have room for it; says whether it did."""
+        """Adds an example if both sides have room for it. Returns whether it was added."""
         used = [self._used[0] + len(example.source), self._used[1] + len(example.target)]
         if used[0] > self.source_length or used[1] > self.target_length:
             return False
@@ -54,7 +54,10 @@ class Row:
 def to_arrays(
     rows: Sequence[Iterable[Example]], source_length: int, target_length: int
 ) -> dict[str, np.ndarray]:
-    """The arrays of a batch, int32[B, L] each, from the examples of its rows."""
+    """Returns the arrays of a batch, each int32[B, L], from the examples of its rows.
+
+    The names are source_ids, target_inputs, target_labels, and segments and positions of both sides.
+    """
     lengths = {"source": source_length, "target": target_length}
     arrays = {
         f"{side}_{what}": np.zeros((len(rows), lengths[side]), np.int32)

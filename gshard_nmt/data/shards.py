@@ -1,12 +1,12 @@
-"""Prepared data on disk: tokenised examples in array_record files, and a manifest.
+"""Prepared data on disk: tokenised examples in array_record files (shards), and a manifest.
 
-    manifest.json                   written last: what there is and what it was made from
+    manifest.json                   lists the contents and their origin; written last
     source.model, target.model      the vocabularies
     <source>-<target>/<split>-00000.array_record ...
 
-A record is one example in little-endian words, uint16 where both vocabularies have at most 65,536
-ids and uint32 otherwise: the number of source ids, the source ids with tags and EOS, the target ids
-with EOS. The example [7, 8, EOS] -> [9, EOS] is `3 7 8 1 9 1`.
+A record is one example: the number of source ids, the source ids with tags and EOS, the target ids
+with EOS. The example [7, 8, EOS] -> [9, EOS] is `3 7 8 1 9 1`. Numbers are little-endian: uint16 if
+both vocabularies have at most 65,536 ids, uint32 otherwise.
 """
 
 import dataclasses
@@ -26,19 +26,20 @@ from gshard_nmt.errors import UserError
 MANIFEST = "manifest.json"
 FORMAT = "gshard-nmt data 1"
 SHARD_EXAMPLES = 1 << 20
-# One record a chunk, no compression: half a million random reads a second (ids compress badly).
+# One record in a chunk and no compression allow half a million random reads per second. Ids compress
+# badly anyway.
 _WRITE_OPTIONS = "group_size:1,uncompressed"
 _READ_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """One training pair.
+    """A sentence pair as ids.
 
     Attributes:
-      source: <int>[n], tags first, EOS last.
-      target: <int>[m], EOS last, no BOS.
-      language: number of its language among those of the run.
+      source: <int>[n]; tags come first, EOS last.
+      target: <int>[m]; EOS comes last, there is no BOS.
+      language: index of its language pair in the list of the reader, such as `PreparedData.pairs_of`.
     """
 
     source: np.ndarray
@@ -48,13 +49,15 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class SplitData:
-    """One split of one pair of languages.
+    """The sizes and files of one split of a language pair.
 
     Attributes:
-      pairs: lines of the corpus.
-      examples: of them prepared; test text is not, evaluation reads it from the corpus.
-      source_tokens, target_tokens: of the examples.
-      spelled_tokens: tokens that are bytes of rare characters, or unknown.
+      pairs: number of sentence pairs in the corpus.
+      examples: number of them in the shards. It is 0 for test, because evaluation reads test text
+        from the corpus.
+      source_tokens, target_tokens: number of tokens of the examples.
+      fallback_tokens: number of tokens that are single bytes of rare characters (byte fallback) or
+        UNK. The manifest calls this number `spelled_tokens`.
       files: names of the shards and their sizes in bytes, in order.
     """
 
@@ -62,13 +65,26 @@ class SplitData:
     examples: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
-    spelled_tokens: int = 0
+    fallback_tokens: int = 0
     files: tuple[tuple[str, int], ...] = ()
 
     @property
     def tokens(self) -> int:
-        """Source and target."""
+        """Number of source and target tokens."""
         return self.source_tokens + self.target_tokens
+
+    @classmethod
+    def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
+        """Returns the split that `to_manifest` wrote."""
+        return cls(**{_FIELDS.get(name, name): value for name, value in fields.items()})
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Returns the fields by their names in the manifest."""
+        return {_MANIFEST_NAMES.get(k, k): v for k, v in dataclasses.asdict(self).items()}
+
+
+_MANIFEST_NAMES = {"fallback_tokens": "spelled_tokens"}
+_FIELDS = {written: field for field, written in _MANIFEST_NAMES.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +92,9 @@ class PreparedPair:
     """One direction of translation.
 
     Attributes:
-      source, target: BCP 47 tags.
-      language: the one of them that is not English; the corpus's first where neither is.
-      splits: "train", "dev" and "test".
+      source, target: BCP 47 tags of the languages.
+      language: the one that is not English; see `CorpusPair.language`.
+      splits: the data of "train", "dev" and "test".
     """
 
     source: str
@@ -91,14 +107,14 @@ class ShardWriter:
     """Writes the examples of one split."""
 
     def __init__(self, folder: Path, prefix: str, word: np.dtype) -> None:
-        """Shards are `folder/prefix-00000.array_record` and so on, made of words of this type."""
+        """Prepares to write `folder/prefix-00000.array_record` and so on; `word` is the type of ids."""
         self._folder, self._prefix, self._word = folder, prefix, word
         self._files: list[Path] = []
         self._writer: Any = None
         self._left = 0
 
     def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Appends examples, (source ids, target ids)."""
+        """Appends examples. Each is a pair of source ids and target ids."""
         words = [[len(source), *source, *target] for source, target in examples]
         flat = np.fromiter(itertools.chain.from_iterable(words), self._word).tobytes()
         ends = np.cumsum([len(example) for example in words]) * self._word.itemsize
@@ -111,7 +127,7 @@ class ShardWriter:
             begin = end
 
     def close(self) -> tuple[tuple[str, int], ...]:
-        """Finishes the last shard; returns the names and sizes of all."""
+        """Closes the last shard and returns the names and sizes in bytes of all shards."""
         if self._writer is not None:
             self._writer.close()
         return tuple((file.name, file.stat().st_size) for file in self._files)
@@ -129,10 +145,10 @@ class ShardWriter:
 
 
 class ShardReader:
-    """Random access to the examples of one split; threads may share it."""
+    """Random access to the examples of one split. Threads may share a reader."""
 
     def __init__(self, folder: Path, split: SplitData, word: np.dtype) -> None:
-        """Opens nothing yet."""
+        """Keeps the paths of the shards. A shard is opened when an example of it is read first."""
         self._paths = [folder / name for name, _ in split.files]
         self._readers: dict[int, Any] = {}
         self._word = word
@@ -142,13 +158,13 @@ class ShardReader:
         return self._examples
 
     def read(self, indices: np.ndarray, language: int = 0) -> list[Example]:
-        """The examples at int64[n] indices, in that order, marked with the number of a language."""
+        """Returns the examples at int64[n] `indices`, in that order, with `language` set in each."""
         shards = indices // SHARD_EXAMPLES
         records: list[bytes] = [b""] * len(indices)
         for shard in np.unique(shards).tolist():
             places = np.flatnonzero(shards == shard)
-            found = self._reader(shard).read((indices[places] % SHARD_EXAMPLES).tolist())
-            for place, record in zip(places.tolist(), found, strict=True):
+            read = self._reader(shard).read((indices[places] % SHARD_EXAMPLES).tolist())
+            for place, record in zip(places.tolist(), read, strict=True):
                 records[place] = record
         return [self._example(record, language) for record in records]
 
@@ -160,7 +176,7 @@ class ShardReader:
     def _reader(self, shard: int) -> Any:
         from array_record.python.array_record_module import ArrayRecordReader
 
-        # Two threads that come first at once open it twice, and one of the two is kept.
+        # Two threads may both open the shard at the same time. Then one of the two readers is kept.
         if shard not in self._readers:
             reader = ArrayRecordReader(
                 str(self._paths[shard]), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
@@ -170,12 +186,12 @@ class ShardReader:
 
 
 def word_type(*vocabularies: int) -> np.dtype:
-    """The word that holds every id of vocabularies of these sizes."""
+    """Returns the type of the ids on disk, for vocabularies of these sizes."""
     return np.dtype("<u2" if max(vocabularies) <= 1 << 16 else "<u4")
 
 
 def pair_folder(source: str, target: str) -> str:
-    """The name of the folder of a pair."""
+    """Returns the name of the folder of a language pair."""
     return f"{source}-{target}"
 
 
@@ -184,8 +200,8 @@ class PreparedData:
     """A folder that `gshard-data prepare` made.
 
     Attributes:
-      folder: where it is.
-      manifest: what `manifest.json` holds.
+      folder: its path.
+      manifest: the content of `manifest.json`.
     """
 
     folder: Path
@@ -193,10 +209,10 @@ class PreparedData:
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedData":
-        """Reads the manifest and checks that every file is there and whole.
+        """Reads the manifest and checks that every file exists and has its size.
 
         Raises:
-          UserError: there is no such folder, it is not prepared data, or it is damaged.
+          UserError: the folder does not exist, is not prepared data, or is damaged.
         """
         again = "make it with gshard-data prepare"
         if not folder.is_dir():
@@ -206,7 +222,7 @@ class PreparedData:
             raise UserError(f"--data {folder} is not prepared data: it has no {MANIFEST}; {again}.")
         if manifest["format"] != FORMAT:
             raise UserError(
-                f"--data {folder} is of the format {manifest['format']!r}, and this version reads "
+                f"--data {folder} has the format {manifest['format']!r}, but this version reads "
                 f"{FORMAT!r}; {again} again."
             )
         data = cls(folder, manifest)
@@ -215,33 +231,33 @@ class PreparedData:
 
     @functools.cached_property
     def pairs(self) -> tuple[PreparedPair, ...]:
-        """Every direction of translation, most training examples first."""
+        """All directions of translation; the one with most training examples comes first."""
         return tuple(
             PreparedPair(
                 pair["source"],
                 pair["target"],
                 pair["language"],
-                {name: SplitData(**split) for name, split in pair["splits"].items()},
+                {name: SplitData.from_manifest(split) for name, split in pair["splits"].items()},
             )
             for pair in self.manifest["pairs"]
         )
 
     @property
     def source_vocabulary(self) -> int:
-        """V of the source."""
+        """V, the size of the source vocabulary."""
         return self.manifest["source_vocabulary"]
 
     @property
     def target_vocabulary(self) -> int:
-        """V of the target."""
+        """V, the size of the target vocabulary."""
         return self.manifest["target_vocabulary"]
 
     def pairs_of(self, config: Data) -> tuple[PreparedPair, ...]:
-        """The directions of translation that a run uses, most training examples first.
+        """Returns the directions of translation that a run uses, in the order of `pairs`.
 
         Raises:
-          UserError: the data was prepared in another way than the run wants it, or does not have a
-            language of the run.
+          UserError: the data was prepared with settings that do not fit the run, or it does not have
+            a language of the run.
         """
         self._check_config(config)
         known = list(dict.fromkeys(pair.language for pair in self.pairs))
@@ -253,25 +269,29 @@ class PreparedData:
         )
 
     def languages(self, config: Data) -> list[str]:
-        """The languages that a run uses, most training examples first; errors as `pairs_of`."""
+        """Returns the languages that a run uses, in the order of `pairs`. Raises as `pairs_of` does."""
         return list(dict.fromkeys(pair.language for pair in self.pairs_of(config)))
 
     def reader(self, pair: PreparedPair, split: str) -> ShardReader:
-        """Random access to the examples of a split."""
+        """Returns a reader of the examples of a split."""
         folder = self.folder / pair_folder(pair.source, pair.target)
         word = word_type(self.source_vocabulary, self.target_vocabulary)
         return ShardReader(folder, pair.splits[split], word)
 
     def summary(self, config: Data | None = None) -> dict[str, Any]:
-        """What a run folder keeps of its data, for JSON; with `config` only the run's languages.
+        """Returns the facts about the data that a run folder keeps, as values for JSON.
+
+        Args:
+          config: if given, only the language pairs that this run uses are listed.
 
         Returns:
-          direction, source_vocabulary, target_vocabulary (sizes), corpus_fingerprint, and pairs:
-          source, target, language, train_pairs (examples), dev_pairs, test_pairs.
+          `direction`, `source_vocabulary` and `target_vocabulary` (sizes), `corpus_fingerprint`, and
+          `pairs`, each with `source`, `target`, `language`, `train_pairs` (number of examples),
+          `dev_pairs` and `test_pairs`.
         """
         pairs = self.pairs if config is None else self.pairs_of(config)
-        kept = ("direction", "source_vocabulary", "target_vocabulary", "corpus_fingerprint")
-        return {name: self.manifest[name] for name in kept} | {
+        names = ("direction", "source_vocabulary", "target_vocabulary", "corpus_fingerprint")
+        return {name: self.manifest[name] for name in names} | {
             "pairs": [
                 {
                     "source": pair.source,
@@ -293,42 +313,43 @@ class PreparedData:
                 files += [(f"{folder}/{name}", size) for name, size in split.files]
         for name, size in files:
             path = self.folder / name
-            found = path.stat().st_size if path.exists() else None
-            if found is None or size not in (None, found):
-                what = "is missing" if found is None else f"has {found} bytes instead of {size}"
+            actual = path.stat().st_size if path.exists() else None
+            if actual is None or size not in (None, actual):
+                what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
                 raise UserError(
                     f"--data {self.folder} is damaged: {name} {what}; remove the folder and make it "
                     "again with gshard-data prepare."
                 )
 
     def _check_config(self, config: Data) -> None:
-        before, now = self.manifest["data"], config.shaping()
+        prepared, wanted = self.manifest["data"], config.shaping()
         for name in ("source_length", "target_length"):
-            if now[name] < before[name]:
+            if wanted[name] < prepared[name]:
                 raise UserError(
-                    f"--data {self.folder} holds examples of up to {before[name]} tokens, and "
-                    f"Data.{name} is {now[name]}; set it to {before[name]} or more, or prepare the "
-                    "data again."
+                    f"--data {self.folder} has examples of up to {prepared[name]} tokens, but "
+                    f"Data.{name} is {wanted[name]}; set it to {prepared[name]} or more, or prepare "
+                    "the data again."
                 )
-        for name in _SHAPES_IDS:
-            if now[name] != before[name]:
+        for name in _ID_SETTINGS:
+            if wanted[name] != prepared[name]:
                 raise UserError(
-                    f"--data {self.folder} was prepared with Data.{name} = {before[name]!r}, and the "
-                    f"config says {now[name]!r}; use the same, or prepare the data again."
+                    f"--data {self.folder} was prepared with Data.{name} = {prepared[name]!r}, but "
+                    f"the config has {wanted[name]!r}; use the same value, or prepare the data again."
                 )
 
 
-_SHAPES_IDS = (
+_ID_SETTINGS = (
     "direction",
     "source_vocabulary",
     "target_vocabulary",
     "vocabulary_model",
     "language_tags",
 )
+"""The settings of `Data` that decide which ids a sentence becomes."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What the manifest of a folder says; None where there is none that is ours."""
+    """Returns the manifest of a folder; None if there is no manifest that this project wrote."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -338,17 +359,22 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def write_manifest(folder: Path, pairs: Iterable[PreparedPair], facts: dict[str, Any]) -> None:
-    """Writes the manifest: the format, these facts, and the pairs."""
-    manifest = {"format": FORMAT, **facts, "pairs": [dataclasses.asdict(pair) for pair in pairs]}
+    """Writes the manifest: the format, `facts`, and the pairs."""
+    entries = [
+        dataclasses.asdict(pair)
+        | {"splits": {name: split.to_manifest() for name, split in pair.splits.items()}}
+        for pair in pairs
+    ]
+    manifest = {"format": FORMAT, **facts, "pairs": entries}
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def unknown_language(given: str, known: Sequence[str], where: str) -> UserError:
-    """The error for a language that is not there, with those that are and the most alike."""
-    close = difflib.get_close_matches(given, known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:
+    """Returns the error for a language that `where` does not have, with the most similar tags."""
+    similar = difflib.get_close_matches(tag, known, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
     return UserError(
-        f"Data.languages names {given!r}, which {where} does not have.{hint} "
+        f"Data.languages names {tag!r}, which {where} does not have.{hint} "
         f"It has: {', '.join(sorted(known))}."
     )

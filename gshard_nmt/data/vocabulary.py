@@ -1,4 +1,4 @@
-"""Strings to ids and back: SentencePiece vocabularies with fixed special ids and language tags."""
+"""SentencePiece vocabularies, which turn text into ids and back, with fixed special ids and tags."""
 
 import collections
 import dataclasses
@@ -16,22 +16,21 @@ from gshard_nmt.errors import UserError
 PAD, EOS, UNK, BOS = 0, 1, 2, 3
 SPECIALS = 4
 BYTES = 256
-# Results of unigram training depend on the number of threads, so it is not the machine's.
+# The result of unigram training depends on the number of threads, so it is the same everywhere.
 TRAINING_THREADS = 2
 CODING_THREADS = min(os.cpu_count() or 1, 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySpec:
-    """What a vocabulary is to be.
+    """What `train_vocabulary` needs to know.
 
     Attributes:
-      size: pieces, specials, bytes and tags included; fewer where the text has no more.
+      size: number of pieces, with special ids, bytes and tags. A small text may give fewer.
       model: "bpe" or "unigram".
-      coverage: share of the characters that get pieces; others are spelled in bytes.
-      tags: symbols that text can never produce, such as `<2fr>`.
-      normalization: "nmt_nfkc" for text that is only read, "identity" for text that is written, so
-        that a translation can equal its reference to the letter.
+      coverage: fraction of the characters in the text that get pieces; rarer ones become bytes.
+      tags: symbols such as `<2fr>`, which encoding a text never produces.
+      normalization: "nmt_nfkc" or "identity" (keep the text as it is).
     """
 
     size: int
@@ -42,17 +41,17 @@ class VocabularySpec:
 
 
 def source_tag(language: str) -> str:
-    """The symbol that says which language the source is in."""
+    """Returns the tag for the language of the source, such as `<de>`."""
     return f"<{language}>"
 
 
 def target_tag(language: str) -> str:
-    """The symbol that says which language to translate into (Johnson et al. 2017)."""
+    """Returns the tag for the language to translate into, `<2fr>` (Johnson et al. 2017, section 3)."""
     return f"<2{language}>"
 
 
 class Vocabulary:
-    """A trained SentencePiece model; PAD 0, EOS 1, UNK 2, BOS 3."""
+    """A trained SentencePiece model. Its special ids are PAD 0, EOS 1, UNK 2, BOS 3."""
 
     def __init__(self, model: bytes) -> None:
         """`model` is the content of a SentencePiece model file."""
@@ -60,13 +59,13 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """The vocabulary of a model file.
+        """Reads a vocabulary from its model file.
 
         Raises:
-          UserError: there is no such file, or it is no SentencePiece model with our special ids.
+          UserError: the file does not exist, or it is not a SentencePiece model with our special ids.
         """
         if not path.is_file():
-            raise UserError(f"there is no vocabulary {path}; gshard-data prepare makes it.")
+            raise UserError(f"there is no vocabulary {path}; make it with gshard-data prepare.")
         try:
             vocabulary = cls(path.read_bytes())
         except RuntimeError as error:
@@ -74,7 +73,7 @@ class Vocabulary:
         p = vocabulary._processor
         if (p.pad_id(), p.eos_id(), p.unk_id(), p.bos_id()) != (PAD, EOS, UNK, BOS):
             raise UserError(
-                f"{path} has other special ids than PAD {PAD}, EOS {EOS}, UNK {UNK}, BOS {BOS}; "
+                f"{path} has special ids other than PAD {PAD}, EOS {EOS}, UNK {UNK}, BOS {BOS}; "
                 "use a vocabulary that gshard-data prepare made."
             )
         return vocabulary
@@ -85,42 +84,44 @@ class Vocabulary:
         return self._processor.get_piece_size()
 
     @functools.cached_property
-    def spells(self) -> np.ndarray:
-        """bool[V]: ids that stand for no piece of text: UNK, and single bytes of rare characters."""
+    def is_byte_fallback(self) -> np.ndarray:
+        """bool[V], True for the 256 ids of single bytes, which spell rare characters, and for UNK."""
         p = self._processor
         return np.array([p.is_byte(i) or p.is_unknown(i) for i in range(self.size)])
 
     def tag(self, symbol: str) -> int | None:
-        """The id of a language tag; None where the vocabulary does not have it."""
-        found = self._processor.piece_to_id(symbol)
-        return found if found >= SPECIALS and self._processor.is_control(found) else None
+        """Returns the id of a language tag; None if the vocabulary does not have the tag."""
+        tag_id = self._processor.piece_to_id(symbol)
+        return tag_id if tag_id >= SPECIALS and self._processor.is_control(tag_id) else None
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without EOS or tags."""
+        """Returns the ids of each text, without EOS and tags."""
         return self._processor.encode(list(texts), num_threads=CODING_THREADS) if texts else []
 
     def encode_source(self, texts: Sequence[str], language: str, target: str) -> list[list[int]]:
-        """Ids that the encoder reads: the tags that the vocabulary has, target first, text, EOS.
+        """Returns the ids that the encoder reads: the tags that the vocabulary has, the text, EOS.
 
         Args:
           texts: source sentences.
-          language, target: BCP 47 tags of the source and of the target language.
+          language: BCP 47 tag of the source language.
+          target: BCP 47 tag of the target language.
 
         Returns:
-          For `<2fr>` in the vocabulary and target fr: [<2fr>, ..., EOS].
+          The ids of each text. If the target is fr and `<2fr>` is in the vocabulary, they are
+          [<2fr>, ..., EOS]. The tag of the target stands before the tag of the source.
         """
         symbols = (target_tag(target), source_tag(language))
-        tags = [found for symbol in symbols if (found := self.tag(symbol)) is not None]
+        tags = [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
         return [[*tags, *ids, EOS] for ids in self.encode(texts)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids that the decoder writes: text, EOS."""
+        """Returns the ids that the decoder writes: the text, EOS."""
         return [[*ids, EOS] for ids in self.encode(texts)]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each list of ids, up to its EOS where it has one."""
-        cut = [_until_eos(ids) for ids in sentences]
-        return self._processor.decode(cut, num_threads=CODING_THREADS) if cut else []
+        """Returns the text of each list of ids, up to the first EOS."""
+        before_eos = [_until_eos(ids) for ids in sentences]
+        return self._processor.decode(before_eos, num_threads=CODING_THREADS) if before_eos else []
 
 
 def _until_eos(ids: Sequence[int]) -> list[int]:
@@ -129,19 +130,21 @@ def _until_eos(ids: Sequence[int]) -> list[int]:
 
 
 def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
-    """Learns a vocabulary, writes its model file and returns it; the same texts give the same file.
+    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
 
     Args:
-      texts: sentences; one that occurs twice counts twice.
-      spec: its size and kind.
+      texts: sentences. A sentence that occurs twice counts twice.
+      spec: size and kind of the vocabulary.
       path: the model file to write.
 
     Raises:
-      UserError: the texts are empty, or too varied for so small a vocabulary.
+      UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
     """
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise UserError(f"there is no text to learn the vocabulary {path.name} from.")
+        raise UserError(
+            f"there is no text to train the vocabulary {path.name} on; the training files are empty."
+        )
     room = spec.size - SPECIALS - BYTES - len(spec.tags)
     if room < 2:
         raise UserError(
@@ -154,7 +157,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
         sentence_iterator=iter(texts),
         model_writer=model,
         vocab_size=spec.size,
-        # Text with fewer distinct pieces gives a smaller vocabulary instead of an error.
+        # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
         hard_vocab_limit=False,
         model_type=spec.model,
         character_coverage=affordable_coverage(texts, spec.coverage, room // 2),
@@ -173,10 +176,10 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
 
 
 def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) -> float:
-    """The character coverage, lowered where it needs more than so many distinct characters.
+    """Returns `coverage`, or less if it would give pieces to more than `characters` characters.
 
-    Thousands of Chinese and Korean characters must not crowd out everything else; the rarest of
-    them are spelled in bytes instead.
+    Otherwise thousands of Chinese and Korean characters would leave no room for other pieces. The
+    rarest characters become bytes instead.
     """
     counts: collections.Counter[str] = collections.Counter()
     for text in texts:

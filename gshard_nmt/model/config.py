@@ -1,13 +1,15 @@
 """The model's settings: its shape, its routing, its numbers and how it is compiled."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.dispatch import DISPATCHES
 from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
 from gshard_nmt.model.layers import ACTIVATIONS
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.ranges import above, at_least, between, check, one_of, rate, size
+from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
 
 POSITIONS = ("relative", "sinusoidal", "learned")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
@@ -101,36 +103,38 @@ class Model:
     stack: str = "unrolled"
     remat: str = "none"
 
+    RULES: ClassVar[Sequence[Rule]] = (
+        between(0, MOST_LAYERS, "encoder_layers"),
+        between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
+        size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
+        size("experts", "expert_hidden_dim", "num_groups", "group_size", least=0),
+        size("capacity", "eval_capacity", "max_positions", least=0),
+        above(0, "capacity_factor", "eval_capacity_factor"),
+        at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
+        rate("input_dropout", "residual_dropout", "attention_dropout", "expert_dropout"),
+        rate("label_smoothing", "router_jitter"),
+        # A second expert's weight is at most 1/2.
+        between(0, 0.5, "second_expert_threshold"),
+        one_of(ROUTINGS, "routing"),
+        one_of(POLICIES, "second_expert"),
+        # Evaluation draws no random numbers.
+        one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
+        one_of(DISPATCHES, "dispatch"),
+        one_of(ROUNDINGS, "capacity_rounding"),
+        one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
+        one_of(POSITIONS, "positions"),
+        one_of(ACTIVATIONS, "activation"),
+        one_of(ACTIVATION_DTYPES, "activation_dtype"),
+        one_of(STACKS, "stack"),
+        one_of(REMATS, "remat"),
+    )
+
     def __post_init__(self) -> None:
-        check(
-            self,
-            between(0, MOST_LAYERS, "encoder_layers"),
-            between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
-            size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
-            size("experts", "expert_hidden_dim", "num_groups", "group_size", least=0),
-            size("capacity", "eval_capacity", "max_positions", least=0),
-            above(0, "capacity_factor", "eval_capacity_factor"),
-            at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
-            rate("input_dropout", "residual_dropout", "attention_dropout", "expert_dropout"),
-            rate("label_smoothing", "router_jitter"),
-            # A second expert's weight is at most 1/2.
-            between(0, 0.5, "second_expert_threshold"),
-            one_of(ROUTINGS, "routing"),
-            one_of(POLICIES, "second_expert"),
-            # Evaluation draws no random numbers.
-            one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
-            one_of(DISPATCHES, "dispatch"),
-            one_of(ROUNDINGS, "capacity_rounding"),
-            one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
-            one_of(POSITIONS, "positions"),
-            one_of(ACTIVATIONS, "activation"),
-            one_of(ACTIVATION_DTYPES, "activation_dtype"),
-            one_of(STACKS, "stack"),
-            one_of(REMATS, "remat"),
-        )
+        check(self, self.RULES)
         if self.experts == 1:
             raise UserError(
-                "Model.experts is 1; gating needs at least 2, and 0 makes a dense Transformer."
+                "Model.experts is 1; gating needs at least 2, and 0 makes a dense Transformer.",
+                ["Model.experts"],
             )
         for stack in ("encoder", "decoder"):
             depth = getattr(self, f"{stack}_layers")
@@ -138,12 +142,14 @@ class Model:
                 up = -(-depth // self.block_layers) * self.block_layers
                 raise UserError(
                     f"Model.{stack}_layers is {depth}, but a block has Model.moe_every = "
-                    f"{self.block_layers} layers; use a multiple of it, for instance {up}."
+                    f"{self.block_layers} layers; use a multiple of it, for instance {up}.",
+                    [f"Model.{stack}_layers", "Model.moe_every"],
                 )
         if self.positions == "learned" and self.max_positions < 1:
             raise UserError(
                 f"Model.positions is 'learned' and Model.max_positions {self.max_positions}; it must "
-                "be the number of tokens of the longest row."
+                "be the number of tokens of the longest row.",
+                ["Model.positions", "Model.max_positions"],
             )
 
     @property

@@ -7,11 +7,12 @@ moments are sharded as their parameter is.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, Parameters
-from gshard_nmt.ranges import above, at_least, check, one_of
+from gshard_nmt.ranges import Rule, above, at_least, check, one_of
 from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"
@@ -55,15 +56,16 @@ class Optimizer:
     maximum_beta2: float = 1.0
     rms_over: str = "tensor"
 
+    RULES: ClassVar[Sequence[Rule]] = (
+        above(0, "learning_rate", "decay_exponent", "clip_threshold", "epsilon1"),
+        at_least(0, "linear_warmup_steps", "cooldown_steps", "epsilon2"),
+        at_least(1, "warmup_steps", "min_factored_size"),
+        above(0, "maximum_beta2", most=1),
+        one_of(RMS_OVER, "rms_over"),
+    )
+
     def __post_init__(self) -> None:
-        check(
-            self,
-            above(0, "learning_rate", "decay_exponent", "clip_threshold", "epsilon1"),
-            at_least(0, "linear_warmup_steps", "cooldown_steps", "epsilon2"),
-            at_least(1, "warmup_steps", "min_factored_size"),
-            above(0, "maximum_beta2", most=1),
-            one_of(RMS_OVER, "rms_over"),
-        )
+        check(self, self.RULES)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,13 @@ import dataclasses
 import pprint
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import at_least, between, check, one_of, size
+from gshard_nmt.ranges import Rule, at_least, between, check, one_of, size
 from gshard_nmt.spmd.mesh import Mesh
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
@@ -49,14 +49,15 @@ class Train:
     """Dev sentences of each language that are decoded for dev BLEU, which then chooses the best
     checkpoint. With 0, `dev_nll` chooses it."""
 
+    RULES: ClassVar[Sequence[Rule]] = (
+        at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
+        at_least(0, "dev_every", "bleu_sentences"),
+        between(0, 2**63 - 1, "tokens"),
+        between(0, 2**32 - 1, "seed"),
+    )
+
     def __post_init__(self) -> None:
-        check(
-            self,
-            at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
-            at_least(0, "dev_every", "bleu_sentences"),
-            between(0, 2**63 - 1, "tokens"),
-            between(0, 2**32 - 1, "seed"),
-        )
+        check(self, self.RULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,23 +87,26 @@ class Decode:
     """The source lengths that programs are compiled for, in tokens, end of sentence included. A
     sentence goes into the shortest that holds it. A sentence longer than all of them is cut."""
 
+    RULES: ClassVar[Sequence[Rule]] = (
+        size("beam", "rows", "source_lengths"),
+        size("length_margin", least=0),
+        between(0, 1000, "length_ratio"),
+        one_of(LENGTH_NORMS, "length_norm"),
+        between(0, 10, "alpha"),
+    )
+
     def __post_init__(self) -> None:
-        check(
-            self,
-            size("beam", "rows", "source_lengths"),
-            size("length_margin", least=0),
-            between(0, 1000, "length_ratio"),
-            one_of(LENGTH_NORMS, "length_norm"),
-            between(0, 10, "alpha"),
-        )
+        check(self, self.RULES)
         if not self.source_lengths:
-            raise UserError("Decode.source_lengths is []; it must have at least one length.")
+            message = "Decode.source_lengths is []; it must have at least one length."
+            raise UserError(message, ["Decode.source_lengths"])
         shortest = min(self.source_lengths)
         if int(self.length_ratio * shortest) + self.length_margin < 1:
             raise UserError(
                 f"Decode.length_ratio is {self.length_ratio} and Decode.length_margin is "
                 f"{self.length_margin}, so a source of {shortest} tokens may have no translation at "
-                "all. Set the margin to 1 or more."
+                "all. Set the margin to 1 or more.",
+                ["Decode.length_ratio", "Decode.length_margin", "Decode.source_lengths"],
             )
 
     def settings(self) -> str:

@@ -141,7 +141,8 @@ def _checked(setting: Setting, hint: Any, name: str) -> object:
         if isinstance(setting.value, str) and hint in (int, float, bool):
             advice = " without quotes"
         raise UserError(
-            f"{setting.where}: {name} is {setting.value!r}; it must be {_describe(hint)}{advice}."
+            f"{setting.where}: {name} is {setting.value!r}; it must be {_describe(hint)}{advice}.",
+            [name],
         ) from None
 
 

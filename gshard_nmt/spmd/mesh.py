@@ -10,11 +10,12 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import between, check
+from gshard_nmt.ranges import Rule, between, check
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first. () is not split."""
@@ -40,6 +41,17 @@ class UnevenDimension:
     size: int
     axes: tuple[str, ...]
     shards: int
+
+    def describe(self, name: str) -> str:
+        """Returns the error message: the dimension of the tensor `name`, and the nearest sizes."""
+        sizes = self.nearest_sizes
+        nearest = (
+            f"size is {sizes[0]}" if len(sizes) == 1 else f"sizes are {sizes[0]} or {sizes[1]}"
+        )
+        return (
+            f"{name}: dimension {self.letter} has size {self.size}, which does not divide over the "
+            f"{self.shards} devices of mesh axes {list(self.axes)}; the nearest legal {nearest}."
+        )
 
     @property
     def nearest_sizes(self) -> tuple[int, ...]:
@@ -98,35 +110,43 @@ class Mesh:
         4 - 5   6 - 7
     """
 
+    RULES: ClassVar[Sequence[Rule]] = (between(1, MOST_DEVICES, "shape"),)
+
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
             raise UserError(
                 f"Mesh.axes is {list(self.axes)} and Mesh.shape {list(self.shape)}; give each axis "
-                "one size."
+                "one size.",
+                ["Mesh.axes", "Mesh.shape"],
             )
         if len(set(self.axes)) != len(self.axes):
-            raise UserError(f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once.")
-        check(self, between(1, MOST_DEVICES, "shape"))
+            message = f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once."
+            raise UserError(message, ["Mesh.axes"])
+        check(self, self.RULES)
         if self.num_devices > MOST_DEVICES:
             raise UserError(
                 f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
-                f"{MOST_DEVICES}."
+                f"{MOST_DEVICES}.",
+                ["Mesh.shape"],
             )
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
                 f"Mesh.device_order is {_as_given(self.device_order)}; it must name each of the "
-                f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once."
+                f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once.",
+                ["Mesh.device_order", "Mesh.shape"],
             )
         for setting, axes in self._axes_by_setting():
             for axis in axes:
                 if axis not in self.axes:
                     raise UserError(
-                        f"{setting} names the mesh axis {axis!r}; Mesh.axes is {list(self.axes)}."
+                        f"{setting} names the mesh axis {axis!r}; Mesh.axes is {list(self.axes)}.",
+                        [setting.partition("[")[0], "Mesh.axes"],
                     )
             if len(set(axes)) != len(axes):
                 raise UserError(
-                    f"{setting} names a mesh axis twice: {list(axes)}; name each axis at most once."
+                    f"{setting} names a mesh axis twice: {list(axes)}; name each axis at most once.",
+                    [setting.partition("[")[0]],
                 )
 
     def _axes_by_setting(self) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -212,15 +232,7 @@ class Mesh:
         Inside a program XLA pads uneven dimensions; at its boundary they must be even.
         """
         for uneven in self.uneven(letters, shape, name):
-            sizes = uneven.nearest_sizes
-            nearest = (
-                f"size is {sizes[0]}" if len(sizes) == 1 else f"sizes are {sizes[0]} or {sizes[1]}"
-            )
-            raise UserError(
-                f"{name}: dimension {uneven.letter} has size {uneven.size}, which does not divide "
-                f"over the {uneven.shards} devices of mesh axes {list(uneven.axes)}; the nearest "
-                f"legal {nearest}."
-            )
+            raise UserError(uneven.describe(name))
 
     def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
         """Returns the patterns of the overrides that match none of these names."""

@@ -1,4 +1,4 @@
-"""Layouts of a corpus, and what is said of one that is not right."""
+"""The layouts of a corpus, and the errors for a corpus that is wrong."""
 
 import gzip
 
@@ -38,7 +38,7 @@ def test_plain_compressed_opus_and_tsv_files_are_read_in_either_direction(tmp_pa
     assert list(corpus.read_pairs(italian, "train", "it", "en")) == []
 
 
-def test_sides_of_different_length_are_named_with_their_counts(tmp_path):
+def test_files_of_different_length_are_reported_with_their_counts(tmp_path):
     write(tmp_path / "fr-en/train.fr", "un\ndeux\ntrois\n")
     write(tmp_path / "fr-en/train.en", "one\n")
     (pair,) = corpus.find_pairs(tmp_path)
@@ -46,8 +46,8 @@ def test_sides_of_different_length_are_named_with_their_counts(tmp_path):
         list(corpus.read_pairs(pair, "train", "fr", "en"))
     folder = tmp_path / "fr-en"
     assert str(error.value) == (
-        f"the two sides of fr-en differ in length: {folder}/train.fr has 3 lines, {folder}/train.en "
-        "has 1. Line N of one must translate line N of the other."
+        f"the two files of fr-en have different lengths: {folder}/train.fr has 3 lines, "
+        f"{folder}/train.en has 1. Line N of one file must translate line N of the other."
     )
 
 
@@ -58,7 +58,7 @@ def test_sides_of_different_length_are_named_with_their_counts(tmp_path):
         ("train.tsv", b"a\tb\n\xff\tb\n", "line 2 is not UTF-8"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path, name, content, words):
+def test_a_broken_line_is_reported_with_its_number(tmp_path, name, content, words):
     (tmp_path / "fr-en").mkdir()
     (tmp_path / "fr-en" / name).write_bytes(content)
     (pair,) = corpus.find_pairs(tmp_path)
@@ -67,10 +67,10 @@ def test_a_broken_line_is_named(tmp_path, name, content, words):
 
 
 def test_a_missing_side_and_an_empty_folder_are_errors(tmp_path):
-    with pytest.raises(UserError, match="holds no language pair"):
+    with pytest.raises(UserError, match="contains no language pair"):
         corpus.find_pairs(tmp_path)
     write(tmp_path / "fr-en/train.fr", "un\n")
-    with pytest.raises(UserError, match=r"has train.fr but not train.en"):
+    with pytest.raises(UserError, match=r"has train.fr but not train.en; a split needs both files"):
         corpus.find_pairs(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""Message catalogues of installed software as a parallel corpus."""
+"""A parallel corpus from the message catalogues of installed software."""

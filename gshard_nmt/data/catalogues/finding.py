@@ -1,7 +1,7 @@
-"""From the message catalogues of a machine to one parallel corpus of all languages to English.
+"""Finds the message catalogues of a machine and makes a parallel corpus of all languages to English.
 
-Every program that speaks many languages ships its translations: sentences and labels, mostly by
-volunteers, in over a hundred languages with a power law of sizes.
+Software comes with translations of its messages and labels, in over a hundred languages. A few
+languages have many messages and most have few, as in the large corpora of the web.
 """
 
 import collections
@@ -75,16 +75,17 @@ _MINIMUM_LIST = 40
 _LIST_SHARE = 0.9
 _KEY = re.compile(r"[\W_\d]+")
 _BUCKETS = 1000
+_Row = tuple[str, str]  # translation, English
 
 
 @dataclasses.dataclass(frozen=True)
 class Catalogue:
-    """One catalogue file.
+    """A catalogue file.
 
     Attributes:
       path: the .mo or .po file.
-      domain: the program whose messages it holds.
-      language: BCP 47.
+      domain: the program that the messages belong to.
+      language: BCP 47 tag of the translations.
     """
 
     path: Path
@@ -94,15 +95,15 @@ class Catalogue:
 
 @dataclasses.dataclass(frozen=True)
 class Harvest:
-    """What was read, cleaned, deduplicated and split.
+    """The messages of all catalogues: cleaned, without duplicates, and split.
 
     Attributes:
-      rows: (language, split) -> (translation, English) rows in their final order; the split "names"
-        holds the lists of names.
-      dropped: reason -> messages.
-      catalogues: files read.
-      unreadable: files that were damaged.
-      list_domains: the domains that were told to be lists of names.
+      rows: (language, split) -> rows of (translation, English) in their final order. The split
+        "names" has the messages of lists of names.
+      dropped: reason -> number of messages left out.
+      catalogues: number of files that were read.
+      unreadable: number of damaged files.
+      list_domains: the domains that were recognised as lists of names.
     """
 
     rows: Mapping[tuple[str, str], list[tuple[str, str]]]
@@ -112,17 +113,17 @@ class Harvest:
     list_domains: tuple[str, ...]
 
     def languages(self) -> list[str]:
-        """Languages by training pairs, most first."""
+        """Returns the languages, sorted from most to fewest training pairs."""
         languages = {language for language, _ in self.rows}
         return sorted(languages, key=lambda tag: (-self.count(tag, "train"), tag))
 
     def count(self, language: str, split: str) -> int:
-        """Pairs of a language in a split."""
+        """Returns the number of pairs of a language in a split."""
         return len(self.rows.get((language, split), ()))
 
 
 def default_roots() -> list[Path]:
-    """The system's locale folders and the packages of this Python, those that exist."""
+    """Returns the system's locale folders and this Python's package folders, if they exist."""
     data = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     folders = [
         Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")
@@ -134,11 +135,11 @@ def default_roots() -> list[Path]:
 
 
 def find_catalogues(roots: Sequence[Path]) -> list[Catalogue]:
-    """All catalogues below the roots that are in a language other than English, in a fixed order.
+    """Returns the catalogues below the roots, except English ones, in a fixed order.
 
-    A .po file beside the .mo file made from it is not read a second time.
+    A .po file is left out if the .mo file that was made from it is beside it.
     """
-    found = {}
+    catalogues = {}
     for root in roots:
         for folder, folders, files in os.walk(root):
             folders.sort()
@@ -150,15 +151,15 @@ def find_catalogues(roots: Sequence[Path]) -> list[Catalogue]:
                     continue
                 catalogue = _identify(Path(folder), stem, name)
                 if catalogue:
-                    found[catalogue.path] = catalogue
-    return list(found.values())
+                    catalogues[catalogue.path] = catalogue
+    return list(catalogues.values())
 
 
 def _identify(folder: Path, stem: str, name: str) -> Catalogue | None:
-    """`fr/LC_MESSAGES/domain.mo`, `fr/domain.po` or `fr.po`."""
+    """Finds language and domain from `fr/LC_MESSAGES/domain.mo`, `fr/domain.po` or `fr.po`."""
     if folder.name == "LC_MESSAGES":
         locale, domain = folder.parent.name, stem
-        if domain in ("django", "djangojs", "messages"):  # the package is the domain
+        if domain in ("django", "djangojs", "messages"):  # not the name of a program
             domain = f"{folder.parent.parent.parent.name}/{stem}"
     elif bcp47(stem):
         locale, domain = stem, folder.parent.name
@@ -170,76 +171,85 @@ def _identify(folder: Path, stem: str, name: str) -> Catalogue | None:
     return Catalogue(folder / name, domain, language)
 
 
-def harvest(
+def read_and_split(
     catalogues: Sequence[Catalogue],
     dev_share: float = 0.01,
     test_share: float = 0.02,
     progress: Callable[[int], None] | None = None,
     workers: int = 0,
 ) -> Harvest:
-    """Reads, cleans, deduplicates and splits.
+    """Reads the catalogues, cleans their messages, removes duplicates, and splits them.
 
-    The split of a pair is decided by a hash of its English side, normalised for case, spacing,
-    punctuation and digits: no English sentence of one split is in another split of any language. The
-    order within a split is that of another hash, so neither the file system nor the number of
-    workers changes the corpus.
+    A hash of the English side decides the split. The hash ignores case, spacing, punctuation and
+    digits, so no English sentence is in two splits, in any language. Another hash decides the order
+    within a split. So the corpus depends neither on the file system nor on the number of workers.
 
     Args:
       catalogues: the files.
-      dev_share, test_share: of the distinct English sides.
+      dev_share, test_share: fractions of the distinct English sides that go to dev and test.
       progress: called with the number of catalogues read so far.
-      workers: processes; 0 means one a core.
+      workers: number of processes; 0 means one for each core.
     """
     dropped: collections.Counter[str] = collections.Counter()
-    messages: dict[tuple[str, str], set[tuple[str, str]]] = collections.defaultdict(set)
+    messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
     unreadable = 0
-    for done, (catalogue, kept, counts) in enumerate(_read_all(catalogues, workers), 1):
-        unreadable += kept is None
-        dropped.update(counts)
-        pairs = messages[catalogue.language, catalogue.domain]
-        for message in kept or ():
-            before = len(pairs)
-            pairs.add((message.translation, message.english))
-            dropped["duplicate"] += len(pairs) == before
+    for number, (catalogue, cleaned, reasons) in enumerate(_read_all(catalogues, workers), 1):
+        unreadable += cleaned is None
+        dropped.update(reasons)
+        rows = messages[catalogue.language, catalogue.domain]
+        for message in cleaned or ():
+            before = len(rows)
+            rows.add((message.translation, message.english))
+            dropped["duplicate"] += len(rows) == before
         if progress:
-            progress(done)
+            progress(number)
     lists = _list_domains(messages)
-    rows: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    by_language: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)
-    names: dict[str, set[tuple[str, str]]] = collections.defaultdict(set)
-    for (language, domain), pairs in messages.items():
-        place = names if domain in lists else by_language
-        before = len(place[language])
-        place[language] |= pairs
-        dropped["duplicate"] += before + len(pairs) - len(place[language])
-    keys: dict[str, tuple[str, str]] = {}
+    names, sentences = _by_language(messages, lists, dropped)
+    split_of: dict[str, str] = {}
     bounds = (round(test_share * _BUCKETS), round((test_share + dev_share) * _BUCKETS))
-    for language, pairs in by_language.items():
-        rows |= {(language, s): r for s, r in _split(pairs, keys, bounds, dropped).items()}
-    for language, pairs in names.items():
-        fresh = pairs - by_language.get(language, set())
-        rows[language, "names"] = sorted(fresh, key=lambda row: _digest("\t".join(row)))
-    return Harvest(rows, dict(dropped), len(catalogues), unreadable, tuple(sorted(lists)))
+    splits: dict[tuple[str, str], list[_Row]] = {}
+    for language, rows in sentences.items():
+        splits |= {(language, s): r for s, r in _split(rows, split_of, bounds, dropped).items()}
+    for language, rows in names.items():
+        only_names = rows - sentences.get(language, set())
+        splits[language, "names"] = sorted(only_names, key=lambda row: _digest("\t".join(row)))
+    return Harvest(splits, dict(dropped), len(catalogues), unreadable, tuple(sorted(lists)))
+
+
+def _by_language(
+    messages: Mapping[tuple[str, str], set[_Row]],
+    lists: set[str],
+    dropped: collections.Counter[str],
+) -> tuple[dict[str, set[_Row]], dict[str, set[_Row]]]:
+    """Joins the domains of each language: returns the rows of the lists of names, and all others."""
+    names: dict[str, set[_Row]] = collections.defaultdict(set)
+    sentences: dict[str, set[_Row]] = collections.defaultdict(set)
+    for (language, domain), rows in messages.items():
+        joined = (names if domain in lists else sentences)[language]
+        before = len(joined)
+        joined |= rows
+        dropped["duplicate"] += before + len(rows) - len(joined)
+    return names, sentences
 
 
 def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[str]:
-    """Writes `OUT/<language>-en/` and `OUT/names/<language>-en/`; returns the languages written."""
-    written = []
+    """Writes `out/<language>-en/` and `out/names/<language>-en/`. Returns the languages written."""
+    languages = []
     for language in harvest.languages():
         if harvest.count(language, "train") < minimum_pairs:
             continue
-        written.append(language)
+        languages.append(language)
         for split in SPLITS:
             rows = harvest.rows.get((language, split), [])
             write_pairs(out / f"{language}-{ENGLISH}", split, language, ENGLISH, rows)
         if names := harvest.rows.get((language, "names")):
             folder = out / "names" / f"{language}-{ENGLISH}"
             write_pairs(folder, "train", language, ENGLISH, names)
-    return written
+    return languages
 
 
 def normalised(english: str) -> str:
-    """What two English sides share that count as the same: letters, without case."""
+    """Returns the letters of an English side in lower case. Sides with the same letters count as one."""
     return _KEY.sub("", english.casefold()) or english
 
 
@@ -250,7 +260,7 @@ def _read_all(
     if workers == 1 or len(catalogues) < 8:
         yield from map(_read_one, catalogues)
         return
-    # Not forked from this process, which may have threads.
+    # A forkserver, because forking this process is not safe if it has threads.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
         yield from pool.map(_read_one, catalogues, chunksize=16)
 
@@ -258,26 +268,28 @@ def _read_all(
 def _read_one(
     catalogue: Catalogue,
 ) -> tuple[Catalogue, list[Message] | None, collections.Counter[str]]:
-    counts: collections.Counter[str] = collections.Counter()
-    kept: list[Message] = []
+    """Returns the catalogue, its cleaned messages (None if it is damaged), and the reasons of drops."""
+    reasons: collections.Counter[str] = collections.Counter()
+    messages: list[Message] = []
     try:
         for message in read_catalogue(catalogue.path):
             cleaned = clean(message)
             if isinstance(cleaned, Message):
-                kept.append(cleaned)
+                messages.append(cleaned)
             else:
-                counts[cleaned] += 1
+                reasons[cleaned] += 1
     except (UnreadableError, OSError):
-        return catalogue, None, counts
-    return catalogue, kept, counts
+        return catalogue, None, reasons
+    return catalogue, messages, reasons
 
 
 def _list_domains(messages: Mapping[tuple[str, str], Iterable[tuple[str, str]]]) -> set[str]:
-    """The domains that list names: countries, languages, keyboard layouts.
+    """Returns the domains that are lists of names: countries, languages, keyboard layouts.
 
-    Some are known. Any other is one where 9 in 10 of at least 40 distinct English sides are names by
-    their looks: no sentence punctuation, placeholder or function word, and each longer word begins
-    with a capital. Programs' catalogues stay below 2 in 3, even those with labels in title case.
+    Some domains are known. Another domain is a list if it has at least 40 distinct English sides and
+    at least 9 in 10 look like names: no sentence punctuation, no placeholder, no function word, and a
+    capital at the start of each longer word. In catalogues of programs fewer than 2 in 3 look so,
+    even if the labels are in title case.
     """
     english: dict[str, set[str]] = collections.defaultdict(set)
     for (_, domain), pairs in messages.items():
@@ -291,7 +303,7 @@ def _list_domains(messages: Mapping[tuple[str, str], Iterable[tuple[str, str]]])
 
 
 def name_share(sides: Iterable[str]) -> float:
-    """The share of English sides that look like names."""
+    """Returns the fraction of English sides that look like names."""
     looks = [_looks_like_name(side) for side in sides]
     return sum(looks) / max(len(looks), 1)
 
@@ -306,29 +318,37 @@ def _looks_like_name(english: str) -> bool:
 
 
 def _split(
-    pairs: Iterable[tuple[str, str]],
-    keys: dict[str, tuple[str, str]],
+    rows: Iterable[_Row],
+    split_of: dict[str, str],
     bounds: tuple[int, int],
     dropped: collections.Counter[str],
-) -> dict[str, list[tuple[str, str]]]:
-    """The rows of each split in the order of their hashes; `keys` remembers English sides."""
-    splits: dict[str, list[tuple[str, tuple[str, str]]]] = {split: [] for split in SPLITS}
-    for row in pairs:
+) -> dict[str, list[_Row]]:
+    """Returns the rows of each split in the order of their hashes.
+
+    In dev and test, only the first of the rows with the same English is kept.
+
+    Args:
+      rows: (translation, English) of one language.
+      split_of: normalised English side -> split; filled here, and shared by all languages.
+      bounds: test has the buckets of the hash below the first number, dev those below the second.
+      dropped: reason -> number of messages left out; changed here.
+    """
+    splits: dict[str, list[tuple[str, _Row]]] = {split: [] for split in SPLITS}
+    for row in rows:
         key = normalised(row[1])
-        if key not in keys:
+        if key not in split_of:
             digest = _digest(f"split {key}")
             bucket = int(digest[:8], 16) % _BUCKETS
             split = "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
-            keys[key] = (split, key)
-        split = keys[key][0]
-        splits[split].append((_digest("\t".join(row)), row))
+            split_of[key] = split
+        splits[split_of[key]].append((_digest("\t".join(row)), row))
     result = {"train": [row for _, row in sorted(splits["train"])]}
     for split in ("dev", "test"):
-        once: dict[str, tuple[str, str]] = {}
+        first: dict[str, _Row] = {}
         for _, row in sorted(splits[split]):
-            once.setdefault(normalised(row[1]), row)
-        dropped[f"same English in {split}"] += len(splits[split]) - len(once)
-        result[split] = list(once.values())
+            first.setdefault(normalised(row[1]), row)
+        dropped[f"same English in {split}"] += len(splits[split]) - len(first)
+        result[split] = list(first.values())
     return result
 
 

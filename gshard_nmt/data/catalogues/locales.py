@@ -1,4 +1,4 @@
-"""POSIX locale names of message catalogues become BCP 47 language tags."""
+"""Turns the POSIX locale names of message catalogues into BCP 47 language tags."""
 
 import re
 
@@ -28,7 +28,8 @@ _MODIFIERS = {
     "euro": "",
     "ije": "ijekavsk",
 }
-# The region that a catalogue without one is for: de_DE and de are one language, pt_BR and pt are two.
+# The main region of each language, which the tag leaves out: de_DE and de are one language, but pt_BR
+# and pt are two.
 _MAIN_REGION = {
     **{
         x: x.upper()
@@ -133,12 +134,12 @@ _MAIN_REGION = {
         ]
     ),
 }
-# Chinese is written in the script of its region; a script alone stands for the region most use it in.
+# Chinese needs a region. A locale that names only a script gets the region with most readers of it.
 _CHINESE = {"Hans": "CN", "Hant": "TW"}
 
 
 def bcp47(locale: str) -> str | None:
-    """The language tag of a locale name; None where it names no language.
+    """Returns the language tag of a locale name; None if the name is not a locale.
 
     pt_BR -> pt-BR, sr@latin -> sr-Latn, de_DE.UTF-8 -> de, zh_Hant -> zh-TW, iw -> he.
     """
@@ -159,5 +160,5 @@ def bcp47(locale: str) -> str | None:
 
 
 def is_english(tag: str) -> bool:
-    """Whether a tag is English or one of its variants."""
+    """Returns whether a tag is English or a variant of it, such as en-GB."""
     return tag == "en" or tag.startswith("en-")

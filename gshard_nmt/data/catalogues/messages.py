@@ -1,7 +1,7 @@
-"""Message catalogues: reading .mo and .po, and cleaning one message.
+"""Reads message catalogues (.mo and .po files) and cleans their messages.
 
-A message is a pair of English (the msgid) and its translation. What cleaning drops is counted by
-reason, so that nothing goes missing unseen.
+A message is an English text (the msgid) and its translation. Cleaning gives a reason for each message
+that it drops, so that the user sees how many were dropped and why.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ _CONTEXT_END = "\x04"
 _PLURAL = "\x00"
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
 _SPACE = re.compile(r"\s+")
-# _File, _(F), &File, ~File: a mark before a letter that is not inside a word.
+# Accelerator marks: `_File`, `&File` and `~File`; Chinese, Japanese and Korean end in `(_F)` or `(&F)`.
 _CJK_MARK = re.compile(r"\s*[(（][_&~]?[A-Z0-9][)）](?=\W*$)|\s*[(（][_&~][A-Za-z0-9][)）]")
 _LATIN_MARK = re.compile(r"(?<![\w&_~.])[_&~](?=\w)|(?<=[^\W_])[_&](?=[^\W_])")
 _KEY = re.compile(r"[\w.-]+")
@@ -26,23 +26,24 @@ _CODE = re.compile(r"[{}<>=\\|#$@^]")
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """English and a translation of it."""
+    """An English text and its translation."""
 
     english: str
     translation: str
 
 
 class UnreadableError(ValueError):
-    """A file that is no catalogue, or is damaged."""
+    """The file is not a message catalogue, or it is damaged."""
 
 
 def read_catalogue(path: Path) -> Iterator[Message]:
-    """The raw messages of a .mo or .po file: contexts removed, plurals as pairs of their forms.
+    """Yields the messages of a .mo or .po file as they are, but without contexts.
 
-    Fuzzy and obsolete entries of a .po file, and the header, are left out.
+    A plural gives two messages: singular and plural. The header and the fuzzy and obsolete entries of
+    a .po file are left out.
 
     Raises:
-      UnreadableError: the file is damaged.
+      UnreadableError: the file is damaged or not a catalogue.
     """
     entries = _read_po(path) if path.suffix == ".po" else _read_mo(path.read_bytes())
     for msgid, msgstr in entries:
@@ -52,7 +53,9 @@ def read_catalogue(path: Path) -> Iterator[Message]:
         forms, translations = english.split(_PLURAL), msgstr.split(_PLURAL)
         if len(forms) == 1:
             yield Message(english, translations[0])
-        elif len(translations) == 1:  # a language without plural: its form serves for many
+        elif (
+            len(translations) == 1
+        ):  # the language has no plural; pair its form with English's plural
             yield Message(forms[1], translations[0])
         else:
             yield Message(forms[0], translations[0])
@@ -60,7 +63,7 @@ def read_catalogue(path: Path) -> Iterator[Message]:
 
 
 def clean(message: Message) -> Message | str:
-    """A message as clean text, or the reason why it is dropped."""
+    """Returns the cleaned message, or the reason why it is dropped."""
     if not message.english.strip() or not message.translation.strip():
         return "empty"
     if max(len(message.english), len(message.translation)) > 2 * MAXIMUM_CHARACTERS:
@@ -95,7 +98,7 @@ def _clean_text(text: str) -> str:
 
 
 def _without_mark(text: str) -> str:
-    """Without the accelerator mark, where there is exactly one and it is not part of a name."""
+    """Removes the accelerator mark, if there is exactly one and it is not part of an identifier."""
     text = _CJK_MARK.sub("", text)
     if re.search(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b|%\(", text):
         return text
@@ -104,7 +107,7 @@ def _without_mark(text: str) -> str:
 
 
 def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:
-    """The format of GNU gettext: a header of offsets, two tables of (length, offset), then text."""
+    """Reads the format of GNU gettext: a header, two tables of (length, offset), and the texts."""
     magic = data[:4]
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(magic)
     if order is None or len(data) < 20:
@@ -122,8 +125,8 @@ def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:
     for i in range(count):
         raw = [data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables]
         if not raw[0]:
-            found = re.search(rb"charset=([\w-]+)", raw[1])
-            charset = found[1].decode() if found else charset
+            match = re.search(rb"charset=([\w-]+)", raw[1])
+            charset = match[1].decode() if match else charset
             continue
         try:
             yield raw[0].decode(charset), raw[1].decode(charset)

@@ -138,7 +138,7 @@ def test_no_english_sentence_is_in_two_splits(tmp_path_factory, english):
     root = tmp_path_factory.mktemp("locale")
     for language in ("fr", "de"):
         tree(root, language, "app", [(text, f"{language} {text}") for text in english])
-    found = finding.harvest(finding.find_catalogues([root]), 0.2, 0.3, workers=1)
+    found = finding.read_and_split(finding.find_catalogues([root]), 0.2, 0.3, workers=1)
     places: dict[str, set[str]] = {}
     for (_, split), rows in found.rows.items():
         for _, text in rows:
@@ -153,7 +153,8 @@ def test_english_variants_are_left_out_and_order_does_not_depend_on_files(tmp_pa
     tree(tmp_path / "a", "en_GB", "one", entries)
     tree(tmp_path / "b", "fr", "all", entries[::-1])
     found = [
-        finding.harvest(finding.find_catalogues([tmp_path / name]), workers=1) for name in "ab"
+        finding.read_and_split(finding.find_catalogues([tmp_path / name]), workers=1)
+        for name in "ab"
     ]
     assert {language for language, _ in found[0].rows} == {"fr"}
     assert found[0].rows == found[1].rows
