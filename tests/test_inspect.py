@@ -59,7 +59,8 @@ def test_a_size_that_does_not_divide_is_an_error_in_the_users_letters_before_com
         "Data.source_vocabulary = 8001",
         "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'V': 'x'}",
     ]
-    with pytest.raises(UserError, match=r"source_embedding: dimension V has size 8001"):
+    message = r"Data.source_vocabulary \(parameters/source_embedding\): dimension V has size 8001"
+    with pytest.raises(UserError, match=message):
         inspect.inspect(inspect.Request(load_config("demo", settings), "demo", ["cpu:2"]))
 
 
