@@ -50,7 +50,7 @@ def command(name: str, *arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the virtual devices of the tests: a program makes its own."""
+    """Returns the environment of a user: programs are compiled with XLA's usual flags."""
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
