@@ -65,7 +65,7 @@ def fields_of(cls: type) -> list[Field]:
         group = title[1] if title else group
         match following:
             case ast.Expr(ast.Constant(value=str(words))):
-                fields.append(Field(name, group, " ".join(words.split())))
+                fields.append(Field(name, group, _markdown(words)))
             case _:
                 raise ValueError(f"{cls.__name__}.{name} has no words after it")
         if not group:
@@ -73,10 +73,24 @@ def fields_of(cls: type) -> list[Field]:
     return fields
 
 
+def _markdown(words: str) -> str:
+    """Returns the words of a field as Markdown: a paragraph a line; indented pictures stay as they are."""
+    paragraphs = inspect.cleandoc(words).split("\n\n")
+    return "\n\n".join(
+        text if text.startswith("    ") else " ".join(text.split()) for text in paragraphs
+    )
+
+
 def ranges_of(cls: type) -> dict[str, str]:
     """Returns the legal values of each field in words: those of its rules, or else its type."""
     hints = typing.get_type_hints(cls)
-    words = {field.name: describe_type(hints[field.name]) for field in dataclasses.fields(cls)}
+    # The words of a mapping say what it maps; its type would fill three lines.
+    words = {
+        field.name: "a dict {...}"
+        if typing.get_origin(hints[field.name]) is Mapping
+        else describe_type(hints[field.name])
+        for field in dataclasses.fields(cls)
+    }
     for rule in cls.RULES:  # type: ignore[attr-defined]
         for name in rule.fields:
             is_list = typing.get_origin(hints[name]) in (tuple, list, Sequence, typing.Sequence)
