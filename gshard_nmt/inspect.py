@@ -1,7 +1,8 @@
-"""gshard-inspect: what a config will cost on a pod, before the pod is rented.
+"""gshard-inspect: shows what a config costs on a pod before the pod is rented.
 
-The real step is lowered and compiled by the real compiler for a topology that need not be there, and
-the compiled program is read: memory, collectives, arithmetic. Nothing is allocated and nothing runs.
+The program lowers the real step, and the real compiler compiles it for a topology that need not be
+there. The memory, collectives and arithmetic are then read from the compiled program. Nothing is
+allocated on a device, and nothing runs.
 """
 
 import dataclasses
@@ -17,8 +18,10 @@ from gshard_nmt import files
 from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
+from gshard_nmt.inspection.advice import suggestions
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
+from gshard_nmt.inspection.terminal import size_text
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
     parameter_table,
@@ -41,15 +44,15 @@ from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to inspect and how to show it.
+    """What to inspect, and how to show it.
 
     Attributes:
       config: the run.
-      name: of the config, as the user gave it.
+      name: name of the config, as the user gave it.
       topologies: names of the machines.
-      scale_with_devices: experts, groups and rows follow the number of devices.
-      decoding: the decoding step instead of the training step.
-      tokens: the budget that a run's cost is given for.
+      scale_with_devices: whether experts, groups and rows are proportional to the devices.
+      decoding: whether to inspect the decoding step instead of the training step.
+      tokens: number of training tokens that the cost of a run is given for.
     """
 
     config: Config
@@ -60,49 +63,66 @@ class Request:
     tokens: float = 1e12
 
 
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The requested config, adapted to one topology.
+
+    Attributes:
+      topology: the machine.
+      config: the config on the machine's number of devices.
+      functions: the step functions of that config.
+      notes: the changes that were made, for the report.
+    """
+
+    topology: Topology
+    config: Config
+    functions: StepFunctions
+    notes: Sequence[str]
+
+
 def show_parameters(config: Config) -> None:
     """Prints every array of the training state, and totals; compiles and allocates nothing."""
-    steps = step_functions(config)
-    sys.stdout.write(parameter_table(state_specs(steps), config.mesh))
-    found = count(config, config.mesh)
+    functions = step_functions(config)
+    sys.stdout.write(parameter_table(state_specs(functions), config.mesh))
+    counts = count(config, functions)
     sys.stdout.write(
-        f"\nparameters: {found.total:,} in all, {found.active_per_token:,} active per token, "
-        f"{found.per_device:,} on each of {config.mesh.num_devices:,} devices\n"
+        f"\nparameters: {counts.total:,} in all, {counts.active_per_token:,} active per token, "
+        f"{counts.per_device:,} on each of {config.mesh.num_devices:,} devices\n"
     )
 
 
 def inspect(request: Request, json_file: Path | None = None, page: Path | None = None) -> None:
-    """Compiles the step for each topology and reports; one that does not fit is reported too.
+    """Compiles the step for each topology and prints a report, also if a program does not fit.
 
     Args:
       request: what to inspect.
-      json_file: gets the figures; a list where there are several topologies.
-      page: gets the report with figures.
+      json_file: the file for the figures; several topologies make a list.
+      page: the file for the HTML page.
 
     Raises:
-      UserError: an unknown topology, a config that cannot be partitioned, a file that cannot be
-        written; nothing is compiled then.
+      UserError: a topology is unknown, the config does not divide over its mesh, or a file cannot be
+        written. Nothing is compiled then.
     """
-    # Every mistake that can be found without compiling is found before the first program is.
+    # Compiling takes minutes, so every check that needs no compiler comes first.
     for flag, file in (("--json", json_file), ("--html", page)):
         if file is not None:
             with files.reported_as(f"{flag} {file}"):
                 files.check_writable(file)
-    wanted = [Topology.parse(name) for name in request.topologies]
-    adapted = [adapt(request, topology) for topology in wanted]
-    for _, config, _ in adapted:
-        check_divides(config, training_arrays(config, step_functions(config)))
-    ahead_of_time.check_available(wanted)
+    topologies = [Topology.parse(name) for name in request.topologies]
+    targets = [adapt(request, topology) for topology in topologies]
+    for target in targets:
+        check_divides(target.config, training_arrays(target.config, target.functions))
+    ahead_of_time.check_available(topologies)
     inspections = []
-    for topology, config, notes in adapted:
-        found = inspect_one(request, config, topology, notes)
-        sys.stdout.write(terminal.report(found, request.tokens) + "\n")
+    for target in targets:
+        inspection = inspect_one(request, target)
+        sys.stdout.write(terminal.report(inspection, request.tokens) + "\n")
         sys.stdout.flush()
-        inspections.append(found)
+        inspections.append(inspection)
     if len(inspections) > 1:
         sys.stdout.write(terminal.growth(inspections))
     if json_file is not None:
-        records = [as_json(found) for found in inspections]
+        records = [as_json(inspection) for inspection in inspections]
         content = records[0] if len(records) == 1 else records
         with files.reported_as(f"--json {json_file}"):
             files.write(json_file, json.dumps(content, indent=1) + "\n")
@@ -112,24 +132,25 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
 
 
 def default_topology(mesh: Mesh) -> str:
-    """Where to compile for when the user names no machine: this one, with as many CPU devices.
+    """Returns the topology if the user names none: CPU devices, as many as the mesh has.
 
     Raises:
-      UserError: a CPU program of so many devices would take hours to compile.
+      UserError: there are too many devices for the CPU compiler.
     """
     if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(
-        f"the config's mesh has {mesh.num_devices} devices; name a machine with --topology, for "
-        f"instance {', '.join(EXAMPLES)}."
+        f"the config's mesh has {mesh.num_devices} devices, and a program for more than "
+        f"{MAX_CPU_DEVICES} CPU devices takes too long to compile. Name a machine with --topology, "
+        f"for example {', '.join(EXAMPLES)}."
     )
 
 
-def adapt(request: Request, topology: Topology) -> tuple[Topology, Config, list[str]]:
-    """The config on the topology's number of devices, and notes of what was changed.
+def adapt(request: Request, topology: Topology) -> Target:
+    """Adapts the requested config to the devices of a topology.
 
     Raises:
-      UserError: the mesh has several axes and another number of devices.
+      UserError: the mesh cannot be resized to that number of devices, or a setting cannot be scaled.
     """
     config, notes = request.config, []
     before, devices = config.mesh.num_devices, topology.num_devices
@@ -141,19 +162,23 @@ def adapt(request: Request, topology: Topology) -> tuple[Topology, Config, list[
             f"{topology.name}{order}"
         )
     if request.scale_with_devices:
-        config, scaled = _scaled(config, before, devices, request.decoding)
-        notes += scaled
+        config, changes = _scale(config, before, devices, request.decoding)
+        notes += changes
     if request.decoding:
         shape = decoding_shape(config)
         notes.append(
             f"one call of gshard-decode: {config.decode.rows} sources of {shape.source_length} tokens, "
             f"beam {config.decode.beam}, all {shape.max_steps} steps of the search"
         )
-    return topology, config, notes
+    return Target(topology, config, step_functions(config), notes)
 
 
-def _scaled(config: Config, before: int, after: int, decoding: bool) -> tuple[Config, list[str]]:
-    """Experts, groups and rows in proportion to the devices (GShard section 5: E, G = O(D))."""
+def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Config, list[str]]:
+    """Scales experts, groups and rows with the devices (GShard section 5: E, G = O(D)).
+
+    Returns:
+      The scaled config, and a note for each changed setting.
+    """
     notes: list[str] = []
 
     def scaled(part: str, field: str, value: int) -> int:
@@ -162,10 +187,10 @@ def _scaled(config: Config, before: int, after: int, decoding: bool) -> tuple[Co
                 f"--scale_with_devices: {part}.{field} = {value} for {before} devices cannot be "
                 f"scaled to {after}: {value * after / before:g} is not a whole number."
             )
-        made = value * after // before
-        if made != value:
-            notes.append(f"{part}.{field} {value} was made {made}")
-        return made
+        new_value = value * after // before
+        if new_value != value:
+            notes.append(f"{part}.{field} {value} was made {new_value}")
+        return new_value
 
     model, data = config.model, config.data
     changes: dict[str, Any] = {
@@ -179,68 +204,67 @@ def _scaled(config: Config, before: int, after: int, decoding: bool) -> tuple[Co
     return config.replace(**parts), notes
 
 
-def inspect_one(
-    request: Request, config: Config, topology: Topology, notes: Sequence[str]
-) -> Inspection:
-    """One config on one topology."""
-    mesh, steps = config.mesh, step_functions(config)
-    weights = weight_specs(steps)
+def inspect_one(request: Request, target: Target) -> Inspection:
+    """Lowers and compiles the step of a target, and reads the compiled program."""
+    topology, config, mesh = target.topology, target.config, target.config.mesh
     devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
     with terminal.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
-        program = lower_step(request, config, steps, devices)
-    lowered_after = time.perf_counter() - began
-    found = Inspection(
+        lowered = lower_step(request, target, devices)
+    lower_seconds = time.perf_counter() - began
+    inspection = Inspection(
         config=request.name,
         step="decoding" if request.decoding else "training",
         topology=topology,
         mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
-        counts=count(config, mesh),
-        compilation=Compilation(lowered_after, None, None, None),
-        memory=memory.estimated(program.signature, mesh, 0, 0, temporaries=True),
+        counts=count(config, target.functions),
+        compilation=Compilation(lower_seconds, None, None, None),
+        memory=memory.estimated(lowered.signature, mesh, 0, 0, temporaries=True),
         tokens_per_step=_tokens_per_step(request, config),
         overrides=mesh.overrides,
-        notes=list(notes),
+        notes=list(target.notes),
     )
     hbm = topology.chip.hbm_bytes if topology.chip else None
     try:
         with terminal.waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
-            compiled = ahead_of_time.compile_for(topology, devices, program, donate)
+            compiled = ahead_of_time.compile_for(topology, devices, lowered, donate)
     except DoesNotFit as error:
-        return _refused(found, config, program, error)
+        return _refused(inspection, config, lowered, error)
     with terminal.waiting("reading the compiled program"):
-        parsed = hlo.parse(compiled.text)
-        dense = request.decoding or config.model.dispatch == "dense"
-        coordinates = ahead_of_time.coordinates_of(topology, devices)
-        around = communication.Context(
-            topology, mesh, weights, coordinates, program.annotated, dense
+        module = hlo.parse(compiled.text)
+        context = communication.Context(
+            topology,
+            mesh,
+            weight_specs(target.functions),
+            ahead_of_time.coordinates_of(topology, devices),
+            lowered.annotated,
+            dense_experts=request.decoding or config.model.dispatch == "dense",
         )
         return dataclasses.replace(
-            found,
+            inspection,
             compilation=Compilation(
-                lowered_after,
+                lower_seconds,
                 compiled.compile_seconds,
                 compiled.compile_cpu_seconds,
-                parsed.num_instructions,
+                module.num_instructions,
             ),
-            memory=memory.measured(compiled.executable, parsed, program.signature, mesh, hbm),
-            sources=communication.collectives(parsed, around),
-            collective_instructions=communication.count_instructions(parsed),
-            work=compute.work_by_origin(parsed, topology.chip),
-            temporaries=memory.largest_temporaries(parsed),
+            memory=memory.measured(compiled.executable, module, lowered.signature, mesh, hbm),
+            sources=communication.collectives(module, context),
+            collective_instructions=communication.count_instructions(module),
+            work=compute.work_by_origin(module, topology.chip),
+            temporaries=memory.largest_temporaries(module),
         )
 
 
 def decoding_shape(config: Config) -> BatchShape:
-    """The largest batch that gshard-decode makes."""
+    """Returns the shape of the largest batch that gshard-decode makes."""
     return batch_shape(config, max(config.decode.source_lengths))
 
 
-def lower_step(
-    request: Request, config: Config, functions: StepFunctions, devices: Runtime
-) -> LoweredFunction:
+def lower_step(request: Request, target: Target, devices: Runtime) -> LoweredFunction:
     """Lowers the step as gshard-train, or gshard-decode, does."""
+    config, functions = target.config, target.functions
     if request.decoding:
         return Translator(config, functions, devices, {}).lower(decoding_shape(config))
     return lower_train_step(config, functions, config.mesh)
@@ -253,77 +277,39 @@ def _tokens_per_step(request: Request, config: Config) -> int:
     return data.rows * max(data.source_length, data.target_length)
 
 
-def count(config: Config, mesh: Mesh) -> Counts:
-    """Numbers of weights; nothing is allocated."""
-    choices = 1 if getattr(config.model, "routing", "top2") == "switch" else 2
+def count(config: Config, functions: StepFunctions) -> Counts:
+    """Counts the weights of a config; nothing is allocated."""
+    model, mesh = config.model, config.mesh
     total = active = per_device = nbytes = 0
-    for name, spec in weight_specs(step_functions(config)).items():
+    for name, spec in weight_specs(functions).items():
         size = math.prod(spec.shape)
         shards = math.prod(mesh.axis_size(axes) for axes in mesh.partition(spec.letters, name))
-        # The gate has the letter E too, and every token uses all of it.
-        of_experts = "E" in spec.letters and spec.letters.removeprefix("R")[0] == "E"
-        used = size * choices // config.model.experts if of_experts else size
+        # Experts are [E, ...], or [R, E, ...] in a stack of R blocks. A token uses a few of the E.
+        is_expert = spec.letters.removeprefix("R").startswith("E")
+        choices = model.moe(training=True).gating.choices if is_expert else 0
+        used = size * choices // model.experts if is_expert else size
         total, active = total + size, active + used
         per_device, nbytes = per_device + size // shards, nbytes + spec.nbytes // shards
     return Counts(total, active, per_device, nbytes)
 
 
 def _refused(
-    found: Inspection, config: Config, program: LoweredFunction, error: DoesNotFit
+    inspection: Inspection, config: Config, lowered: LoweredFunction, error: DoesNotFit
 ) -> Inspection:
-    """The report of a program that the compiler gave up: two sizes, estimates, and what would help."""
+    """Completes the report of a program that the compiler gave up, with estimates and suggestions."""
     estimated = memory.estimated(
-        program.signature,
+        lowered.signature,
         config.mesh,
         error.needed_bytes,
         error.available_bytes,
         temporaries="temporaries" in error.what,
     )
-    over = error.needed_bytes - error.available_bytes
     lines = [
-        f"DOES NOT FIT: {error.what} need {error.needed_bytes / terminal.GIB:.2f} GiB where "
-        f"{error.available_bytes / terminal.GIB:.2f} GiB are available, "
-        f"{over / terminal.GIB:.2f} GiB too much.",
-        "The compiler gives these two sizes and no program; the breakdown is estimated.",
+        f"DOES NOT FIT: {error.what} need {size_text(error.needed_bytes)}, but only "
+        f"{size_text(error.available_bytes)} are available: "
+        f"{size_text(error.needed_bytes - error.available_bytes)} too much.",
+        "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
         "What would help:",
-        *(f"  - {knob}" for knob in knobs(config, estimated)),
+        *(f"  - {suggestion}" for suggestion in suggestions(config, estimated)),
     ]
-    return dataclasses.replace(found, memory=estimated, does_not_fit=lines)
-
-
-def knobs(config: Config, needs: memory.Memory) -> list[str]:
-    """Settings that would lower the memory of a device, the most promising first."""
-    model, rows, found = config.model, config.data.rows, []
-    split = config.mesh.axis_size(config.mesh.partition("B")[0])
-    activations = needs.by_category["activations"]
-    if getattr(model, "remat", "layer") == "none" and getattr(model, "stack", "") != "scan":
-        found.append("Model.remat = 'layer' recomputes activations instead of keeping them")
-    if getattr(model, "activation_dtype", "bfloat16") == "float32":
-        found.append(
-            f"Model.activation_dtype = 'bfloat16' halves activations, about "
-            f"{terminal.size_text(activations / 2)} less"
-        )
-    room = (needs.hbm or 0) - (needs.peak - activations)
-    fewer = int(rows * room / max(activations, 1)) // split * split
-    if fewer > 0:
-        found.append(
-            f"Data.rows = {fewer} instead of {rows}: activations follow the rows at least, and "
-            f"{terminal.size_text(room)} are left for them"
-        )
-        if getattr(model, "num_groups", 0):
-            found.append(
-                "Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with the "
-                "square of the tokens of a group"
-            )
-    else:
-        found.append(
-            f"fewer rows do not: without activations {-room / terminal.GIB:.2f} GiB are too much"
-        )
-    whole = needs.by_category["replicated_weights"]
-    if whole > terminal.GIB:
-        found.append(
-            f"a rule in Mesh.rules that splits the replicated weights ({terminal.size_text(whole)}), for "
-            "instance for H, N or V over a second mesh axis"
-        )
-    found.append("a topology with more devices, or chips with more memory")
-    return found
+    return dataclasses.replace(inspection, memory=estimated, does_not_fit=lines)

@@ -529,7 +529,7 @@ def test_a_disk_that_is_full_after_compiling_is_told_with_the_flag(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
-    monkeypatch.setattr("gshard_nmt.inspect.terminal.as_text", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect.terminal.report", lambda *_: "")
     monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda found: {})
     monkeypatch.setattr("gshard_nmt.inspect.files.write", full)
     monkeypatch.setattr("gshard_nmt.inspect.write_page", full)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import transformer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.run.arrays import training_arrays
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.settings.gin_reader import load_config
+from tests.model.parameter_kinds import count_by_kind
 
 MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
 LAYERS = ("experts", "attention", "feed_forward")
@@ -103,7 +103,7 @@ def steps_of(name: str) -> StepFunctions:
 
 
 def counts_of(name: str) -> dict[str, int]:
-    return transformer.count_by_kind(steps_of(name).declare_parameters())
+    return count_by_kind(steps_of(name).declare_parameters())
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())

@@ -17,6 +17,7 @@ from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
+from tests.integration.conftest import environment
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
@@ -63,6 +64,7 @@ def test_recomputing_each_layer_keeps_less_than_remembering_all():
         text=True,
         check=True,
         cwd=ROOT,
+        env=environment(),
     )
     kept = json.loads(found.stdout.splitlines()[-1])
     # 110 and 82 MiB, gradients and the optimiser's work included.
