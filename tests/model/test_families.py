@@ -141,11 +141,11 @@ def reduced(steps: Steps) -> Steps:
 
 def batch() -> dict[str, tf.Tensor]:
     rng = np.random.default_rng(0)
-    made = {name: rng.integers(4, 16, (2, 6)) for name in BATCH_ARRAYS}
+    arrays = {name: rng.integers(4, 16, (2, 6)) for name in BATCH_ARRAYS}
     for side in ("source", "target"):
-        made[f"{side}_segments"] = [[1, 1, 1, 2, 2, 0]] * 2
-        made[f"{side}_positions"] = [[0, 1, 2, 0, 1, 0]] * 2
-    return {name: tf.constant(array, tf.int32) for name, array in made.items()}
+        arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 0]] * 2
+        arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 0]] * 2
+    return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
 def trained(steps: Steps) -> tuple[list[float], dict[str, tf.Tensor]]:
