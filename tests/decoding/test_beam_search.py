@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gshard_nmt.decode import LENGTH_NORMS, Decode
 from gshard_nmt.decoding.beam_search import BeamSearch, Hypotheses, flat_beam_search
 from gshard_nmt.errors import UserError
+from gshard_nmt.settings.config import LENGTH_NORMS, Decode
 from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from tests.decoding.beam_search_oracle import (
     BOS,
