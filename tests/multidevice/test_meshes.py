@@ -63,7 +63,7 @@ class Run:
 
 # Dispatch and combine, forward and backward.
 EXPERTS = {("all-to-all", "x"): 4}
-# M is split over x in the stored query, key, value and output matrices, and in wi and wo of a dense layer.
+# M is split over x in the stored query, key, value and output matrices, and in a dense layer's wi and wo.
 # The experts' matrices are not gathered: their E is split over x, and they are used in this layout.
 DENSE_WEIGHTS, SPARSE_WEIGHTS = 6, 4
 DENSE_GATHERED = {("all-gather", "x"): DENSE_WEIGHTS}
@@ -122,7 +122,7 @@ def steps(model: Model) -> Steps:
 
 
 def values(model: Model) -> tuple[dict, dict, dict]:
-    """Returns a state, a batch with two sentences per row, and the control scalars, for every mesh alike."""
+    """Returns a state, a batch with two sentences per row, and the control scalars."""
     rng = np.random.default_rng(0)
     state = {}
     for name, spec in specs_of(steps(model)).items():
