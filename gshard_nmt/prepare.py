@@ -294,8 +294,8 @@ def _show(data: PreparedData) -> None:
     console.print(table)
     console.print(
         f"Language pairs: {len(data.pairs)}; training examples: {sum(sizes):,}; source vocabulary: "
-        f"{data.source_vocabulary:,} pieces; target vocabulary: {data.target_vocabulary:,} pieces; corpus "
-        f"fingerprint: {data.manifest['corpus_fingerprint']}.\n"
+        f"{data.source_vocabulary:,} pieces; target vocabulary: {data.target_vocabulary:,} pieces; "
+        f"corpus fingerprint: {data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Byte fallback: "
         "tokens that are single bytes of rare characters. Sampled: the part of the training examples "
         "that comes from this pair."
