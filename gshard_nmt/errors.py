@@ -1,11 +1,20 @@
 """The two exceptions that end a program on purpose. Every stage may raise them."""
 
+from collections.abc import Sequence
+
 
 class UserError(ValueError):
     """The user made a mistake. The message says what was given, what is allowed and what to do.
 
     Programs print only the message, without a traceback, and exit with code 2.
+
+    Attributes:
+      settings: names of the settings that are wrong or contradict each other, such as "Mesh.axes".
     """
+
+    def __init__(self, message: str, settings: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.settings = tuple(settings)
 
 
 class TryAgain(RuntimeError):

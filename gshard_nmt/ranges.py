@@ -1,7 +1,7 @@
 """The legal values of settings: the checks that every class of settings shares, and their words."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gshard_nmt.errors import UserError
@@ -31,35 +31,18 @@ class Rule:
     summary: str
 
 
-_checked: dict[type, dict[str, str]] = {}
-"""What `describe_fields` returns, by class of settings; `check` fills it."""
-
-
-def check(settings: object, *rules: Rule) -> None:
+def check(settings: object, rules: Sequence[Rule]) -> None:
     """Raises UserError for the first field that breaks a rule: its name, its value, the legal values."""
     for rule in rules:
         for name in rule.fields:
             value = getattr(settings, name)
             is_list = isinstance(value, list | tuple)
-            summary = f"every entry {rule.summary}" if is_list else rule.summary
-            _checked.setdefault(type(settings), {})[name] = summary
             if all(map(rule.allows, value)) if is_list else rule.allows(value):
                 continue
             shown = list(value) if isinstance(value, tuple) else value
             subject = "every entry must be" if is_list else "it must be"
             setting = f"{type(settings).__name__}.{name}"
-            raise UserError(f"{setting} is {shown!r}; {subject} {rule.words}.")
-
-
-def describe_fields(settings: object) -> dict[str, str]:
-    """Returns the legal values in words for each field that `check` was asked to check, by name.
-
-    `settings` is an object that exists, so its `__post_init__` has called `check`. Fields without a
-    rule are missing in the result.
-
-    Example: `describe_fields(Data())["rows"]` is "at least 1".
-    """
-    return dict(_checked.get(type(settings), {}))
+            raise UserError(f"{setting} is {shown!r}; {subject} {rule.words}.", [setting])
 
 
 def between(low: float, high: float, *fields: str) -> Rule:

@@ -52,13 +52,14 @@ def compile_operators(folder: pathlib.Path) -> None:
     import numpy as np
 
     from gshard_nmt.inspection import communication, compute, hlo
-    from gshard_nmt.spmd import topology as topologies
+    from gshard_nmt.spmd import ahead_of_time
     from gshard_nmt.spmd.lowering import ArraySpec, lower
     from gshard_nmt.spmd.mesh import Mesh
+    from gshard_nmt.spmd.topology import Topology
 
     lines = []
     for name, equation, split, printed in OPERATORS:
-        for topology in map(topologies.Topology.parse, ("v3:2x2", "v3:4x4", "v3:8x8")):
+        for topology in map(Topology.parse, ("v3:2x2", "v3:4x4", "v3:8x8")):
             d = topology.num_devices
             mesh = Mesh(("x",), (d,), rules=dict.fromkeys(split, "x"))
             of_d = dict.fromkeys(split, 64 * d)
@@ -81,11 +82,11 @@ def compile_operators(folder: pathlib.Path) -> None:
                 [{"out": output}],
                 mesh,
             )
-            devices = topologies.devices_of(topology, mesh)
-            text = topologies.compile_for(topology, devices, program).text
+            devices = ahead_of_time.devices_of(topology, mesh)
+            text = ahead_of_time.compile_for(topology, devices, program).text
             parsed = hlo.parse(text)
             around = communication.Surroundings(
-                topology, mesh, {}, topologies.coordinates_of(topology, devices)
+                topology, mesh, {}, ahead_of_time.coordinates_of(topology, devices)
             )
             found = communication.collectives(parsed, around)
             work = sum(compute.work_by_origin(parsed, topology.chip).values(), compute.Work())

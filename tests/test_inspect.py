@@ -6,7 +6,7 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import memory
+from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
 
@@ -17,8 +17,8 @@ def request(*settings: str, scale: bool = False) -> inspect.Request:
 
 
 def adapted(topology: str, *settings: str, scale: bool = False):
-    _, config, notes = inspect.adapt(request(*settings, scale=scale), Topology.parse(topology))
-    return config, notes
+    target = inspect.adapt(request(*settings, scale=scale), Topology.parse(topology))
+    return target.config, target.notes
 
 
 def test_a_mesh_of_one_axis_takes_the_topologys_size_and_says_so():
@@ -30,7 +30,7 @@ def test_a_mesh_of_one_axis_takes_the_topologys_size_and_says_so():
     assert notes == []
 
 
-def test_of_several_axes_the_first_takes_what_the_others_leave():
+def test_the_first_axis_of_a_mesh_takes_the_devices_that_the_others_leave():
     mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 2)")
     config, _ = adapted("cpu:8", *mesh)
     assert list(config.mesh.shape) == [4, 2]
@@ -38,7 +38,7 @@ def test_of_several_axes_the_first_takes_what_the_others_leave():
         adapted("cpu:8", "Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 3)")
 
 
-def test_experts_groups_and_rows_follow_the_devices_where_asked():
+def test_experts_groups_and_rows_are_scaled_with_the_devices():
     config, notes = adapted("cpu:8", scale=True)
     assert (config.model.experts, config.model.num_groups, config.data.rows) == (32, 32, 128)
     assert notes[1:] == [
@@ -50,26 +50,36 @@ def test_experts_groups_and_rows_follow_the_devices_where_asked():
         adapted("cpu:1", "Mesh.shape = (16,)", scale=True)
 
 
-def test_what_does_not_divide_is_told_in_the_users_letters_before_anything_is_compiled():
+def test_a_size_that_does_not_divide_is_an_error_in_the_users_letters_before_compiling():
     with pytest.raises(UserError, match=r"Data.rows: dimension B has size 33"):
         inspect.inspect(
             inspect.Request(load_config("demo", ["Data.rows = 33"]), "demo", ["cpu:2", "cpu:4"])
         )
-    config, _ = adapted(
-        "cpu:2",
+    settings = [
         "Data.source_vocabulary = 8001",
         "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'V': 'x'}",
-    )
-    with pytest.raises(UserError, match=r"source_embedding: dimension V has size 8001"):
-        inspect.check_divides(config)
+    ]
+    message = r"Data.source_vocabulary \(parameters/source_embedding\): dimension V has size 8001"
+    with pytest.raises(UserError, match=message):
+        inspect.inspect(inspect.Request(load_config("demo", settings), "demo", ["cpu:2"]))
 
 
 def test_active_weights_are_all_but_the_experts_a_token_does_not_visit():
     config, _ = adapted("cpu:2")
-    found = inspect.count(config, config.mesh)
+    counts = inspect.count(config, step_functions(config))
     experts = 2 * 8 * 2 * 128 * 512  # two layers of 8 experts of two matrices
-    assert found.total - found.active_per_token == experts * 6 // 8
-    assert found.total - found.per_device in (experts // 2, experts // 2 + 128 * 8)  # the gates
+    assert counts.total - counts.active_per_token == experts * 6 // 8
+    # Only the experts are split. Each device has a copy of the gates.
+    assert counts.total - counts.per_device == experts // 2
+
+
+def test_a_switch_token_visits_one_expert_and_a_dense_model_uses_all_its_weights():
+    config, _ = adapted("cpu:2", "Model.routing = 'switch'")
+    counts = inspect.count(config, step_functions(config))
+    assert counts.total - counts.active_per_token == 2 * 8 * 2 * 128 * 512 * 7 // 8
+    config, _ = adapted("cpu:2", "Model.experts = 0")
+    counts = inspect.count(config, step_functions(config))
+    assert counts.total == counts.active_per_token == counts.per_device
 
 
 def test_the_parameter_table_of_a_trillion_weights_needs_no_tensorflow_and_no_memory():
@@ -94,32 +104,15 @@ sys.exit(code)
     assert "parameters/decoder/block/moe_0/wi" in done.stdout
 
 
-def test_settings_that_would_make_it_fit_are_named():
-    config, _ = adapted("cpu:2")
-    categories = dict.fromkeys(memory.CATEGORIES, 2**31) | {"activations": 2**33}
-    needs = memory.Memory(None, None, None, None, None, 2**34, 3 * 2**32, categories, True)
-    found = inspect.knobs(config, needs)
-    # Of 12 GiB 8 are taken by what is no activation; half of the activations' 8 fit.
-    assert any("Data.rows = 16 instead of 32: " in knob for knob in found)
-    assert any("4.00 GiB are left for them" in knob for knob in found)
-    assert any("splits the replicated weights (2.00 GiB)" in knob for knob in found)
-
-
-def test_where_the_weights_alone_are_too_much_no_number_of_rows_is_advised():
-    config, _ = adapted("cpu:2")
-    categories = dict.fromkeys(memory.CATEGORIES, 2**31)
-    needs = memory.Memory(None, None, None, None, None, 5 * 2**31, 2**32, categories, True)
-    found = inspect.knobs(config, needs)
-    assert any("without activations 4.00 GiB are too much" in knob for knob in found)
-    assert not any("Data.rows =" in knob for knob in found)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
         (["--json=/nowhere/a.json"], "gshard-inspect: --json /nowhere/a.json: there is no folder"),
-        (["--gin=Mesh.shape = (2048,)"], "the config's mesh has 2048 devices; name a machine with"),
+        (
+            ["--gin=Mesh.shape = (2048,)"],
+            "the config's mesh has 2048 devices, and a program for more than 512 CPU",
+        ),
         (["--topology=cpu:3"], "which does not divide over the 3 devices of mesh axes ['x']"),
     ],
 )

@@ -1,41 +1,42 @@
-"""gshard-inspect --doctor: everything that is wrong with a run before it starts, at once.
+"""gshard-inspect --doctor: lists everything that is wrong with a run before it starts.
 
-A program stops at the first mistake that it meets; here each check goes on after the others, and each
-problem comes with the nearest legal value. A setting that cannot be is left at its default for the
-checks that follow. Nothing is lowered or compiled.
+A program stops at the first mistake that it meets. The doctor goes on, and each problem comes with
+the nearest legal value. A setting with an illegal value is replaced by its default for the checks
+that follow. Nothing is lowered or compiled.
 """
 
 import dataclasses
-import functools
 import math
-import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gshard_nmt.checks import versions
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.terminal import size_text
-from gshard_nmt.settings import values
-from gshard_nmt.settings.values import Key, Setting
+from gshard_nmt.model.steps import BATCH_ARRAYS
+from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
+from gshard_nmt.settings import divides
+from gshard_nmt.settings.config import CLASSES, Config, Key, named_settings
+from gshard_nmt.settings.values import Setting, build
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.resize import nearest_mesh
 from gshard_nmt.spmd.topology import Topology
-
-if TYPE_CHECKING:
-    from gshard_nmt.settings.config import Config
-    from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
-class Patient:
-    """What is examined.
+class DoctorRequest:
+    """The run to check.
 
     Attributes:
-      source: a config's name or path.
-      overrides: the bindings of --gin.
-      data: the folder of prepared data; None leaves it out.
-      workdir: where the run would be; None means here.
-      topologies: machines to run on; none means this one.
+      source: the name or the path of a config.
+      overrides: the `--gin` flags.
+      data: the folder of prepared data; None skips its checks.
+      workdir: the run folder; None means the current folder.
+      topologies: names of the machines to run on; empty means this machine.
     """
 
     source: str
@@ -47,11 +48,11 @@ class Patient:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of the examination.
+    """One line of the report.
 
     Attributes:
-      area: what was looked at.
-      text: what was found.
+      area: what was checked: versions, config, topology, mesh, data, memory or disk.
+      text: the result.
       mark: "PROBLEM", "note" or "ok".
     """
 
@@ -61,27 +62,44 @@ class Finding:
 
     @property
     def is_problem(self) -> bool:
-        """Whether the run would end at it."""
+        """Whether the run would fail because of it."""
         return self.mark == "PROBLEM"
 
 
-def examine(patient: Patient) -> list[Finding]:
-    """Every finding, problems and what is in order, in the order of a run."""
-    machines, unknown = _machines(patient.topologies)
+def show_doctor(request: DoctorRequest) -> None:
+    """Prints everything that is right and wrong with a run. Compiles nothing.
+
+    Raises:
+      UserError: the run has a problem.
+    """
+    findings = examine(request)
+    sys.stdout.write(report_text(findings))
+    sys.stdout.flush()
+    problems = sum(finding.is_problem for finding in findings)
+    if problems:
+        count = "1 problem" if problems == 1 else f"{problems} problems"
+        raise UserError(f"{count} with {request.source}; each line above says what would be right.")
+
+
+def examine(request: DoctorRequest) -> list[Finding]:
+    """Returns the result of every check, in the order in which a run meets them."""
+    machines, unknown = _machines(request.topologies)
     findings = _problems("versions", [*versions.packages(), *versions.tpu_compiler(machines)])
     findings = findings or [_ok("versions", "as tested")]
-    config, wrong = read_config(patient)
-    findings += wrong or [_ok("config", "every setting is known, of its type and in its range")]
+    config, config_findings = load_config_with_problems(request)
+    findings += config_findings or [
+        _ok("config", "every setting is known, has the right type and is in its range")
+    ]
     findings += _problems("topology", unknown)
     if config is None:
         return findings
-    specs = _specs(config)
+    specs = state_specs(step_functions(config))
     findings += mesh_findings(config, specs, machines)
-    if patient.data is not None:
-        data = list(data_problems(config, patient.data))
-        findings += _problems("data", data) or [_ok("data", f"{patient.data} fits the config")]
+    if request.data is not None:
+        problems = list(data_problems(config, request.data))
+        findings += _problems("data", problems) or [_ok("data", f"{request.data} fits the config")]
     findings += memory_findings(config, specs, machines)
-    findings.append(disk_finding(specs, patient.workdir or Path()))
+    findings.append(disk_finding(specs, request.workdir or Path()))
     return findings
 
 
@@ -94,7 +112,7 @@ def _ok(area: str, text: str) -> Finding:
 
 
 def _machines(names: Sequence[str]) -> tuple[list[Topology], list[str]]:
-    """The topologies of these names, and what is wrong with the others."""
+    """Returns the topologies of these names, and an error for each name that is unknown."""
     known, unknown = [], []
     for name in names:
         try:
@@ -104,194 +122,113 @@ def _machines(names: Sequence[str]) -> tuple[list[Topology], list[str]]:
     return known, unknown
 
 
-def read_config(patient: Patient) -> tuple["Config | None", list[Finding]]:
-    """The configuration, and what is wrong with its settings, which are then left at their defaults.
+def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, list[Finding]]:
+    """Returns the config, and what is wrong with its settings.
 
-    Without a file to read there is no configuration.
+    Settings with a problem have their defaults in the config. If there is no file to read, there is
+    no config.
     """
     from gshard_nmt.settings.gin_reader import read_settings
 
-    unread: list[str] = []
+    errors: list[str] = []
     try:
-        bound = read_settings(patient.source, patient.overrides, problems=unread)
+        settings = read_settings(request.source, request.overrides, problems=errors)
     except UserError as error:
         return None, _problems("config", [str(error)])
-    classes = values.load_classes()
-    findings = _problems("config", dict.fromkeys(unread))
-    kept: dict[Key, Setting] = {}
-    left_out: list[Key] = []
-    for class_name in classes:
-        mine = {key: setting for key, setting in bound.items() if key[0] == class_name}
-        refused = _leave_out_refused(mine, classes)
+    findings = _problems("config", dict.fromkeys(errors))
+    accepted: dict[Key, Setting] = {}
+    replaced: list[Key] = []
+    for class_name in CLASSES:
+        of_class = {key: setting for key, setting in settings.items() if key[0] == class_name}
+        refused = _remove_refused(of_class)
         findings += _problems("config", filter(None, refused.values()))
-        kept |= mine
-        left_out += refused
-    config = values.build(kept, classes)
-    if left_out:
-        defaults = values.named_settings(getattr(config, name.lower()) for name in classes)
-        taken = ", ".join(f"{'.'.join(key)} = {defaults[key]!r}" for key in left_out)
-        text = f"what follows is for the defaults instead: {taken}"
+        accepted |= of_class
+        replaced += refused
+    config = build(accepted)
+    if replaced:
+        values = named_settings(getattr(config, name.lower()) for name in CLASSES)
+        defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in replaced)
+        text = f"the checks below use these defaults instead: {defaults}"
         findings.append(Finding("config", text, "note"))
     return config, findings
 
 
-def _leave_out_refused(mine: dict[Key, Setting], classes: Mapping[str, type]) -> dict[Key, str]:
-    """Takes the settings of one class that cannot be out of `mine`; returns them and why.
+def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
+    """Removes from `settings` those that their class refuses; returns the reason for each.
 
-    The reason is "" where a setting is refused only because another is left out.
+    Args:
+      settings: settings of one class. Settings that are missing have their defaults.
+
+    Returns:
+      The reason is "" if a setting is refused only because another one was removed.
     """
     refused: dict[Key, str] = {}
-    while message := _refusal(mine, classes):
-        named = [(found[1], found[2]) for found in re.finditer(r"\b([A-Z][a-z]+)\.(\w+)", message)]
-        # Of settings that contradict each other, the one that was given over the config.
-        candidates = [key for key in named if key in mine] or list(mine)
-        given = [key for key in candidates if mine[key].where.startswith("--gin")]
-        key = (given or candidates)[0]
-        refused[key] = "" if any(name in refused for name in named) else message
-        del mine[key]
+    while error := _refusal(settings):
+        # If settings contradict each other, the one that --gin overrides the config with is removed.
+        named = [key for key in settings if ".".join(key) in error.settings]
+        candidates = named or list(settings)
+        from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
+        key = (from_flags or candidates)[0]
+        follows = any(".".join(key) in error.settings for key in refused)
+        refused[key] = "" if follows else str(error)
+        del settings[key]
     return refused
 
 
-def _refusal(bound: Mapping[Key, Setting], classes: Mapping[str, type]) -> str:
-    """Why these settings, the others at their defaults, make no configuration; "" where they do."""
+def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
+    """Returns the error that these settings raise, the others at their defaults; None if none."""
     try:
-        values.build(bound, classes)
+        build(settings)
     except UserError as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
-def _specs(config: "Config") -> dict[str, "ArraySpec"]:
-    from gshard_nmt.model.steps import Steps
-    from gshard_nmt.run.compiled_steps import specs_of
-
-    data = config.data
-    steps = Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
-    return specs_of(steps)
-
-
-def mesh_findings(
-    config: "Config", specs: Mapping[str, "ArraySpec"], machines: Sequence[Topology]
-) -> list[Finding]:
-    """What does not divide over the mesh, and over the mesh that each machine would need."""
-    found = list(mesh_problems(config, specs))
-    findings = _problems("mesh", found) or [_ok("mesh", _mesh_words(config))]
+def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> list[Finding]:
+    """Checks that the config divides over its mesh, and over the mesh that each machine would need."""
+    on_mesh = [problem.text for problem in divides.problems(config, specs, decoding=True)]
+    findings = _problems("mesh", on_mesh) or [_ok("mesh", _mesh_words(config.mesh))]
+    mesh = config.mesh
     for machine in machines:
-        fitting = fitted(config, machine.num_devices)
-        if fitting is config:
+        nearest = nearest_mesh(mesh, machine.num_devices)
+        if nearest is mesh:
             continue
-        shape, now = fitting.mesh.shape, config.mesh
-        wrong = (
-            f"Mesh.shape {list(now.shape)} has {now.num_devices} of the {machine.num_devices} devices "
-            f"of {machine.name}; the nearest legal value is --gin 'Mesh.shape = {tuple(shape)}'."
+        shape = nearest.shape
+        text = (
+            f"Mesh.shape {list(mesh.shape)} has {mesh.num_devices} of the {machine.num_devices} "
+            f"devices of {machine.name}; the nearest legal value is --gin "
+            f"'Mesh.shape = {tuple(shape)}'."
         )
-        findings += _problems("mesh", [wrong])
-        on_it = (text for text in mesh_problems(fitting, specs) if text not in found)
-        findings += _problems("mesh", (f"with Mesh.shape {list(shape)}, {text}" for text in on_it))
-    return findings + _override_notes(config, specs)
+        findings += _problems("mesh", [text])
+        on_machine = divides.problems(config.replace(mesh=nearest), specs, decoding=True)
+        texts = [problem.text for problem in on_machine if problem.text not in on_mesh]
+        findings += _problems("mesh", (f"with Mesh.shape {list(shape)}, {text}" for text in texts))
+    return findings + _override_notes(mesh, specs)
 
 
-def _override_notes(config: "Config", specs: Mapping[str, "ArraySpec"]) -> list[Finding]:
-    """Patterns that match nothing: slips, or meant for another model on the same mesh."""
-    from gshard_nmt.model.steps import BATCH_ARRAYS
+def _override_notes(mesh: Mesh, specs: ArraySpecs) -> list[Finding]:
+    """Notes the patterns of Mesh.overrides that match nothing.
 
+    They may be typing errors. They may also be meant for another model on the same mesh.
+    """
     notes = []
-    names = [*specs, *(name.removeprefix("parameters/") for name in specs), *BATCH_ARRAYS]
-    for pattern in config.mesh.unmatched_overrides(names):
+    names = [*specs, *weights_of(specs), *BATCH_ARRAYS]
+    for pattern in mesh.unmatched_overrides(names):
         last = pattern.rpartition("/")[2].strip("*")
-        hint = values.did_you_mean(last, (name.rpartition("/")[2] for name in names), prefix="*/")
+        hint = did_you_mean(last, (name.rpartition("/")[2] for name in names), prefix="*/")
         text = f"Mesh.overrides has {pattern!r}, which no tensor of this model matches{hint}"
         notes.append(Finding("mesh", text, "note"))
     return notes
 
 
-def fitted(config: "Config", devices: int) -> "Config":
-    """The config on a mesh of so many devices: the first axis takes what the others leave.
-
-    An axis whose size does not divide the devices takes what it has in common with them.
-    """
-    mesh = config.mesh
-    if mesh.num_devices == devices:
-        return config
-    shape: list[int] = []
-    left = devices
-    for size in mesh.shape[:0:-1]:
-        shape.insert(0, math.gcd(size, left))
-        left //= shape[0]
-    made = dataclasses.replace(
-        mesh, axes=mesh.axes or ("x",), shape=(left, *shape), device_order=()
-    )
-    return dataclasses.replace(config, mesh=made)
-
-
-def mesh_problems(config: "Config", specs: Mapping[str, "ArraySpec"]) -> Iterator[str]:
-    """What does not divide over the mesh, each size once, by the name of its setting."""
-    arrays: list[tuple[str, str, tuple[int, ...]]] = [
-        ("Data.rows", "B", (config.data.rows,)),
-    ]
-    if config.model.encoder_layers:  # a language model translates nothing
-        arrays.append(("Decode.rows", "B", (config.decode.rows,)))
-    arrays += [(name, spec.letters, spec.shape) for name, spec in specs.items()]
-    checks = [functools.partial(config.mesh.check_divides, *array) for array in arrays]
-    checks += [functools.partial(_check_groups, config, side) for side in ("source", "target")]
-    seen = set()
-    for check in checks:
-        try:
-            check()
-        except UserError as error:
-            # One size is wrong in many arrays; the letter and the numbers are the same.
-            array, _, rest = str(error).partition(": dimension ")
-            key = rest or array.partition(", but ")[0]
-            if key not in seen:
-                seen.add(key)
-                setting = _setting_of(config, rest)
-                yield f"{setting} ({array}): dimension {rest}" if setting else str(error)
-
-
-_SIZES = {
-    "E": (("Model", "experts"),),
-    "M": (("Model", "model_dim"),),
-    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim")),
-    "N": (("Model", "heads"),),
-    "D": (("Model", "head_dim"),),
-    "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
-}
-"""The settings that a dimension of a weight may come from."""
-
-
-def _setting_of(config: "Config", complaint: str) -> str:
-    """The setting behind "E has size 8, ...", by letter and size; "" where it is none of them."""
-    found = re.match(r"(\w) has size (\d+),", complaint)
-    if found is None:
-        return ""
-    sizes = values.named_settings([config.model, config.data])
-    keys = [key for key in _SIZES.get(found[1], ()) if sizes[key] == int(found[2])]
-    return ".".join(keys[0]) if keys else ""
-
-
-def _check_groups(config: "Config", side: str) -> None:
-    """Raises UserError where the tokens of a batch do not divide into groups, or these over devices."""
-    data, model = config.data, config.model
-    if not model.experts or (side == "source" and not model.encoder_layers):
-        return
-    length = data.source_length if side == "source" else data.target_length
-    try:
-        groups = model.moe(training=True).groups(data.rows, length)
-    except UserError as error:
-        raise UserError(f"Data.rows and Data.{side}_length: {error}") from None
-    given = model.num_groups and not model.group_size
-    name = "Model.num_groups" if given else f"groups of Data.{side}_length"
-    config.mesh.check_divides(name, "G", (groups,))
-
-
-def _mesh_words(config: "Config") -> str:
-    axes = zip(config.mesh.axes, config.mesh.shape, strict=True)
+def _mesh_words(mesh: Mesh) -> str:
+    axes = zip(mesh.axes, mesh.shape, strict=True)
     shape = " x ".join(f"{axis}={size}" for axis, size in axes)
     return f"{shape or 'one device'}: rows, groups, experts and every weight divide"
 
 
-def data_problems(config: "Config", folder: Path) -> Iterator[str]:
-    """Where prepared data and config differ."""
+def data_problems(config: Config, folder: Path) -> Iterator[str]:
+    """Yields what prepared data and config disagree on."""
     from gshard_nmt.data.shards import PreparedData
 
     try:
@@ -299,105 +236,108 @@ def data_problems(config: "Config", folder: Path) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    before, now = prepared.manifest["data"], config.data.shaping()
+    prepared_with, now = prepared.manifest["data"], config.data.shaping()
     for name in ("source_length", "target_length"):
-        if now[name] < before[name]:
+        if now[name] < prepared_with[name]:
             yield (
-                f"{folder} holds examples of up to {before[name]} tokens, and Data.{name} is "
-                f"{now[name]}; the nearest legal value is {before[name]}."
+                f"{folder} holds examples of up to {prepared_with[name]} tokens, and Data.{name} is "
+                f"{now[name]}; the nearest legal value is {prepared_with[name]}."
             )
     for name in ("direction", "vocabulary_model", "language_tags"):
-        if now[name] != before[name]:
+        if now[name] != prepared_with[name]:
             yield (
-                f"{folder} was prepared with Data.{name} = {before[name]!r}, and the config says "
+                f"{folder} was prepared with Data.{name} = {prepared_with[name]!r}, and the config has "
                 f"{now[name]!r}; use the same, or prepare the data again."
             )
     for name in ("source_vocabulary", "target_vocabulary"):
-        if now[name] != before[name]:
+        if now[name] != prepared_with[name]:
             yield (
-                f"{folder} was prepared with Data.{name} = {before[name]}, and the config says "
-                f"{now[name]}; the nearest legal value is {before[name]}."
+                f"{folder} was prepared with Data.{name} = {prepared_with[name]}, and the config has "
+                f"{now[name]}; the nearest legal value is {prepared_with[name]}."
             )
     languages = {pair.language for pair in prepared.pairs}
     for language in config.data.languages:
         if language not in languages:
             yield (
-                f"Data.languages names {language}, which {folder} does not hold; it has "
+                f"Data.languages has {language}, but {folder} has no text of it; it has "
                 f"{', '.join(sorted(languages))}."
             )
 
 
 def memory_findings(
-    config: "Config", specs: Mapping[str, "ArraySpec"], machines: Sequence[Topology]
+    config: Config, specs: ArraySpecs, machines: Sequence[Topology]
 ) -> list[Finding]:
-    """Whether the training state alone, which a step only adds to, fits each machine."""
+    """Checks that the training state alone fits each machine; a step needs more than that."""
     findings = []
     for machine in machines:
         if machine.chip is not None:
-            held = _state_bytes(fitted(config, machine.num_devices), specs)
-            findings.append(_room(held, machine.chip.hbm_bytes, f"a device of {machine.name}"))
+            needed = _state_bytes(nearest_mesh(config.mesh, machine.num_devices), specs)
+            findings.append(_memory(needed, machine.chip.hbm_bytes, f"a device of {machine.name}"))
     # Virtual CPU devices share this machine's memory.
-    here = [machine.num_devices for machine in machines if machine.chip is None]
-    for devices in here if machines else [config.mesh.num_devices]:
-        needed = devices * _state_bytes(fitted(config, devices), specs)
-        findings.append(_room(needed, _machine_memory(), f"this machine ({devices} CPU devices)"))
+    cpus = [machine.num_devices for machine in machines if machine.chip is None]
+    for devices in cpus if machines else [config.mesh.num_devices]:
+        needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
+        findings.append(_memory(needed, _machine_memory(), f"this machine ({devices} CPU devices)"))
     return findings
 
 
-def _state_bytes(config: "Config", specs: Mapping[str, "ArraySpec"]) -> int:
-    """Bytes of the training state on one device."""
-    return sum(_shard_bytes(config, name, spec) for name, spec in specs.items())
+def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
+    """Returns the bytes of the training state on one device."""
+    return sum(_shard_bytes(mesh, name, spec) for name, spec in specs.items())
 
 
-def _room(needed: int, has: int, what: str) -> Finding:
-    sizes = f"the training state takes {size_text(needed)} of the {size_text(has)} of {what}"
-    if needed > has:
-        least = 2 ** math.ceil(math.log2(needed / has))
+def _memory(needed: int, available: int, what: str) -> Finding:
+    sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {what}"
+    if needed > available:
+        least = 2 ** math.ceil(math.log2(needed / available))
         return Finding(
             "memory",
-            f"{sizes}; split the weights over {least} times as many devices, or make the model "
+            f"{sizes}; split the weights over {least} times the devices, or make the model "
             "smaller.",
             "PROBLEM",
         )
-    if needed > 0.6 * has:
-        return _ok("memory", f"{sizes}, which leaves little for activations: see --topology")
+    if needed > 0.6 * available:
+        return _ok(
+            "memory",
+            f"{sizes}, which leaves little for activations; --topology compiles and shows all",
+        )
     return _ok("memory", sizes)
 
 
-def _shard_bytes(config: "Config", name: str, spec: "ArraySpec") -> int:
+def _shard_bytes(mesh: Mesh, name: str, spec: ArraySpec) -> int:
     try:
-        partition = config.mesh.partition(spec.letters, name)
-    except UserError:  # among the problems of the mesh
+        partition = mesh.partition(spec.letters, name)
+    except UserError:  # the checks of the mesh report it
         partition = ()
-    return spec.nbytes // math.prod(config.mesh.axis_size(axes) for axes in partition)
+    return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
 
 
 def _machine_memory() -> int:
-    """Bytes of memory that this machine could give to a new program."""
+    """Returns the bytes of memory that are free on this machine."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 2**62
 
 
-def disk_finding(specs: Mapping[str, "ArraySpec"], workdir: Path) -> Finding:
-    """Whether the checkpoints fit: the last, the best, and one that is being written."""
+def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:
+    """Checks that three checkpoints fit on the disk: the last, the best, and one being written."""
     state = sum(spec.nbytes for spec in specs.values())
-    there = workdir.absolute()
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir():
-        text = f"--workdir {workdir}: {there} is a file; name a folder."
+    folder = workdir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        text = f"--workdir {workdir}: {folder} is a file; give a folder."
         return Finding("disk", text, "PROBLEM")
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(folder).free
     sizes = (
-        f"three checkpoints take {size_text(3 * state)} of the {size_text(free)} free at {there}"
+        f"three checkpoints take {size_text(3 * state)} of the {size_text(free)} free at {folder}"
     )
     if 3 * state > free:
         return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
     return _ok("disk", sizes)
 
 
-def as_text(findings: Sequence[Finding]) -> str:
-    """One line a finding."""
+def report_text(findings: Sequence[Finding]) -> str:
+    """Returns the report: one line for each finding."""
     return "".join(f"{one.mark:<8} {one.area:<9} {one.text}\n" for one in findings)

@@ -1,28 +1,40 @@
-"""A config on one device and on a mesh: do both compute the same?
+"""gshard-inspect --equivalence: checks that a config computes the same on one device and on a mesh.
 
-The config keeps its structure (which layers, which routing, which mesh axes and rules) and loses its
-size, so that both run on this machine's CPU in a minute. Loss and gradients of one step are compared
-tensor by tensor, each repeat of a stacked block for itself.
+The config keeps its structure: which layers, which routing, which mesh axes and rules. Its sizes are
+reduced, so that both run on this machine's CPU in a minute. Loss and gradients of one step are
+compared tensor by tensor. In a stack of equal blocks each repeat counts as a tensor.
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.compiled_steps import CONTROL, Programs, specs_of
+from gshard_nmt.inspection import terminal
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import (
+    CONTROL,
+    batch_specs,
+    step_functions,
+    training_arrays,
+    weight_specs,
+    weights_of,
+)
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
-
-if TYPE_CHECKING:
-    from gshard_nmt.model.steps import Steps
-    from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd.resize import nearest_mesh, reduced_mesh
 
 TOLERANCE = 5e-5
-"""Largest difference in a tensor over its largest value: sums of a few hundred terms in another order.
-Measured on the demo: 1e-6."""
+"""The largest allowed difference in a tensor, relative to its largest value.
+
+A mesh adds a few hundred terms in another order than one device. On the demo the difference is 1e-6.
+"""
 
 LENGTH = 16
 VOCABULARY = 320
@@ -30,12 +42,12 @@ VOCABULARY = 320
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One tensor on both.
+    """One tensor, computed on one device and on the mesh.
 
     Attributes:
-      name: of the weight whose gradient it is, with the repeat of its block; or "loss".
-      difference: the largest, over the largest value on one device.
-      tolerance: what is allowed.
+      name: the weight whose gradient it is, with the repeat of its block; or "loss".
+      difference: the largest difference, divided by the largest value on one device.
+      tolerance: the allowed difference.
     """
 
     name: str
@@ -44,47 +56,92 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Within the tolerance; not so where either is not a number."""
+        """Whether the difference is within the tolerance. It is not if either value is NaN."""
         return self.difference <= self.tolerance
 
 
-def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
-    """A mesh of the same axes and rules on fewer devices, every axis that splits still splitting.
+def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
+    """Runs a reduced config on one CPU device and on a mesh of several, and prints the comparison.
+
+    Args:
+      config: the run.
+      name: the name of the config.
+      devices: the number of devices of the mesh; 0 takes the config's, at most 8.
 
     Raises:
-      UserError: the devices do not divide into as many axes.
+      UserError: loss or a gradient differs by more than the tolerance.
     """
-    shape, left = [min(2, size) for size in mesh.shape], devices
-    for size in shape:
-        left //= size
-    for axis in range(len(shape)):
-        while mesh.shape[axis] > shape[axis] and left > 1:
-            if left % 2:
-                break
-            shape[axis], left = shape[axis] * 2, left // 2
-    made = dataclasses.replace(mesh, shape=tuple(shape), device_order=())
-    if made.num_devices != devices:
+    reduced = reduced_config(config, devices)
+    mesh = reduced.mesh
+    shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
+    on_devices = f"1 device and on {mesh.num_devices} ({shape})"
+    with terminal.waiting(f"{name} at reduced size on {on_devices}"):
+        batch = random_batch(list(batch_specs(reduced)), reduced.data.rows)
+        comparisons = compare(reduced, step_functions(reduced), batch, TOLERANCE)
+    table = [("tensor", "difference", "")]
+    for comparison in comparisons:
+        verdict = "equal" if comparison.is_equal else "DIFFERENT"
+        table.append((comparison.name, f"{comparison.difference:.1e}", verdict))
+    sys.stdout.write(terminal.table(table) + "\n")
+    different = [comparison for comparison in comparisons if not comparison.is_equal]
+    if different:
         raise UserError(
-            f"--equivalence on {devices} devices: a mesh of axes {list(mesh.axes)} reduces to "
-            f"{list(made.shape)}; give --devices {made.num_devices}, or another power of 2 that is at "
-            f"least {2 ** len(mesh.axes)}, so that every axis splits."
+            f"{len(different)} of {len(comparisons)} tensors differ by more than {TOLERANCE:g} of "
+            f"their largest value between {on_devices}; the first is {different[0].name}. This is a "
+            "bug of gshard-nmt; please report it with this config."
         )
-    return made
+    dtype = config.model.activation_dtype
+    note = "" if dtype == "float32" else f", activations in float32 instead of {dtype}"
+    sys.stdout.write(
+        f"loss and {len(comparisons) - 1} gradients on {on_devices} are equal within {TOLERANCE:g} "
+        f"of each tensor's largest value{note}\n"
+    )
 
 
-def reduced_model(model: Any, mesh: Mesh) -> Any:
-    """The model with the least sizes that every rule of the mesh can still split, in float32.
+def reduced_config(config: Config, devices: int = 0) -> Config:
+    """Returns the config with the least sizes that its mesh, on fewer devices, can still split.
 
-    In bfloat16 two sums in another order differ by as much as a wrong program might: a rounding flips
-    a ReLU, or a token's choice of its expert. Whether a mesh computes the same does not depend on it.
+    Args:
+      config: the run.
+      devices: the number of devices of the mesh; 0 takes the config's, at most 8, or 8 if it has one.
+
+    Raises:
+      UserError: no mesh of this number of devices splits everything that the config's mesh splits.
+    """
+    current = config.mesh.num_devices
+    devices = devices or (8 if current == 1 else min(8, current))
+    mesh = config.mesh if current >= devices else nearest_mesh(config.mesh, devices)
+    mesh = reduced_mesh(mesh, devices)
+    reduced = config.replace(
+        mesh=mesh,
+        model=reduced_model(config.model, mesh),
+        data={
+            "rows": 2 * mesh.axis_size(mesh.partition("B")[0]),
+            "source_length": LENGTH,
+            "target_length": LENGTH,
+            "source_vocabulary": VOCABULARY,
+            "target_vocabulary": VOCABULARY,
+        },
+    )
+    check_divides(reduced, training_arrays(reduced, step_functions(reduced)))
+    return reduced
+
+
+def reduced_model(model: Model, mesh: Mesh) -> Model:
+    """Returns the model with the least sizes that every rule of the mesh can still split, in float32.
+
+    In bfloat16, sums in another order can differ by as much as those of a wrong program: a rounding
+    flips a ReLU, or sends a token to another expert. The check of the mesh needs no bfloat16.
     """
 
-    def size(letter: str, least: int, now: int) -> int:
+    def size(letter: str, wanted: int, current: int) -> int:
         shards = mesh.axis_size(mesh.partition(letter)[0])
-        return max(min(now, least), 1) if shards == 1 else max(shards, least // shards * shards)
+        if shards == 1:
+            return max(min(current, wanted), 1)
+        return max(shards, wanted // shards * shards)
 
     block = model.block_layers
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         "activation_dtype": "float32",
         "encoder_layers": min(model.encoder_layers, 2 * block),
         "decoder_layers": min(model.decoder_layers, 2 * block),
@@ -101,75 +158,76 @@ def reduced_model(model: Any, mesh: Mesh) -> Any:
             "expert_hidden_dim": size("H", 128, model.expert_hidden_dim or model.hidden_dim),
             "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
             "group_size": LENGTH if model.group_size else 0,
-            # By the capacity factor: so many slots an expert were meant for other sizes.
+            # 0 takes the capacity from its factor; the configured number is for the full size.
             "capacity": 0,
             "eval_capacity": 0,
         }
-    return dataclasses.replace(model, **changes)
+    return dataclasses.replace(model, **changes)  # type: ignore[arg-type]
 
 
 def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
-    """Packed rows int32[B, 16]: two sentences and some padding a row, random words."""
+    """Returns packed rows int32[B, 16] of random words: two sentences a row, then padding."""
     rng = np.random.default_rng(0)
     first = np.array([7 + row % 3 for row in range(rows)])[:, np.newaxis]
     place = np.arange(LENGTH)[np.newaxis]
     segments = np.where(place < first, 1, np.where(place < LENGTH - 2, 2, 0))
     positions = np.where(segments == 1, place, np.where(segments == 2, place - first, 0))
-    made = {}
+    batch = {}
     for name in names:
         if name.endswith("segments"):
-            made[name] = segments
+            batch[name] = segments
         elif name.endswith("positions"):
-            made[name] = positions
+            batch[name] = positions
         else:
-            made[name] = rng.integers(3, VOCABULARY, (rows, LENGTH)) * (segments > 0)
-    return {name: array.astype(np.int32) for name, array in made.items()}
+            batch[name] = rng.integers(3, VOCABULARY, (rows, LENGTH)) * (segments > 0)
+    return {name: array.astype(np.int32) for name, array in batch.items()}
 
 
 def compare(
-    config: "Config", steps: "Steps", batch: Mapping[str, np.ndarray], tolerance: float
+    config: Config, functions: StepFunctions, batch: Mapping[str, np.ndarray], tolerance: float
 ) -> list[Comparison]:
-    """Loss and gradients of the first training step on one device and on the config's mesh.
+    """Compares loss and gradients of the first training step on one device and on the config's mesh.
 
     Args:
       config: the reduced run.
-      steps: the programs of its model.
+      functions: its functions.
       batch: int32[B, L] each.
-      tolerance: allowed difference over the largest value.
+      tolerance: the allowed difference, relative to the largest value of a tensor.
     """
     mesh = config.mesh
-    # The mesh first: it starts as many devices as both need.
-    on_mesh = _gradients(Programs(config, steps, runtime.start(mesh)), batch)
+    # The mesh comes first: it starts the devices that both need.
+    on_mesh = _gradients(CompiledSteps(config, functions, runtime.start(mesh)), batch)
     alone = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
-    on_one = _gradients(Programs(config, steps, runtime.start(alone)), batch)
-    letters = Programs.parameters_of(specs_of(steps))
-    found = []
+    on_one = _gradients(CompiledSteps(config, functions, runtime.start(alone)), batch)
+    weights = weight_specs(functions)
+    comparisons = []
     for name, expected in sorted(on_one.items()):
-        if name != "loss" and letters[name].letters.startswith("R"):
-            found += [
+        if name != "loss" and weights[name].letters.startswith("R"):
+            comparisons += [
                 _compared(f"{name} [{repeat}]", a, b, tolerance)
                 for repeat, (a, b) in enumerate(zip(expected, on_mesh[name], strict=True))
             ]
         else:
-            found.append(_compared(name, expected, on_mesh[name], tolerance))
-    return found
+            comparisons.append(_compared(name, expected, on_mesh[name], tolerance))
+    return comparisons
 
 
-def _gradients(programs: Programs, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Loss and the gradient of each weight, from weights drawn on the devices."""
-    weights = Programs.parameters_of(programs.state_specs)
+def _gradients(programs: CompiledSteps, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the loss and the gradient of each weight, with initial weights drawn on the devices."""
+    weights = weights_of(programs.state_specs)
 
     def first_step(state, batch, control):
-        parameters = Programs.parameters_of(state)
-        gradients, metrics = programs.steps.gradients(parameters, batch, control, state["step"] + 1)
+        gradients, metrics = programs.functions.gradients(
+            weights_of(state), batch, control, state["step"] + 1
+        )
         return [gradients, {"loss": metrics["loss"]}]
 
     inputs = [programs.state_specs, programs.batch_specs, CONTROL]
     outputs = [{name: spec.letters for name, spec in weights.items()}, {}]
-    gradients = programs.compile("gradients", first_step, inputs, outputs)
+    program = programs.compile("gradients", first_step, inputs, outputs)
     placed = programs.devices.put(batch, programs.batch_specs)
-    found, metrics = gradients(programs.initialize(), placed, programs.control(last_step=1))
-    return {name: np.asarray(value) for name, value in {**found, **metrics}.items()}
+    gradients, metrics = program(programs.initialize(), placed, programs.control(last_step=1))
+    return {name: np.asarray(value) for name, value in {**gradients, **metrics}.items()}
 
 
 def _compared(name: str, expected: np.ndarray, actual: np.ndarray, tolerance: float) -> Comparison:

@@ -4,7 +4,6 @@ Whatever takes long to import is imported inside that function, after the flags 
 """
 
 import contextlib
-import dataclasses
 import functools
 import io
 import sys
@@ -16,7 +15,7 @@ from absl import flags
 
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, Program, run
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.values import did_you_mean
+from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
@@ -275,21 +274,30 @@ def _define_decode(values: flags.FlagValues) -> None:
 
 
 def _decode(values: flags.FlagValues) -> None:
-    from gshard_nmt.settings.values import read_config
-
     workdir = _folder(values, "workdir", "gshard-train")
-    config = read_config(workdir / "config.gin")
-    changes = {"beam": values.beam, "length_norm": values.length_norm, "alpha": values.alpha}
-    given = {name: value for name, value in changes.items() if value is not None}
-    config = dataclasses.replace(config, decode=dataclasses.replace(config.decode, **given))
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.values import read_run_config
+
+    run = RunFolder(workdir)
+    search = {"beam": values.beam, "length_norm": values.length_norm, "alpha": values.alpha}
+    changes = {name: value for name, value in search.items() if value is not None}
+    config = read_run_config(run.config).replace(decode=changes)
     if values.input and not Path(values.input).exists():
         raise UserError(f"--input {values.input}: there is no such file.")
-    from gshard_nmt.decode import check_request, decode
+    # Opening an output file empties it, so all flags are checked before.
+    source, target = run.direction(values.lang, values.target)
+    if values.nbest > config.decode.beam:
+        raise UserError(
+            f"--nbest is {values.nbest} and the beam {config.decode.beam}; --nbest must be from 1 to "
+            "the beam. Set a larger --beam."
+        )
+    from gshard_nmt.decode import decode
 
-    # An output file is emptied when it is opened, so what can be wrong is looked for before.
-    check_request(config, workdir, values.lang, values.target, values.nbest)
-    with _text(values.input, sys.stdin, "r") as source, _text(values.output, sys.stdout, "w") as to:
-        decode(config, workdir, source, to, values.lang, values.target, values.nbest, values.scores)
+    with (
+        _text(values.input, sys.stdin, "r") as lines,
+        _text(values.output, sys.stdout, "w") as output,
+    ):
+        decode(config, run, lines, output, source, target, values.nbest, values.scores)
 
 
 @contextlib.contextmanager
@@ -333,7 +341,7 @@ def _eval(values: flags.FlagValues) -> None:
     baselines = Path(values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(f"--baselines {baselines}: there is no such folder or file.")
-    from gshard_nmt.decode import translate_run
+    from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
     report = Path(values.report)
@@ -430,21 +438,22 @@ def _check_flags_belong_together(values: flags.FlagValues) -> None:
 
 def _inspect(values: flags.FlagValues) -> None:
     _check_flags_belong_together(values)
-    from gshard_nmt import inspect
-
     if values.doctor:
-        from gshard_nmt.checks.doctor import Patient
+        from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
         data, workdir = (Path(name) if name else None for name in (values.data, values.workdir))
-        patient = Patient(values.config, values.gin, data, workdir, values.topology)
-        inspect.show_doctor(patient)
+        show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.topology))
         return
     config = _config(values)
+    from gshard_nmt import inspect
+
     if values.parameters:
         inspect.show_parameters(config)
         return
     if values.equivalence:
-        inspect.show_equivalence(config, Path(values.config).stem, values.devices)
+        from gshard_nmt.checks.equivalence import show_equivalence
+
+        show_equivalence(config, Path(values.config).stem, values.devices)
         return
     topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(

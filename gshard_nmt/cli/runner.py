@@ -20,7 +20,7 @@ from absl import flags
 
 import gshard_nmt
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.settings.values import did_you_mean
+from gshard_nmt.suggest import did_you_mean
 
 EXIT_USER_ERROR = 2
 EXIT_TRY_AGAIN = 75

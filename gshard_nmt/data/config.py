@@ -1,9 +1,11 @@
 """The settings of data: languages, vocabularies, and how sentences are packed into batches."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import LARGEST_SIZE, above, at_least, between, check, one_of, size
+from gshard_nmt.ranges import LARGEST_SIZE, Rule, above, at_least, between, check, one_of, size
 
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many")
 VOCABULARY_MODELS = ("bpe", "unigram")
@@ -89,24 +91,26 @@ class Data:
     seed: int = 1
     """The seed of the order of the training examples."""
 
+    RULES: ClassVar[Sequence[Rule]] = (
+        one_of(DIRECTIONS, "direction"),
+        one_of(VOCABULARY_MODELS, "vocabulary_model"),
+        at_least(1, "minimum_pairs", "vocabulary_sentences"),
+        at_least(0, "maximum_languages", "maximum_pairs"),
+        between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
+        between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
+        size("rows", "packing_window"),
+        above(0, "temperature", "vocabulary_temperature"),
+        between(0.9, 1, "character_coverage"),
+        at_least(0, "seed"),
+    )
+
     def __post_init__(self) -> None:
-        check(
-            self,
-            one_of(DIRECTIONS, "direction"),
-            one_of(VOCABULARY_MODELS, "vocabulary_model"),
-            at_least(1, "minimum_pairs", "vocabulary_sentences"),
-            at_least(0, "maximum_languages", "maximum_pairs"),
-            between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
-            between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
-            size("rows", "packing_window"),
-            above(0, "temperature", "vocabulary_temperature"),
-            between(0.9, 1, "character_coverage"),
-            at_least(0, "seed"),
-        )
+        check(self, self.RULES)
         repeated = sorted({x for x in self.languages if self.languages.count(x) > 1})
         if repeated:
             raise UserError(
-                f"Data.languages names {', '.join(repeated)} more than once; name each language once."
+                f"Data.languages names {', '.join(repeated)} more than once; name each language once.",
+                ["Data.languages"],
             )
 
     def shaping(self) -> dict[str, object]:

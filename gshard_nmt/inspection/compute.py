@@ -1,7 +1,7 @@
-"""Arithmetic and memory traffic of a compiled program, and a roofline by kind of work.
+"""Counts the arithmetic and the memory traffic of a compiled program, with a roofline for each origin.
 
-GShard section 5.2, Figure 8: each operation takes at least as long as the slowest of its arithmetic at
-the chip's peak, its bytes at the bandwidth of the memory, and its messages at that of the links.
+GShard section 5.2, Figure 8: an operation takes at least the longest of three times. These are its
+arithmetic at the chip's peak, its bytes at the memory's bandwidth, its messages at the links' bandwidth.
 """
 
 import dataclasses
@@ -10,9 +10,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.inspection.hlo import Instruction, Program
+from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin, origin_of
-from gshard_nmt.spmd.topology import Chip
+from gshard_nmt.spmd.chips import Chip
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
 _PRODUCTS = ("dot", "convolution")
@@ -23,13 +23,13 @@ _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What one instruction, or several, cost in one step.
+    """The cost of one or more instructions on one device, in one step.
 
     Attributes:
       flops: multiplications and additions of matrix products and convolutions.
-      bytes_accessed: read from and written to the device's memory.
-      seconds: the compiler's estimate, else the roofline; None without a chip.
-      roofline_seconds: with everything at its peak; None without a chip.
+      bytes_accessed: bytes read from and written to the device's main memory.
+      seconds: the compiler's estimate, or the roofline without one; 0 for a CPU.
+      roofline_seconds: the larger of arithmetic and memory traffic at their peaks; 0 for a CPU.
     """
 
     flops: float = 0.0
@@ -41,114 +41,117 @@ class Work:
         return Work(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
 
     def times(self, n: int) -> "Work":
-        """The same, n times."""
+        """Returns the work of n executions."""
         return Work(*(n * value for value in self._values()))
 
     def _values(self) -> tuple[float, ...]:
         return self.flops, self.bytes_accessed, self.seconds, self.roofline_seconds
 
 
-def work_by_origin(program: Program, chip: Chip | None) -> dict[Origin, Work]:
-    """The work of one step by what made it, communication left out."""
-    found: dict[Origin, Work] = {}
-    origins = Origins(program)
-    for one, times in program.executed():
-        if one.opcode in _NO_WORK or is_collective(one):
+def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:
+    """Returns the work of one step for each origin, without communication."""
+    work: dict[Origin, Work] = {}
+    origins = Origins(module)
+    for instruction, times in module.executed():
+        if instruction.opcode in _NO_WORK or is_collective(instruction):
             continue
-        origin = origins.of(one)
-        found[origin] = found.get(origin, Work()) + work_of(program, one, chip).times(times)
-    return found
+        origin = origins.of(instruction)
+        work[origin] = work.get(origin, Work()) + work_of(module, instruction, chip).times(times)
+    return work
 
 
-def is_collective(one: Instruction) -> bool:
-    """Whether an instruction sends messages; its work is the links', not the core's."""
-    name = one.opcode.removesuffix("-start").removesuffix("-done")
+def is_collective(instruction: Instruction) -> bool:
+    """Returns whether an instruction sends messages; its time is counted on the links."""
+    name = instruction.opcode.removesuffix("-start").removesuffix("-done")
     return name in (
         *("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute"),
         *("collective-broadcast", "ragged-all-to-all", "send", "recv", "async", "async-update"),
     )
 
 
-def work_of(program: Program, one: Instruction, chip: Chip | None) -> Work:
-    """The work of one execution of an instruction."""
-    flops = float(sum(product_flops(program, inner) for inner in program.fused(one)))
-    moved = float(bytes_accessed(program, one))
+def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
+    """Returns the work of one execution of an instruction."""
+    flops = float(sum(product_flops(module, inner) for inner in module.fused(instruction)))
+    moved = float(bytes_accessed(module, instruction))
     if chip is None:
         return Work(flops, moved)
     roofline = max(flops / chip.peak_flops, moved / chip.hbm_bandwidth)
-    seconds = roofline if one.cycles is None else one.cycles / chip.clock
+    seconds = roofline if instruction.cycles is None else instruction.cycles / chip.clock
     return Work(flops, moved, seconds, roofline)
 
 
 class Origins:
-    """The origin of each instruction: its own name's, or where it has none its neighbours'."""
+    """Finds the origin of each instruction, from its own name or from its neighbours'."""
 
-    def __init__(self, program: Program) -> None:
-        """Looks at nothing yet."""
-        self._program = program
+    def __init__(self, module: HloModule) -> None:
+        """Lists the users of each result."""
+        self._module = module
         self._users: dict[str, list[Instruction]] = {}
-        for body in program.computations.values():
-            for one in body:
-                for operand in one.operands:
-                    self._users.setdefault(operand, []).append(one)
+        for body in module.computations.values():
+            for instruction in body:
+                for operand in instruction.operands:
+                    self._users.setdefault(operand, []).append(instruction)
 
-    def of(self, one: Instruction) -> Origin:
-        """Of a fusion the product inside tells more than its last operation."""
-        if one.opcode == "fusion":
-            for inner in self._program.fused(one):
+    def of(self, instruction: Instruction) -> Origin:
+        """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
+        if instruction.opcode == "fusion":
+            for inner in self._module.fused(instruction):
                 if inner.opcode in (*_PRODUCTS, "reduce-window", "sort") and inner.op_name:
                     return origin_of(inner.op_name)
-        if one.op_name and (origin := origin_of(one.op_name)) != UNKNOWN:
+        if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
             return origin
-        # Copies and the like have no name of their own: they serve who uses them, or who made them.
-        return self._near(one, 4)
+        # Copies have no name. Take the origin of the instruction that made or uses them.
+        return self._near(instruction, 4)
 
-    def _near(self, one: Instruction, steps: int) -> Origin:
-        by_name = self._program.by_name
-        makers = [by_name[name] for name in one.operands if name in by_name]
-        for neighbours in (makers, self._users.get(one.name, [])):
+    def _near(self, instruction: Instruction, distance: int) -> Origin:
+        """Returns the origin of the nearest neighbour with a name, at most `distance` away."""
+        by_name = self._module.by_name
+        makers = [by_name[name] for name in instruction.operands if name in by_name]
+        for neighbours in (makers, self._users.get(instruction.name, [])):
             for near in neighbours:
                 if near.op_name and near.opcode != "parameter":
                     return origin_of(near.op_name)
-        if steps:
-            for near in (*makers[:1], *self._users.get(one.name, [])[:1]):
-                if (origin := self._near(near, steps - 1)) != UNKNOWN:
+        if distance:
+            for near in (*makers[:1], *self._users.get(instruction.name, [])[:1]):
+                if (origin := self._near(near, distance - 1)) != UNKNOWN:
                     return origin
         return UNKNOWN
 
     def producer(self, name: str) -> Origin:
-        """The origin of the instruction of this name."""
-        one = self._program.by_name.get(name)
-        return UNKNOWN if one is None else self.of(one)
+        """Returns the origin of the instruction with this name."""
+        instruction = self._module.by_name.get(name)
+        return UNKNOWN if instruction is None else self.of(instruction)
 
 
-def product_flops(program: Program, one: Instruction) -> int:
-    """Multiplications and additions of a dot or a convolution; 0 of anything else."""
-    if one.opcode == "dot":
-        contracting = _CONTRACTING.search(one.attributes)
-        lhs = _dims(program, one, 0)
+def product_flops(module: HloModule, instruction: Instruction) -> int:
+    """Returns the FLOPs of a dot or a convolution; 0 for other instructions."""
+    if instruction.opcode == "dot":
+        contracting = _CONTRACTING.search(instruction.attributes)
+        lhs = _dims(module, instruction, 0)
         dims = contracting[1].split(",") if contracting else []
-        return 2 * one.arrays[0].size * math.prod(lhs[int(d)] for d in dims if d)
-    if one.opcode == "convolution":
-        return _convolution_flops(program, one)
+        return 2 * instruction.arrays[0].size * math.prod(lhs[int(d)] for d in dims if d)
+    if instruction.opcode == "convolution":
+        return _convolution_flops(module, instruction)
     return 0
 
 
-def _dims(program: Program, one: Instruction, operand: int) -> tuple[int, ...]:
-    return program.by_name[one.operands[operand]].arrays[0].dims
+def _dims(module: HloModule, instruction: Instruction, operand: int) -> tuple[int, ...]:
+    return module.by_name[instruction.operands[operand]].arrays[0].dims
 
 
-def _convolution_flops(program: Program, one: Instruction) -> int:
-    """The TPU compiler writes products as convolutions, batch dimensions as dilated windows.
+def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
+    """Returns the FLOPs of a convolution.
 
-    Only those window positions count that fall on an element of the input rather than on padding.
+    The TPU compiler writes matrix products as convolutions, with batch dimensions as dilated
+    windows. Only window positions that fall on an element of the input count, not those on padding.
     """
-    labels = _DIM_LABELS.search(one.attributes)
+    labels = _DIM_LABELS.search(instruction.attributes)
     if labels is None:
         return 0
-    lhs, rhs, out = _dims(program, one, 0), _dims(program, one, 1), one.arrays[0].dims
+    lhs, rhs = _dims(module, instruction, 0), _dims(module, instruction, 1)
+    out = instruction.arrays[0].dims
     lhs_labels, rhs_labels, out_labels = labels[1], labels[2], labels[3]
-    window = _window(one, sum(c.isdigit() for c in out_labels))
+    window = _window(instruction, sum(c.isdigit() for c in out_labels))
     valid = 1
     for axis, settings in enumerate(window):
         sizes = (
@@ -159,7 +162,7 @@ def _convolution_flops(program: Program, one: Instruction) -> int:
         valid *= _valid_positions(*sizes, *settings)
     batch, features = out[out_labels.index("b")], out[out_labels.index("f")]
     inputs = rhs[rhs_labels.index("i")]
-    # Group counts need no care: these three sizes are already those of one group.
+    # These three sizes are those of one feature group, so the number of groups does not matter.
     return 2 * valid * batch * features * inputs
 
 
@@ -167,7 +170,7 @@ def _convolution_flops(program: Program, one: Instruction) -> int:
 def _valid_positions(
     lhs: int, rhs: int, out: int, stride: int, pad: int, lhs_dilate: int, rhs_dilate: int
 ) -> int:
-    """Pairs (output, window position) of one axis that meet an element of the input."""
+    """Counts the pairs (output, window position) of one axis that meet an element of the input."""
     dilated = (lhs - 1) * lhs_dilate + 1
     if (
         lhs_dilate == 1
@@ -179,7 +182,8 @@ def _valid_positions(
         return out * rhs
     count = 0
     for position in range(rhs):
-        # The output indices o with 0 <= o * stride + offset < dilated, at an undilated element.
+        # Outputs o in first..last have 0 <= o * stride + offset < dilated. Of these positions, the
+        # multiples of lhs_dilate hold an element.
         offset = position * rhs_dilate - pad
         first = max(0, -(offset // stride) if offset < 0 else 0)
         last = min(out - 1, (dilated - 1 - offset) // stride)
@@ -196,10 +200,10 @@ def _valid_positions(
     return count
 
 
-def _window(one: Instruction, axes: int) -> list[tuple[int, int, int, int]]:
-    """(stride, low padding, dilation of the input, dilation of the window) of each axis."""
-    found = _WINDOW.search(one.attributes)
-    entries = dict(entry.split("=") for entry in found[1].split()) if found else {}
+def _window(instruction: Instruction, axes: int) -> list[tuple[int, int, int, int]]:
+    """Returns (stride, low padding, dilation of the input, dilation of the window) of each axis."""
+    match = _WINDOW.search(instruction.attributes)
+    entries = dict(entry.split("=") for entry in match[1].split()) if match else {}
 
     def values(name: str, default: str) -> list[str]:
         return entries[name].split("x") if name in entries else [default] * axes
@@ -216,43 +220,44 @@ def _window(one: Instruction, axes: int) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def bytes_accessed(program: Program, one: Instruction) -> int:
-    """Bytes that an execution of an instruction reads and writes.
+def bytes_accessed(module: HloModule, instruction: Instruction) -> int:
+    """Returns the bytes that one execution of an instruction reads and writes.
 
-    A slice reads what it takes rather than all that it takes it from, and an update in place writes
-    its own size: a loop over stacked layers touches one layer at a time.
+    A slice reads only the part that it takes, and an update in place writes only the part that it
+    changes. So a loop over stacked layers reads one layer in each iteration.
     """
-    if one.opcode in _NO_WORK or one.opcode.endswith("-done"):
+    if instruction.opcode in _NO_WORK or instruction.opcode.endswith("-done"):
         return 0
-    by_name = program.by_name
-    operands = [by_name[name] for name in one.operands if name in by_name]
-    if one.opcode in ("dynamic-slice", "slice", "gather"):
-        return 2 * _size(one)
-    if one.opcode == "dynamic-update-slice":
+    by_name = module.by_name
+    operands = [by_name[name] for name in instruction.operands if name in by_name]
+    if instruction.opcode in ("dynamic-slice", "slice", "gather"):
+        return 2 * _size(instruction)
+    if instruction.opcode == "dynamic-update-slice":
         return 2 * _size(operands[1])
-    if one.opcode != "fusion":
-        return _size(one) + sum(map(_size, operands))
-    (computation,) = (program.computations[name] for name in one.calls)
+    if instruction.opcode != "fusion":
+        return _size(instruction) + sum(map(_size, operands))
+    (computation,) = (module.computations[name] for name in instruction.calls)
     return _fusion_bytes(computation, operands)
 
 
 def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]) -> int:
+    """Returns the bytes that a fusion of the instructions `inside` reads and writes."""
     users: dict[str, list[Instruction]] = {}
-    for each in inside:
-        for name in each.operands:
-            users.setdefault(name, []).append(each)
+    for instruction in inside:
+        for name in instruction.operands:
+            users.setdefault(name, []).append(instruction)
     moved = 0
-    by_name = {each.name: each for each in inside}
-    for each in inside:
-        if each.opcode == "parameter":
-            moved += _read_of(each, users, _size(operands[each.parameter_number]))
-        if each.is_root:
-            moved += _written(each, by_name)
+    by_name = {instruction.name: instruction for instruction in inside}
+    for instruction in inside:
+        if instruction.opcode == "parameter":
+            moved += _read_of(instruction, users, _size(operands[instruction.parameter_number]))
+        if instruction.is_root:
+            moved += _written(instruction, by_name)
     return moved
 
 
 def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]], whole: int) -> int:
-    """Bytes of a fusion's operand that it reads."""
+    """Returns how many of the `whole` bytes of an operand a fusion reads."""
     name = parameter.name
     while len(uses := users.get(name, ())) == 1 and uses[0].opcode in ("bitcast", "reshape"):
         name = uses[0].name
@@ -264,6 +269,7 @@ def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]],
 
 
 def _written(root: Instruction, by_name: Mapping[str, Instruction]) -> int:
+    """Returns the bytes that a fusion writes for its result."""
     while root.opcode == "bitcast" and root.operands[0] in by_name:
         root = by_name[root.operands[0]]
     if root.opcode == "tuple":
@@ -273,6 +279,6 @@ def _written(root: Instruction, by_name: Mapping[str, Instruction]) -> int:
     return _size(root)
 
 
-def _size(one: Instruction) -> int:
-    """Bytes of a result in the device's main memory; space 0 is HBM, others are on the core."""
-    return sum(array.allocated for array in one.arrays if array.space == 0)
+def _size(instruction: Instruction) -> int:
+    """Returns the bytes of a result in the device's main memory (space 0)."""
+    return sum(array.allocated for array in instruction.arrays if array.space == 0)

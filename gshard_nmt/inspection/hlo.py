@@ -1,12 +1,12 @@
-"""The text of a compiled program, read: what each device runs, in the order it runs it.
+"""Reads the text of a compiled program: the instructions of one device, in the order of execution.
 
-XLA prints a partitioned, scheduled program as computations of instructions, one a line:
+XLA prints a partitioned and scheduled program as computations. Each line is one instruction:
 
     %all-to-all.1 = bf16[1,8,512,256]{3,2,1,0:T(8,128)(2,1)} all-to-all(%fusion.99), channel_id=3,
       replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={1}, metadata={op_name="jit(call)/..."}
 
-Shapes are those of one device. The entry computation calls others: fusions, which run as one kernel,
-and loops, whose body runs as often as the compiler found.
+Shapes are those of one device. The entry computation calls other computations: fusions, which run as
+one kernel, and loops.
 """
 
 import dataclasses
@@ -41,7 +41,15 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """One array of a shape: dtype, sizes, its layout's order (minor first), tile and memory space."""
+    """One array of a shape.
+
+    Attributes:
+      dtype: XLA's name, for example "bf16".
+      dims: sizes in elements.
+      order: the layout, dimensions by number, the minor (fastest) first.
+      tile: sizes of a TPU's tile over the minor dimensions.
+      space: memory space; 0 is the device's main memory, others are on the core.
+    """
 
     dtype: str
     dims: tuple[int, ...]
@@ -51,17 +59,17 @@ class Array:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.dims)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements alone."""
+        """Bytes of the elements, without padding."""
         return int(self.size * _BYTES.get(self.dtype, 4))
 
     @property
     def allocated(self) -> int:
-        """Bytes in memory: a TPU rounds the two minor dimensions up to its tiles."""
+        """Bytes in memory; a TPU rounds the minor dimensions up to whole tiles."""
         if not self.tile or not self.dims:
             return self.nbytes
         dims, order = list(self.dims), self.order or tuple(range(len(self.dims) - 1, -1, -1))
@@ -75,7 +83,7 @@ class Array:
 
 @functools.lru_cache(maxsize=65536)
 def parse_shape(text: str) -> tuple[Array, ...]:
-    """The arrays of a shape: one, or those of a tuple in order."""
+    """Returns the arrays of a shape: one array, or the elements of a tuple in order."""
     arrays = []
     for dtype, dims, order, layout in _ARRAY.findall(text):
         tile, space = _TILE.search(layout), _SPACE.search(layout)
@@ -93,15 +101,15 @@ def parse_shape(text: str) -> tuple[Array, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of a program.
+    """One line of a program's text.
 
     Attributes:
       name: unique in the program.
-      opcode: such as "fusion" or "all-to-all-start".
+      opcode: for example "fusion" or "all-to-all-start".
       shape: text of the result's shape.
-      operands: names of the instructions whose results it takes.
-      attributes: what stands behind the operands.
-      is_root: whether it is the result of its computation.
+      operands: names of the instructions whose results it reads.
+      attributes: the text after the operands.
+      is_root: whether its result is the result of its computation.
     """
 
     name: str
@@ -113,29 +121,29 @@ class Instruction:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays of its result."""
+        """Arrays of the result."""
         return parse_shape(self.shape)
 
     @property
     def op_name(self) -> str:
-        """The name that TensorFlow gave the operation it came from; "" where it is unknown."""
-        found = _OP_NAME.search(self.attributes)
-        return found[1] if found else ""
+        """TensorFlow's name of the operation that it was compiled from; "" if XLA kept none."""
+        match = _OP_NAME.search(self.attributes)
+        return match[1] if match else ""
 
     @property
     def cycles(self) -> int | None:
-        """The TPU compiler's estimate; None where it gives none."""
-        found = _CYCLES.search(self.attributes)
-        return int(found[1]) if found else None
+        """Clock cycles that the TPU compiler estimates; None without an estimate."""
+        match = _CYCLES.search(self.attributes)
+        return int(match[1]) if match else None
 
     @property
     def parameter_number(self) -> int:
-        """Of a parameter: which argument of its computation it is."""
+        """Index of the argument that this parameter stands for; only for parameters."""
         return int(self.attributes[: self.attributes.index(")")])
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the computations it calls."""
+        """Names of the computations that it calls."""
         names = _CALLS.findall(self.attributes)
         for listed in _CALL_LISTS.findall(self.attributes):
             names += _NAME.findall(listed)
@@ -143,12 +151,12 @@ class Instruction:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """A compiled program.
+class HloModule:
+    """The parsed text of a compiled program.
 
     Attributes:
       computations: name -> instructions in the order of the schedule.
-      entry: the name of the computation that a device runs.
+      entry: name of the computation that a device runs.
     """
 
     computations: dict[str, tuple[Instruction, ...]]
@@ -156,39 +164,43 @@ class Program:
 
     @property
     def num_instructions(self) -> int:
-        """Instructions of all computations, those inside fusions included."""
+        """Number of instructions in all computations, including those inside fusions."""
         return sum(map(len, self.computations.values()))
 
     @functools.cached_property
     def by_name(self) -> dict[str, Instruction]:
-        """Every instruction by its name."""
-        return {one.name: one for body in self.computations.values() for one in body}
+        """All instructions by name."""
+        return {
+            instruction.name: instruction
+            for body in self.computations.values()
+            for instruction in body
+        }
 
     def executed(self) -> Iterator[tuple[Instruction, int]]:
-        """Each instruction that a device runs as a step of its own, and how often in one step.
+        """Yields each instruction that a device executes, and how often it does so in a training step.
 
-        What is inside a fusion is the fusion's; loops, calls and conditionals are followed, every
-        branch of a conditional as if taken. A loop of unknown length counts once.
+        A fusion is one instruction. Loops, calls and conditionals are followed, and every branch of
+        a conditional counts as taken. A loop of unknown length counts once.
         """
         yield from self._executed(self.entry, 1)
 
     def _executed(self, computation: str, times: int) -> Iterator[tuple[Instruction, int]]:
-        for one in self.computations[computation]:
-            if one.opcode == "while":
-                trips = times * self.trip_count(one)
-                for name in _loop(one):
+        for instruction in self.computations[computation]:
+            if instruction.opcode == "while":
+                trips = times * self.trip_count(instruction)
+                for name in _loop(instruction):
                     yield from self._executed(name, trips)
-            elif one.opcode in ("call", "conditional", "async-start"):
-                for name in one.calls:
+            elif instruction.opcode in ("call", "conditional", "async-start"):
+                for name in instruction.calls:
                     yield from self._executed(name, times)
             else:
-                yield one, times
+                yield instruction, times
 
     def trip_count(self, loop: Instruction) -> int:
-        """How often the body of a loop runs; 1 where that cannot be told.
+        """Returns how often the body of a loop runs; 1 if the text does not tell.
 
-        The last passes of the TPU compiler drop the note of it, but the counter can be followed: where
-        it starts in the loop's operand, the bound that the condition compares it to, and its step.
+        The last passes of the TPU compiler drop the known trip count. It follows from the counter:
+        its first value in the loop's operand, the bound in the condition, and its increment.
         """
         known = _TRIPS.search(loop.attributes)
         if known:
@@ -196,82 +208,97 @@ class Program:
         condition = _CONDITION.search(loop.attributes)
         if condition is None or condition[1] not in self.computations:
             return 1
-        for one in self._within(self.computations[condition[1]]):
-            direction = _DIRECTION.search(one.attributes)
-            if one.opcode != "compare" or direction is None:
+        for instruction in self._within(self.computations[condition[1]]):
+            direction = _DIRECTION.search(instruction.attributes)
+            if instruction.opcode != "compare" or direction is None:
                 continue
-            values = [self._constant(name) for name in one.operands]
-            counters = [self._counter(name, loop) for name in one.operands]
+            values = [self._constant(name) for name in instruction.operands]
+            counters = [self._counter(name, loop) for name in instruction.operands]
             bound = next((value for value in values if value is not None), None)
-            counter = next((found for found in counters if found is not None), None)
+            counter = next((pair for pair in counters if pair is not None), None)
             if bound is not None and counter is not None:
-                start, step = counter
-                return -(-(abs(bound - start) + (direction[1] in ("LE", "GE"))) // step)
+                start, increment = counter
+                return -(-(abs(bound - start) + (direction[1] in ("LE", "GE"))) // increment)
         return 1
 
     def _constant(self, name: str) -> int | None:
-        """The value of an integer constant, through copies; None of anything else."""
-        one = self.by_name.get(name)
-        while one is not None and one.opcode in ("copy", "bitcast") and one.operands:
-            one = self.by_name.get(one.operands[0])
-        if one is None or one.opcode != "constant":
+        """Returns the value of an integer constant or of a copy of one; None otherwise."""
+        instruction = self.by_name.get(name)
+        while (
+            instruction is not None
+            and instruction.opcode in ("copy", "bitcast")
+            and instruction.operands
+        ):
+            instruction = self.by_name.get(instruction.operands[0])
+        if instruction is None or instruction.opcode != "constant":
             return None
-        found = re.match(r"(-?\d+)\)", one.attributes)
-        return int(found[1]) if found else None
+        match = re.match(r"(-?\d+)\)", instruction.attributes)
+        return int(match[1]) if match else None
 
     def _counter(self, name: str, loop: Instruction) -> tuple[int, int] | None:
-        """The first value of what a loop's condition reads from the loop's state, and its step."""
-        one = self.by_name.get(name)
-        # Inside a fusion the counter is a parameter, and the only scalar that the condition has.
-        if one is not None and one.opcode == "parameter":
-            readers = [i for i in self._within(self._condition(loop)) if i.opcode == _ELEMENT]
-            one = readers[0] if len(readers) == 1 else None
-        found = _INDEX.search(one.attributes) if one and one.opcode == _ELEMENT else None
-        state = self.by_name.get(loop.operands[0]) if loop.operands else None
-        if found is None or state is None or state.opcode != "tuple":
-            return None
-        place = int(found[1])
-        start = self._constant(state.operands[place])
-        return None if start is None else (start, self._step(loop, place))
+        """Returns the first value of a loop's counter and its increment, or None.
 
-    def _step(self, loop: Instruction, place: int) -> int:
-        """How far an execution of a loop's body moves its counter: an unrolled loop's by more than 1."""
+        `name` is the operand that the condition compares.
+        """
+        instruction = self.by_name.get(name)
+        # Inside a fusion the counter is a parameter: take the only element that the condition reads.
+        if instruction is not None and instruction.opcode == "parameter":
+            readers = [i for i in self._within(self._condition(loop)) if i.opcode == _ELEMENT]
+            instruction = readers[0] if len(readers) == 1 else None
+        match = (
+            _INDEX.search(instruction.attributes)
+            if instruction and instruction.opcode == _ELEMENT
+            else None
+        )
+        state = self.by_name.get(loop.operands[0]) if loop.operands else None
+        if match is None or state is None or state.opcode != "tuple":
+            return None
+        index = int(match[1])
+        start = self._constant(state.operands[index])
+        return None if start is None else (start, self._increment(loop, index))
+
+    def _increment(self, loop: Instruction, index: int) -> int:
+        """Returns by how much one run of the body changes the counter; an unrolled loop by more than 1.
+
+        The counter is element `index` of the loop's state.
+        """
         body = _BODY.search(loop.attributes)
         results = [i for i in self.computations.get(body[1], ()) if i.is_root] if body else []
-        after = results[0].operands[place : place + 1] if results else ()
-        one = self.by_name.get(after[0]) if after else None
-        steps = [self._constant(name) for name in one.operands] if one else []
-        if one is None or one.opcode not in ("add", "subtract"):
+        after = results[0].operands[index : index + 1] if results else ()
+        instruction = self.by_name.get(after[0]) if after else None
+        values = [self._constant(name) for name in instruction.operands] if instruction else []
+        if instruction is None or instruction.opcode not in ("add", "subtract"):
             return 1
-        return next((abs(step) for step in steps if step), 1)
+        return next((abs(value) for value in values if value), 1)
 
     def _condition(self, loop: Instruction) -> Sequence[Instruction]:
-        found = _CONDITION.search(loop.attributes)
-        return self.computations.get(found[1], ()) if found else ()
+        match = _CONDITION.search(loop.attributes)
+        return self.computations.get(match[1], ()) if match else ()
 
     def _within(self, computation: Sequence[Instruction]) -> Iterator[Instruction]:
-        for one in computation:
-            yield one
-            for name in one.calls:
+        for instruction in computation:
+            yield instruction
+            for name in instruction.calls:
                 yield from self._within(self.computations.get(name, ()))
 
-    def fused(self, one: Instruction) -> Iterator[Instruction]:
-        """The instruction itself, or where it is a fusion what was fused, at any depth."""
-        if one.opcode == "fusion":
-            for name in one.calls:
+    def fused(self, instruction: Instruction) -> Iterator[Instruction]:
+        """Yields the instructions inside a fusion, at any depth; another instruction yields itself."""
+        if instruction.opcode == "fusion":
+            for name in instruction.calls:
                 for inner in self.computations.get(name, ()):
                     yield from self.fused(inner)
         else:
-            yield one
+            yield instruction
 
 
-def _loop(one: Instruction) -> list[str]:
-    found = (_BODY.search(one.attributes), _CONDITION.search(one.attributes))
-    return [name[1] for name in found if name]
+def _loop(instruction: Instruction) -> list[str]:
+    """Returns the names of a loop's body and condition."""
+    matches = (_BODY.search(instruction.attributes), _CONDITION.search(instruction.attributes))
+    return [match[1] for match in matches if match]
 
 
-def parse(text: str) -> Program:
-    """Reads the text of a compiled program."""
+def parse(text: str) -> HloModule:
+    """Parses the text of a compiled program."""
     computations: dict[str, tuple[Instruction, ...]] = {}
     body: list[Instruction] = []
     entry, name = "", ""
@@ -280,27 +307,28 @@ def parse(text: str) -> Program:
             if line.startswith("}"):
                 computations[name], name = tuple(body), ""
             else:
-                one = _instruction(line)
-                if one is not None:
-                    body.append(one)
-        elif found := _COMPUTATION.match(line):
-            name, body = found[2], []
-            if found[1]:
+                instruction = _instruction(line)
+                if instruction is not None:
+                    body.append(instruction)
+        elif match := _COMPUTATION.match(line):
+            name, body = match[2], []
+            if match[1]:
                 entry = name
-    return Program(computations, entry)
+    return HloModule(computations, entry)
 
 
 def _instruction(line: str) -> Instruction | None:
+    """Parses one line; None if it is no instruction."""
     head = _HEAD.match(line)
     if head is None:
         return None
     at = head.end()
-    # A tuple's shape is in parentheses, which also occur inside: `(f32[8]{0:T(8)}, s32[])`.
+    # A tuple's shape stands in parentheses and has others inside: `(f32[8]{0:T(8)}, s32[])`.
     end = _closing(line, at) + 1 if line[at] == "(" else line.index(" ", at)
     opcode = _OPCODE.match(line, end + 1)
     if opcode is None:
         return None
-    if opcode[1] in ("constant", "parameter"):  # a value or a number, kept with the attributes
+    if opcode[1] in ("constant", "parameter"):  # a value or an index, kept in the attributes
         operands, rest = "", line[opcode.end() :]
     else:
         close = _closing(line, opcode.end() - 1)
@@ -316,7 +344,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def _closing(line: str, at: int) -> int:
-    """The place of the parenthesis that closes the one at `at`."""
+    """Returns the position of the parenthesis that closes the one at `at`."""
     depth = 0
     for match in re.compile(r"[()]").finditer(line, at):
         depth += 1 if match[0] == "(" else -1

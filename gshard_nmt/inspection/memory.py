@@ -1,12 +1,12 @@
-"""The memory of one device: what the compiler counted, by what it holds (GShard Figure 7)."""
+"""Reads the memory of one device from the compiled program, by category (GShard Figure 7)."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.inspection.compute import Origins
-from gshard_nmt.inspection.hlo import Instruction, Program
+from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
 from gshard_nmt.spmd.mesh import Mesh
@@ -19,12 +19,16 @@ class Memory:
     """Bytes of one device.
 
     Attributes:
-      argument, temp, output, alias, code: as the compiler counts them; None where it made no program.
-        `alias` is the part of the output that takes over an argument's memory.
+      argument: the program's inputs; this and the next four are the compiler's counts, None if it
+        made no program.
+      temp: temporaries.
+      output: results.
+      alias: the part of the results that takes over the memory of arguments.
+      code: machine code.
       peak: the most at any time.
-      hbm: what the device has; None on a CPU.
-      by_category: of the peak. Activations are all temporaries: gradients are among them.
-      is_estimate: whether there is no program, so that the peak is a sum of estimates.
+      hbm: memory of the device; None for a CPU.
+      by_category: the peak by CATEGORIES. "activations" are all temporaries, so they include gradients.
+      is_estimate: whether the compiler made no program, so that the peak is estimated.
     """
 
     argument: int | None
@@ -39,36 +43,44 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the device's memory."""
+        """Whether the peak is within the device's memory; always true for a CPU."""
         return self.hbm is None or self.peak <= self.hbm
 
 
 @dataclasses.dataclass(frozen=True)
 class Temporary:
-    """An array that is alive when the temporaries take the most memory."""
+    """An array that is alive when the temporaries take the most memory.
+
+    Attributes:
+      bytes: its size on one device.
+      shape: its dtype and dimensions on one device.
+      origin: the part of the model that made it.
+    """
 
     bytes: int
     shape: str
     origin: Origin
 
 
-def measured(executable: Any, program: Program, signature: Signature, mesh: Mesh, hbm: int | None):
-    """The memory of a compiled program.
+def measured(
+    executable: Any, module: HloModule, signature: Signature, mesh: Mesh, hbm: int | None
+) -> Memory:
+    """Returns the memory of a compiled program.
 
     Args:
       executable: jax's compiled object.
-      program: its text, parsed.
-      signature: names of its arguments.
-      mesh: which of them are split.
-      hbm: memory of a device.
+      module: its parsed text.
+      signature: names and specs of its arguments.
+      mesh: the mesh that splits them.
+      hbm: memory of a device in bytes; None for a CPU.
     """
     stats = executable.memory_analysis()
     argument, temp = stats.argument_size_in_bytes, stats.temp_size_in_bytes
     output, alias = stats.output_size_in_bytes, stats.alias_size_in_bytes
     peak = stats.peak_memory_in_bytes
-    # The CPU compiler counts none, and the TPU compiler may count less than it holds at once.
+    # The CPU compiler gives no peak, and the TPU compiler's may be less than what is alive at once.
     peak = max(peak, argument + temp + output - alias)
-    held = argument_bytes(program, signature, mesh)
+    held = argument_bytes(module, signature, mesh)
     by_category = {name: held.get(name, 0) for name in CATEGORIES}
     by_category["activations"] = peak - sum(held.values())
     code = stats.generated_code_size_in_bytes
@@ -76,14 +88,14 @@ def measured(executable: Any, program: Program, signature: Signature, mesh: Mesh
 
 
 def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporaries: bool) -> Memory:
-    """The memory of a program that the compiler gave up.
+    """Estimates the memory of a program that the compiler gave up.
 
     Args:
-      signature: its arguments.
-      mesh: how they are split.
-      needed: bytes that the compiler says it needs.
-      hbm: bytes that a device has.
-      temporaries: whether those are temporaries alone, arguments not counted.
+      signature: names and specs of its arguments.
+      mesh: the mesh that splits them.
+      needed: bytes that it needs, by the compiler's message.
+      hbm: memory of a device in bytes.
+      temporaries: whether `needed` counts temporaries only, without arguments.
     """
     held: dict[str, int] = {}
     for name, spec in signature.flat_inputs():
@@ -97,7 +109,7 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 
 
 def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
-    """The category of an argument of a program, by its name."""
+    """Returns the category of a program's argument by its name."""
     kind, _, rest = name.partition("/")
     if kind == "moments":
         return "optimizer"
@@ -109,92 +121,114 @@ def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
 
 
 def shard_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
-    """Bytes of an argument on one device, without a TPU's padding to tiles."""
+    """Returns the bytes of an argument on one device, without a TPU's padding to tiles."""
     partition = mesh.partition(spec.letters, name)
     return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
 
 
-def argument_bytes(program: Program, signature: Signature, mesh: Mesh) -> dict[str, int]:
-    """Bytes of the program's arguments as laid out on the device, by category."""
+def argument_bytes(module: HloModule, signature: Signature, mesh: Mesh) -> dict[str, int]:
+    """Returns the bytes of a program's arguments on one device by category, with padding."""
     named = signature.flat_inputs()
     held: dict[str, int] = {}
-    for one in program.computations[program.entry]:
-        if one.opcode == "parameter" and one.parameter_number < len(named):
-            category = category_of(*named[one.parameter_number], mesh)
-            held[category] = held.get(category, 0) + sum(a.allocated for a in one.arrays)
+    for instruction in module.computations[module.entry]:
+        if instruction.opcode == "parameter" and instruction.parameter_number < len(named):
+            category = category_of(*named[instruction.parameter_number], mesh)
+            allocated = sum(array.allocated for array in instruction.arrays)
+            held[category] = held.get(category, 0) + allocated
     return held
 
 
-def largest_temporaries(program: Program, count: int = 12) -> list[Temporary]:
-    """The largest arrays that are alive at the moment of the schedule when most are.
+def largest_temporaries(module: HloModule, count: int = 12) -> list[Temporary]:
+    """Returns the largest arrays that are alive when the temporaries take the most memory.
 
-    The compiler does not tell which arrays share memory; this follows the schedule, each result alive
-    from the instruction that makes it to the last that reads it.
+    The compiler does not tell which arrays share memory. This follows the schedule: a result is
+    alive from the instruction that makes it to the last instruction that reads it.
     """
-    _, alive = _peak(program, program.entry)
-    origins = Origins(program)
-    found = [Temporary(size, _shape(one), origins.of(one)) for size, one in alive]
-    return sorted(found, key=lambda each: -each.bytes)[:count]
+    _, alive = _peak(module, module.entry)
+    origins = Origins(module)
+    temporaries = [Temporary(nbytes, _shape(maker), origins.of(maker)) for nbytes, maker in alive]
+    return sorted(temporaries, key=lambda temporary: -temporary.bytes)[:count]
 
 
-def _shape(one: Instruction) -> str:
-    return ", ".join(str(array) for array in one.arrays if array.space == 0)
+def _shape(instruction: Instruction) -> str:
+    return ", ".join(str(array) for array in instruction.arrays if array.space == 0)
 
 
 _Buffers = frozenset[str]
+"""Names of the instructions that made the memory of a result."""
+
 _FORWARDING = ("tuple", "get-tuple-element", "bitcast", "while", "optimization-barrier", "call")
+"""Opcodes whose result lies in the memory of their operands."""
 
 
-def _peak(program: Program, computation: str) -> tuple[int, list[tuple[int, Instruction]]]:
-    """Most bytes alive at once within a computation, and the instructions that made them."""
-    body = program.computations[computation]
-    refers: dict[str, _Buffers] = {}
-    made: dict[str, int] = {}
-    last_use: dict[str, int] = {}
-    for place, one in enumerate(body):
-        refers[one.name] = _buffers(program, one, refers)
-        for name in (one.name, *one.operands):
-            for buffer in refers.get(name, ()):
-                last_use[buffer] = place
-        if one.name in refers[one.name] and one.opcode != "parameter":
-            made[one.name] = sum(a.allocated for a in one.arrays if a.space == 0)
-    # What leaves the computation is in the memory of its results; an argument is its caller's.
-    leaving = refers.get(next((one.name for one in body if one.is_root), ""), frozenset())
-    by_name = {one.name: one for one in body}
-    alive: dict[str, int] = {}
-    total, most = 0, 0
-    best: list[tuple[int, Instruction]] = []
+def _peak(module: HloModule, computation: str) -> tuple[int, list[tuple[int, Instruction]]]:
+    """Returns the most bytes alive at once in a computation, and their (bytes, maker)."""
+    body = module.computations[computation]
+    by_name = {instruction.name: instruction for instruction in body}
+    sizes, last_use = _lifetimes(module, body)
     ends: dict[int, list[str]] = {}
-    for buffer, place in last_use.items():
-        ends.setdefault(place, []).append(buffer)
-    for place, one in enumerate(body):
-        if one.name in made and one.name not in leaving:
-            alive[one.name] = made[one.name]
-            total += made[one.name]
-        inner: list[tuple[int, Instruction]] = []
-        extra = 0
-        if one.opcode in ("while", "call", "conditional"):
-            for called in one.calls:
-                size, held = _peak(program, called)
-                if size > extra:
-                    extra, inner = size, held
-        if total + extra > most:
-            most = total + extra
-            best = [*((size, by_name[name]) for name, size in alive.items()), *inner]
-        for buffer in ends.get(place, ()):
+    for buffer, position in last_use.items():
+        ends.setdefault(position, []).append(buffer)
+    alive: dict[str, int] = {}
+    total, peak = 0, 0
+    at_peak: list[tuple[int, Instruction]] = []
+    for position, instruction in enumerate(body):
+        if instruction.name in sizes:
+            alive[instruction.name] = sizes[instruction.name]
+            total += sizes[instruction.name]
+        inner_peak, inner = _inner_peak(module, instruction)
+        if total + inner_peak > peak:
+            peak = total + inner_peak
+            at_peak = [*((nbytes, by_name[name]) for name, nbytes in alive.items()), *inner]
+        for buffer in ends.get(position, ()):
             total -= alive.pop(buffer, 0)
-    return most, best
+    return peak, at_peak
 
 
-def _buffers(program: Program, one: Instruction, refers: Mapping[str, _Buffers]) -> _Buffers:
-    """The instructions in whose memory a result lies: its own, unless it only passes others on."""
-    if one.opcode in _FORWARDING or _updates_in_place(program, one):
-        return frozenset().union(*(refers.get(name, frozenset()) for name in one.operands))
-    return frozenset((one.name,))
+def _inner_peak(
+    module: HloModule, instruction: Instruction
+) -> tuple[int, list[tuple[int, Instruction]]]:
+    """Returns the largest peak of the computations that a loop, call or conditional runs."""
+    if instruction.opcode not in ("while", "call", "conditional"):
+        return 0, []
+    peaks = [_peak(module, name) for name in instruction.calls]
+    return max(peaks, key=lambda peak: peak[0], default=(0, []))
 
 
-def _updates_in_place(program: Program, one: Instruction) -> bool:
-    if one.opcode == "fusion":
-        roots = [each for name in one.calls for each in program.computations[name] if each.is_root]
-        return any(root.opcode == "dynamic-update-slice" for root in roots)
-    return one.opcode == "dynamic-update-slice"
+def _lifetimes(
+    module: HloModule, body: Sequence[Instruction]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the bytes of each temporary of a computation, and the position of its last reader."""
+    buffers: dict[str, _Buffers] = {}
+    sizes: dict[str, int] = {}
+    last_use: dict[str, int] = {}
+    for position, instruction in enumerate(body):
+        buffers[instruction.name] = _buffers(module, instruction, buffers)
+        for name in (instruction.name, *instruction.operands):
+            for buffer in buffers.get(name, ()):
+                last_use[buffer] = position
+        if instruction.name in buffers[instruction.name] and instruction.opcode != "parameter":
+            in_memory = (array.allocated for array in instruction.arrays if array.space == 0)
+            sizes[instruction.name] = sum(in_memory)
+    # The result of the computation is counted by its caller, as the parameters are.
+    root = next((instruction.name for instruction in body if instruction.is_root), "")
+    for name in buffers.get(root, frozenset()):
+        sizes.pop(name, None)
+    return sizes, last_use
+
+
+def _buffers(
+    module: HloModule, instruction: Instruction, buffers: Mapping[str, _Buffers]
+) -> _Buffers:
+    """Returns the makers of a result's memory: itself, or those of its operands if it forwards them."""
+    if instruction.opcode in _FORWARDING or _updates_in_place(module, instruction):
+        return frozenset().union(*(buffers.get(name, frozenset()) for name in instruction.operands))
+    return frozenset((instruction.name,))
+
+
+def _updates_in_place(module: HloModule, instruction: Instruction) -> bool:
+    """Returns whether an instruction, or the fusion's root, writes into its operand."""
+    if instruction.opcode == "fusion":
+        inside = [inner for name in instruction.calls for inner in module.computations[name]]
+        return any(inner.is_root and inner.opcode == "dynamic-update-slice" for inner in inside)
+    return instruction.opcode == "dynamic-update-slice"

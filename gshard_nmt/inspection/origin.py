@@ -1,6 +1,6 @@
-"""Where an instruction of the compiled program comes from, in the model's own words.
+"""Tells from which layer and operation of the model a compiled instruction comes.
 
-XLA keeps the names of TensorFlow's operations through the TPU compiler, name scopes included:
+XLA and the TPU compiler keep the names of TensorFlow's operations and their name scopes. For example,
 
     jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1
 
@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import re
 
-KINDS = (
+WORK_KINDS = (
     "attention",
     "feed-forward",
     "experts",
@@ -23,7 +23,7 @@ KINDS = (
     "gradients and metrics",
     "other",
 )
-"""Kinds of work, as in GShard Figure 8, and what that figure leaves out."""
+"""Kinds of work: those of GShard Figure 8, and the parts of a step that the figure leaves out."""
 
 DIRECTIONS = ("forward", "recomputed", "backward")
 
@@ -38,16 +38,16 @@ _EINSUM = re.compile(r"(?i)einsum|dot|conv|matmul")
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where something in the compiled program comes from.
+    """The part of the model that an instruction was compiled from.
 
     Attributes:
       layer: "decoder 3 moe_0" (stack, repeat of the block, sub-layer), "decoder moe_0" inside a loop
         over the blocks, "" outside the layers.
-      part: the name scope or the operation within it, such as "dispatch" or "Softmax".
-      kind: one of KINDS.
-      scopes: the name scopes within the layer, the weight's that is used among them.
-      direction: one of DIRECTIONS: "backward" where it belongs to the gradient, "recomputed" where
-        the backward pass computes the forward pass again.
+      part: the innermost name scope or the operation, for example "dispatch" or "Softmax".
+      kind: one of WORK_KINDS.
+      scopes: name scopes within the layer, including the name of the weight that is used.
+      direction: one of DIRECTIONS. "backward" is the gradient; "recomputed" is the forward pass that
+        the backward pass computes a second time.
     """
 
     layer: str
@@ -58,12 +58,12 @@ class Origin:
 
     @property
     def backward(self) -> bool:
-        """Whether it belongs to the gradient."""
+        """Whether it is part of the gradient."""
         return self.direction == "backward"
 
     @property
     def where(self) -> str:
-        """In a few words: "decoder 3 moe_0, dispatch (backward)"."""
+        """A short name: "decoder 3 moe_0, dispatch (backward)"."""
         place = ", ".join(filter(None, (self.layer, self.part)))
         return (place or self.kind) + (
             "" if self.direction == "forward" else f" ({self.direction})"
@@ -75,8 +75,8 @@ UNKNOWN = Origin("", "", "other")
 
 @functools.lru_cache(maxsize=65536)
 def origin_of(op_name: str) -> Origin:
-    """The origin that an operation's name tells."""
-    # An operation that XLA made of several keeps all their names, the most telling one first.
+    """Returns the origin of an operation by its TensorFlow name."""
+    # If XLA merged several operations, it joins their names with ";", the most useful one first.
     path = _PREFIX.sub("", op_name.split(";")[0])
     if not path:
         return UNKNOWN
@@ -93,22 +93,23 @@ def origin_of(op_name: str) -> Origin:
 
 
 def _names(parts: list[str]) -> tuple[str, ...]:
-    """Without the numbers that make names unique."""
+    """Returns the names without the suffixes that make them unique."""
     return tuple(re.sub(r"_\d+$", "", part) for part in parts)
 
 
 def _direction(path: str) -> str:
-    # The gradient of a gather has no name of its own: it is the sum over segments.
+    """Returns one of DIRECTIONS."""
+    # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
     if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
         return "backward"
-    # Nor has that of a product in true float32 a scope, which its forward pass has.
+    # The gradient of a product in true float32 has no scope, but its forward pass has one.
     if "XlaDot" in path and not _LAYER.search(path):
         return "backward"
     return "recomputed" if "recomputed" in path else "forward"
 
 
 def _part(inside: list[str]) -> str:
-    """The innermost named scope, or the operation where there is none."""
+    """Returns the innermost known name scope, or else the operation."""
     scopes = [part for part in inside[:-1] if part in _SCOPES]
     if scopes or not inside:
         return scopes[-1] if scopes else ""
@@ -116,7 +117,7 @@ def _part(inside: list[str]) -> str:
 
 
 _TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}
-"""The two resharding transposes of an MoE layer, in their order."""
+"""The two transposes that reshard in an MoE layer, in the order of execution."""
 
 
 _SCOPES = {
@@ -125,10 +126,11 @@ _SCOPES = {
     "combine": "dispatch and combine",
     "experts": "experts",
 }
-"""Name scopes inside an MoE layer -> kind of work, of what is no product with a gate."""
+"""Name scope inside an MoE layer -> kind of work; "gate einsums" are told apart by `_kind`."""
 
 
 def _kind(sublayer: str, inside: list[str]) -> str:
+    """Returns the kind of work of an operation inside a sub-layer."""
     if sublayer.endswith("attention", 0, sublayer.rfind("_")):
         return "attention"
     if sublayer.startswith("feed_forward"):
@@ -136,7 +138,7 @@ def _kind(sublayer: str, inside: list[str]) -> str:
     product = any(_EINSUM.search(part) for part in inside)
     scope = next((part for part in inside if part in _SCOPES), "")
     if product and scope and scope != "experts":
-        # The projection to the gates' logits, and the products with the one-hot tensors GSEC.
+        # The gate's projection to the logits GSE, and the products with the one-hot tensors GSEC.
         return "gate einsums"
     if scope:
         return _SCOPES[scope]
@@ -144,14 +146,14 @@ def _kind(sublayer: str, inside: list[str]) -> str:
 
 
 def _outside(path: str) -> tuple[str, str, str]:
-    """Layer, part and kind of what is in no layer."""
+    """Returns layer, part and kind of an operation outside the layers."""
     last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
     if "adafactor" in path:
         return "", "adafactor", "optimizer"
     if "loss" in path.split("/"):
         return "", "loss", "embedding and loss"
     if "XlaDot" in path:
-        # A product in true float32 that autodiff took out of its scope: only gates are asked for so.
+        # The gradient of a product in true float32, which only the gates use.
         return "", "router", "gate einsums"
     if re.search(r"while", path) and re.search(r"Xla|Broadcast|Zeros|fill", last):
         return "", "stacked gradients", "gradients and metrics"

@@ -1,4 +1,4 @@
-"""What the papers measured, by the name of our config, to stand beside what is compiled.
+"""Figures that the papers report for models of ours, to print beside the compiled ones.
 
 GShard: table 3 and section 4.3 (arXiv 2006.16668), TPU v3 cores. GSPMD: tables 2, 3, 6 and 7 (arXiv
 2105.04663), TPU v3 cores of 16 GB.
@@ -6,24 +6,29 @@ GShard: table 3 and section 4.3 (arXiv 2006.16668), TPU v3 cores. GSPMD: tables 
 
 import dataclasses
 
+_WEIGHTS_TOLERANCE = 1 / 8
+"""The papers round their sizes, and GSPMD counts in units of 2**30."""
+
 
 @dataclasses.dataclass(frozen=True)
-class Printed:
+class Reported:
     """One row of a paper's table.
 
     Attributes:
-      table: which.
-      devices: TPU v3 cores.
-      parameters: as printed.
-      step_seconds: of one training step.
-      memory_gb: peak of one core; None where the paper does not say.
-      core_years: for a trillion tokens; None where the paper does not say.
-      all_to_all_share: of the step; None where the paper does not say.
-      flops_utilization: share of the peak; None where the paper does not say.
+      table: paper and table.
+      mesh: shape of the mesh of TPU v3 cores, as our config has it.
+      batch_tokens: tokens of one side in a batch.
+      parameters: number of weights, as the paper prints it.
+      step_seconds: time of a training step.
+      memory_gb: peak memory of a core in GB; None if the paper does not report it.
+      core_years: time of all cores for a trillion tokens, in years; None if not reported.
+      all_to_all_share: share of the step; None if not reported.
+      flops_utilization: share of the peak; None if not reported.
     """
 
     table: str
-    devices: int
+    mesh: tuple[int, ...]
+    batch_tokens: int
     parameters: str
     step_seconds: float
     memory_gb: float | None = None
@@ -31,62 +36,124 @@ class Printed:
     all_to_all_share: float | None = None
     flops_utilization: float | None = None
 
+    @property
+    def weights(self) -> float:
+        """Number of weights: 600e9 for "600B"."""
+        return float(self.parameters[:-1]) * {"B": 1e9, "T": 1e12}[self.parameters[-1]]
 
-def _gshard(devices: int, parameters: str, steps_per_second: float, core_years: float) -> Printed:
-    return Printed(
-        "GShard table 3", devices, parameters, 1 / steps_per_second, core_years=core_years
+
+def _gshard(cores: int, parameters: str, steps_per_second: float, core_years: float) -> Reported:
+    """Returns a row of GShard table 3; a batch has 4M tokens on 2,048 cores and 1M on fewer."""
+    tokens = 2**22 if cores == 2048 else 2**20
+    return Reported(
+        "GShard table 3",
+        (cores,),
+        tokens,
+        parameters,
+        1 / steps_per_second,
+        core_years=core_years,
     )
 
 
-PRINTED = {
+def _dense(
+    table: int,
+    mesh: tuple[int, int],
+    rows: int,
+    parameters: str,
+    step_seconds: float,
+    memory_gb: float,
+    flops_utilization: float,
+) -> Reported:
+    """Returns a row of GSPMD table 2, 3 or 7: `rows` of 1024 tokens on a mesh of X x Y cores."""
+    return Reported(
+        f"GSPMD table {table}",
+        mesh,
+        rows * 1024,
+        parameters,
+        step_seconds,
+        memory_gb,
+        flops_utilization=flops_utilization,
+    )
+
+
+def _sparse(
+    cores: int,
+    parameters: str,
+    step_seconds: float,
+    memory_gb: float,
+    all_to_all_share: float,
+    flops_utilization: float,
+) -> Reported:
+    """Returns a row of GSPMD table 6: four rows of 1024 tokens a core."""
+    return Reported(
+        "GSPMD table 6",
+        (cores,),
+        4 * cores * 1024,
+        parameters,
+        step_seconds,
+        memory_gb,
+        all_to_all_share=all_to_all_share,
+        flops_utilization=flops_utilization,
+    )
+
+
+REPORTED = {
     "moe_2048e_36l": (_gshard(2048, "600B", 0.72, 22.4),),
     "moe_2048e_12l": (_gshard(2048, "200B", 2.15, 7.5),),
     "moe_512e_36l": (_gshard(512, "150B", 1.05, 15.5),),
     "moe_512e_12l": (_gshard(512, "50B", 3.28, 4.9),),
     "moe_128e_36l": (_gshard(128, "37B", 0.67, 6.1),),
     "moe_128e_12l": (_gshard(128, "12.5B", 2.16, 1.9),),
-    # 300k steps in 42 days (section 4.3).
+    # 300k steps in 42 days (section 4.3). The paper used a pipeline of 2,048 cores, and no such mesh.
     "dense_96l": (
-        Printed("GShard section 4.3", 2048, "2.3B", 42 * 86400 / 300e3, core_years=235.5),
+        Reported(
+            *("GShard section 4.3", (128, 16), 2**22, "2.3B", 42 * 86400 / 300e3),
+            core_years=235.5,
+        ),
     ),
     "gspmd_dense_64b": (
-        Printed("GSPMD table 2", 128, "64B", 5.74, 15.3, flops_utilization=0.627),
-        Printed("GSPMD table 2", 512, "64B", 6.25, 13.3, flops_utilization=0.571),
-        Printed("GSPMD table 2", 2048, "64B", 6.30, 15.56, flops_utilization=0.569),
+        _dense(2, (8, 16), 64, "64B", 5.74, 15.3, 0.627),
+        _dense(2, (16, 32), 256, "64B", 6.25, 13.3, 0.571),
+        _dense(2, (32, 64), 1024, "64B", 6.30, 15.56, 0.569),
     ),
-    "gspmd_dense_128b": (
-        Printed("GSPMD table 2", 2048, "128B", 6.31, 14.0, flops_utilization=0.565),
-    ),
-    "gspmd_dense_256b": (
-        Printed("GSPMD table 2", 2048, "256B", 6.71, 12.9, flops_utilization=0.541),
-    ),
-    "gspmd_dense_512b": (
-        Printed("GSPMD table 2", 2048, "512B", 7.64, 13.6, flops_utilization=0.475),
-    ),
-    "gspmd_dense_1t": (Printed("GSPMD table 2", 2048, "1T", 12.66, 15.8, flops_utilization=0.556),),
+    "gspmd_dense_128b": (_dense(2, (32, 64), 512, "128B", 6.31, 14.0, 0.565),),
+    "gspmd_dense_256b": (_dense(2, (32, 64), 256, "256B", 6.71, 12.9, 0.541),),
+    "gspmd_dense_512b": (_dense(2, (32, 64), 128, "512B", 7.64, 13.6, 0.475),),
+    "gspmd_dense_1t": (_dense(2, (32, 64), 128, "1T", 12.66, 15.8, 0.556),),
     "gspmd_narrow_16b": (
-        Printed("GSPMD table 3", 64, "16B", 3.56, 12.4, flops_utilization=0.394),
-        Printed("GSPMD table 3", 128, "16B", 3.43, 14.6, flops_utilization=0.405),
-        Printed("GSPMD table 3", 256, "16B", 5.71, 14.8, flops_utilization=0.271),
+        _dense(3, (4, 16), 48, "16B", 3.56, 12.4, 0.394),
+        _dense(3, (8, 16), 96, "16B", 3.43, 14.6, 0.405),
+        _dense(3, (8, 32), 192, "16B", 5.71, 14.8, 0.271),
+        _dense(3, (16, 4), 48, "16B", 3.10, 13.8, 0.457),
+        _dense(3, (16, 8), 96, "16B", 3.37, 12.7, 0.417),
+        _dense(3, (32, 8), 192, "16B", 3.36, 14.1, 0.413),
     ),
-    "gspmd_moe_10b": (Printed("GSPMD table 6", 32, "10B", 0.98, 10.8, None, 0.02, 0.582),),
-    "gspmd_moe_37b": (Printed("GSPMD table 6", 128, "37B", 1.01, 11.2, None, 0.06, 0.498),),
-    "gspmd_moe_145b": (Printed("GSPMD table 6", 512, "145B", 1.10, 11.2, None, 0.09, 0.498),),
-    "gspmd_moe_577b": (Printed("GSPMD table 6", 2048, "577B", 1.51, 11.6, None, 0.11, 0.468),),
-    "gspmd_hybrid_33b": (Printed("GSPMD table 7", 32, "33B", 2.12, 12.3, flops_utilization=0.553),),
-    "gspmd_hybrid_57b": (
-        Printed("GSPMD table 7", 128, "57B", 2.19, 12.9, flops_utilization=0.502),
-    ),
-    "gspmd_hybrid_420b": (
-        Printed("GSPMD table 7", 512, "420B", 2.08, 11.9, flops_utilization=0.508),
-    ),
-    "gspmd_hybrid_804b": (
-        Printed("GSPMD table 7", 2048, "804B", 1.92, 8.5, flops_utilization=0.538),
-    ),
+    "gspmd_moe_10b": (_sparse(32, "10B", 0.98, 10.8, 0.02, 0.582),),
+    "gspmd_moe_37b": (_sparse(128, "37B", 1.01, 11.2, 0.06, 0.498),),
+    "gspmd_moe_145b": (_sparse(512, "145B", 1.10, 11.2, 0.09, 0.498),),
+    "gspmd_moe_577b": (_sparse(2048, "577B", 1.51, 11.6, 0.11, 0.468),),
+    "gspmd_hybrid_33b": (_dense(7, (8, 4), 32, "33B", 2.12, 12.3, 0.553),),
+    "gspmd_hybrid_57b": (_dense(7, (16, 8), 128, "57B", 2.19, 12.9, 0.502),),
+    "gspmd_hybrid_420b": (_dense(7, (32, 16), 128, "420B", 2.08, 11.9, 0.508),),
+    "gspmd_hybrid_804b": (_dense(7, (64, 32), 512, "804B", 1.92, 8.5, 0.538),),
 }
+"""Name of our config -> the rows that the papers report for its model."""
 
 
-def printed(config: str, devices: int) -> Printed | None:
-    """What the papers measured for a config on so many devices; None where they did not."""
-    rows = PRINTED.get(config, ())
-    return next((row for row in rows if row.devices == devices), None)
+def reported(
+    config: str, mesh: tuple[int, ...], batch_tokens: int, weights: int | None = None
+) -> Reported | None:
+    """Returns the paper's row for a config on a mesh, or None if the papers report none.
+
+    Args:
+      config: name of the config.
+      mesh: shape of the mesh.
+      batch_tokens: tokens of one side in a batch.
+      weights: weights of the model, which settings may have changed; None does not compare them.
+    """
+    for row in REPORTED.get(config, ()):
+        if (row.mesh, row.batch_tokens) != (tuple(mesh), batch_tokens):
+            continue
+        if weights is None or abs(weights / row.weights - 1) < _WEIGHTS_TOLERANCE:
+            return row
+    return None

@@ -1,14 +1,13 @@
-"""What an inspection found, as one record, and the same as JSON."""
+"""The record of an inspection, and its JSON."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.inspection.communication import KINDS, Source
+from gshard_nmt.inspection.communication import COLLECTIVE_KINDS, Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.memory import Memory, Temporary
-from gshard_nmt.inspection.origin import DIRECTIONS, Origin
-from gshard_nmt.inspection.origin import KINDS as WORK_KINDS
+from gshard_nmt.inspection.origin import DIRECTIONS, WORK_KINDS, Origin
 from gshard_nmt.spmd.topology import Topology
 
 SECONDS_PER_YEAR = 365 * 24 * 3600
@@ -19,11 +18,11 @@ class Counts:
     """Numbers of weights.
 
     Attributes:
-      total: all.
-      active_per_token: that one token uses: of the experts those it visits, of the rest everything,
-        embeddings included.
-      per_device: on one device.
-      bytes_per_device: of the weights alone.
+      total: all weights.
+      active_per_token: weights that one token uses: the experts that it visits, and all other
+        weights, including the embeddings.
+      per_device: weights on one device.
+      bytes_per_device: bytes of these.
     """
 
     total: int
@@ -34,13 +33,13 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """What the compiler needed and made; None where it gave the program up.
+    """Time and result of a compilation; all but `lower_seconds` are None if the compiler gave up.
 
     Attributes:
-      lower_seconds: TensorFlow to StableHLO.
-      compile_seconds: StableHLO to the partitioned program of one device.
-      compile_cpu_seconds: of all the compiler's threads; what a busy machine does not change.
-      instructions: of that program.
+      lower_seconds: time from TensorFlow to StableHLO.
+      compile_seconds: time from StableHLO to the partitioned program of one device.
+      compile_cpu_seconds: CPU time of all the compiler's threads; a busy machine hardly changes it.
+      instructions: number of instructions of the program.
     """
 
     lower_seconds: float
@@ -54,19 +53,22 @@ class Inspection:
     """A config on a topology.
 
     Attributes:
-      config: its name or path.
+      config: name or path of the config.
       step: "training" or "decoding".
       topology: the machine.
       mesh: axis -> size.
-      counts, compilation, memory: see there.
-      tokens_per_step: rows times the longer of source and target, as the papers count a batch.
-      sources: the collectives.
-      collective_instructions: of each kind, in the program's text.
-      work: by what made it; empty where there is no program.
-      temporaries: the largest.
-      does_not_fit: what the compiler said, and what would help; () where the program fits.
-      overrides: the config's Mesh.overrides.
-      notes: what was changed or assumed, for the reader.
+      counts: numbers of weights.
+      compilation: time and size of the compilation.
+      memory: memory of one device.
+      tokens_per_step: tokens of one side in a batch: rows times the longer of source and target
+        length, as the papers count.
+      sources: tensors of the collectives, most bytes first.
+      collective_instructions: collective instructions in the program's text, by kind.
+      work: work of one device by origin; empty without a program.
+      temporaries: the largest temporaries at the peak.
+      does_not_fit: the compiler's message and what would help; () if the program fits.
+      overrides: Mesh.overrides of the config.
+      notes: changes and assumptions that the reader must know.
     """
 
     config: str
@@ -92,16 +94,16 @@ class Inspection:
 
     @property
     def total(self) -> Work:
-        """All work together."""
+        """Work of all origins together."""
         return sum(self.work.values(), Work())
 
     def by_kind(self, direction: str = "") -> dict[str, Work]:
-        """The work by kind, as in GShard Figure 8, in the order of that list.
+        """Returns the work by kind, in the order of WORK_KINDS (GShard Figure 8).
 
         Args:
-          direction: "forward", "recomputed" or "backward" alone; "" is all of it.
+          direction: "forward", "recomputed" or "backward"; "" is all three.
         """
-        found = {
+        by_kind = {
             kind: [
                 work
                 for origin, work in self.work.items()
@@ -109,72 +111,76 @@ class Inspection:
             ]
             for kind in WORK_KINDS
         }
-        return {kind: sum(works, Work()) for kind, works in found.items() if works}
+        return {kind: sum(works, Work()) for kind, works in by_kind.items() if works}
 
     @property
     def communication_seconds(self) -> float:
-        """Of all collectives, one after another."""
+        """Time of all collectives in a step, one after another."""
         return sum(source.seconds or 0.0 for source in self.sources)
 
     @property
     def step_seconds(self) -> float | None:
-        """The predicted time of a step: no computation overlaps with communication."""
+        """Predicted time of a step without overlap of computation and communication."""
         if self.topology.chip is None or not self.has_program:
             return None
         return self.total.seconds + self.communication_seconds
 
     @property
     def roofline_seconds(self) -> float | None:
-        """The step with everything at its peak."""
+        """Time of a step with everything at its peak."""
         if self.topology.chip is None or not self.has_program:
             return None
         return self.total.roofline_seconds + self.communication_seconds
 
     @property
     def roofline_fraction(self) -> float | None:
-        """Roofline over prediction (GShard section 5.2)."""
+        """Roofline time divided by predicted time (GShard section 5.2)."""
         if not self.step_seconds or self.roofline_seconds is None:
             return None
         return self.roofline_seconds / self.step_seconds
 
     @property
     def flops_utilization(self) -> float | None:
-        """Arithmetic of matrix products over what the chip could do in the predicted time."""
+        """FLOPs divided by the FLOPs that the chip could do in the predicted time."""
         if self.topology.chip is None or not self.step_seconds:
             return None
         return self.total.flops / (self.topology.chip.peak_flops * self.step_seconds)
 
     def device_years(self, tokens: float) -> float | None:
-        """Of all devices together, to see so many tokens; a v3 device is a core."""
+        """Returns the time of all devices together, in years, for a number of training tokens."""
         if self.step_seconds is None:
             return None
         seconds = tokens / self.tokens_per_step * self.step_seconds
         return seconds * self.topology.num_devices / SECONDS_PER_YEAR
 
+    def collective_seconds(self, kind: str) -> float:
+        """Returns the time of all collectives of a kind in a step; 0 for a CPU."""
+        return sum(source.seconds or 0.0 for source in self.sources if source.kind == kind)
+
     def kind_count(self, kind: str) -> int:
-        """Collectives of a kind in a step; a combined one counts once for each of its tensors."""
+        """Returns the collectives of a kind in a step; a combined one counts once for each tensor."""
         return sum(source.count for source in self.sources if source.kind == kind)
 
 
-def as_json(found: Inspection) -> dict[str, Any]:
-    """The record under the keys that users script against; null where only a program could tell."""
-    memory, compilation = found.memory, found.compilation
-    program = found.has_program
+def as_json(inspection: Inspection) -> dict[str, Any]:
+    """Returns the record under the keys that users script against; unknown values are None."""
+    memory, compilation = inspection.memory, inspection.compilation
+    has_program = inspection.has_program
     return {
-        "config": found.config,
-        "step": found.step,
-        "topology": found.topology.name,
-        "devices": found.topology.num_devices,
-        "mesh": dict(found.mesh),
-        "parameters_total": found.counts.total,
-        "parameters_active_per_token": found.counts.active_per_token,
-        "parameters_per_device": found.counts.per_device,
+        "config": inspection.config,
+        "step": inspection.step,
+        "topology": inspection.topology.name,
+        "devices": inspection.topology.num_devices,
+        "mesh": dict(inspection.mesh),
+        "parameters_total": inspection.counts.total,
+        "parameters_active_per_token": inspection.counts.active_per_token,
+        "parameters_per_device": inspection.counts.per_device,
         "lower_seconds": round(compilation.lower_seconds, 2),
         "compile_seconds": _rounded(compilation.compile_seconds, 2),
         "compile_cpu_seconds": _rounded(compilation.compile_cpu_seconds, 2),
         "program_instructions": compilation.instructions,
         "code_bytes": memory.code,
-        "fits": memory.fits and not found.does_not_fit,
+        "fits": memory.fits and not inspection.does_not_fit,
         "per_device": {
             "argument_bytes": memory.argument,
             "temp_bytes": memory.temp,
@@ -185,38 +191,42 @@ def as_json(found: Inspection) -> dict[str, Any]:
             "by_category": dict(memory.by_category),
             "is_estimate": memory.is_estimate,
         },
-        "collectives": _collectives(found) if program else None,
-        "flops_per_device": found.total.flops if program else None,
-        "bytes_accessed_per_device": found.total.bytes_accessed if program else None,
-        "work": _works(found.by_kind()) if program else None,
-        "directions": {name: _works(found.by_kind(name)) for name in DIRECTIONS}
-        if program
+        "collectives": _collectives(inspection) if has_program else None,
+        "flops_per_device": inspection.total.flops if has_program else None,
+        "bytes_accessed_per_device": inspection.total.bytes_accessed if has_program else None,
+        "work": _works(inspection.by_kind()) if has_program else None,
+        "directions": _directions(inspection) if has_program else None,
+        "communication_seconds": inspection.communication_seconds
+        if inspection.step_seconds
         else None,
-        "communication_seconds": found.communication_seconds if found.step_seconds else None,
-        "estimated_step_seconds": found.step_seconds,
-        "roofline_seconds": found.roofline_seconds,
-        "roofline_fraction": _rounded(found.roofline_fraction, 4),
-        "tokens_per_step": found.tokens_per_step,
-        "does_not_fit": list(found.does_not_fit) or None,
-        "notes": list(found.notes),
+        "estimated_step_seconds": inspection.step_seconds,
+        "roofline_seconds": inspection.roofline_seconds,
+        "roofline_fraction": _rounded(inspection.roofline_fraction, 4),
+        "tokens_per_step": inspection.tokens_per_step,
+        "does_not_fit": list(inspection.does_not_fit) or None,
+        "notes": list(inspection.notes),
     }
+
+
+def _directions(inspection: Inspection) -> dict[str, Any]:
+    return {direction: _works(inspection.by_kind(direction)) for direction in DIRECTIONS}
 
 
 def _works(works: Mapping[str, Work]) -> dict[str, Any]:
     return {kind: dataclasses.asdict(work) for kind, work in works.items()}
 
 
-def _collectives(found: Inspection) -> list[dict[str, Any]]:
-    listed = []
-    for kind in KINDS:
-        sources = [source for source in found.sources if source.kind == kind]
+def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
+    collectives = []
+    for kind in COLLECTIVE_KINDS:
+        sources = [source for source in inspection.sources if source.kind == kind]
         if not sources:
             continue
-        listed.append(
+        collectives.append(
             {
                 "kind": kind,
-                "count": found.kind_count(kind),
-                "instructions": found.collective_instructions.get(kind, 0),
+                "count": inspection.kind_count(kind),
+                "instructions": inspection.collective_instructions.get(kind, 0),
                 "bytes_per_device": sum(source.bytes_per_step for source in sources),
                 "sources": [
                     {
@@ -238,7 +248,7 @@ def _collectives(found: Inspection) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return listed
+    return collectives
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

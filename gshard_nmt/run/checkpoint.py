@@ -1,7 +1,7 @@
 """Checkpoints: sharded, asynchronous, committed by rename, restored onto any mesh.
 
-A run keeps two: `last`, to resume from, and `best`, to decode with. Each is a set of named groups of
-arrays, so that a decoder reads the parameters and nothing else.
+A run keeps two: `last`, to resume from, and `best`, to decode with. A checkpoint is a set of named
+groups of arrays, so that a decoder can read the weights alone.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from gshard_nmt.errors import UserError
 LAST, BEST = "last", "best"
 
 Groups = Mapping[str, Mapping[str, Any]]
-"""Group name -> array name -> array, or when restoring its shape, dtype and sharding."""
+"""Group name -> array name -> array. To restore: its shape, dtype and sharding instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,40 +23,41 @@ class Checkpoints:
     """The checkpoints of a run folder.
 
     Attributes:
-      folder: `checkpoints/` of the run.
+      folder: `checkpoints/` in the run folder.
     """
 
     folder: Path
 
     def save(self, kind: str, step: int, groups: Groups, metadata: Mapping[str, Any]) -> None:
-        """Writes a checkpoint in the background; the one of the same kind before it is then removed.
+        """Writes a checkpoint in the background, then removes the older one of the same kind.
 
         Args:
           kind: LAST or BEST.
           step: training steps done.
-          groups: arrays; those on devices are copied before this returns, so they may be donated.
+          groups: the arrays. Arrays on devices are copied before this returns, so that the next step
+            may reuse their memory.
           metadata: JSON values.
         """
         ocp = _orbax()
         items = {name: ocp.args.StandardSave(dict(group)) for name, group in groups.items()}
         args = ocp.args.Composite(**items, metadata=ocp.args.JsonSave(dict(metadata)))
-        # The same step may be saved again: a resumed run reaches its end without a new step.
+        # A run that is resumed at its last step saves that step again.
         if step not in self._manager(kind).all_steps():
             self._manager(kind).save(step, args=args, force=True)
 
     def latest(self, kind: str) -> int | None:
-        """The step of the checkpoint of this kind; None where there is none."""
+        """Returns the step of the checkpoint of this kind, or None if there is none."""
         if not (self.folder / kind).is_dir():
             return None
         return self._manager(kind).latest_step()
 
     def restore(self, kind: str, groups: Groups) -> dict[str, dict[str, Any]]:
-        """Reads the named groups onto the shardings that are asked for.
+        """Reads groups of arrays onto the given shardings.
 
         Args:
           kind: LAST or BEST.
-          groups: for each group its arrays as jax.ShapeDtypeStruct; a group without any is read as
-            it was written, on the host.
+          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. An empty group is
+            read to the host as it was written.
 
         Raises:
           UserError: there is no such checkpoint.
@@ -70,7 +71,7 @@ class Checkpoints:
         return {name: dict(restored[name]) for name in groups}
 
     def metadata(self, kind: str) -> dict[str, Any]:
-        """The metadata of the checkpoint of this kind.
+        """Returns the metadata of the checkpoint of this kind.
 
         Raises:
           UserError: there is no such checkpoint.
@@ -81,13 +82,13 @@ class Checkpoints:
         return dict(self._manager(kind).restore(step, args=args)["metadata"])
 
     def wait(self) -> None:
-        """Returns once what was saved is on the disk."""
+        """Returns when everything that was saved is on the disk."""
         for kind in (LAST, BEST):
             if (self.folder / kind).is_dir():
                 self._manager(kind).wait_until_finished()
 
     def close(self) -> None:
-        """Waits, then frees the background threads."""
+        """Waits for the writes, then ends the background threads."""
         self.wait()
         for kind in (LAST, BEST):
             if (self.folder / kind).is_dir():
@@ -98,7 +99,7 @@ class Checkpoints:
         step = self.latest(kind)
         if step is None:
             raise UserError(
-                f"{self.folder} holds no {kind!r} checkpoint; train with gshard-train first, "
+                f"{self.folder} has no {kind!r} checkpoint; train with gshard-train first, "
                 "or give the run folder of a finished run."
             )
         return step

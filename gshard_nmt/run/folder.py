@@ -1,32 +1,31 @@
-"""The run folder: what a training run keeps, and what decoding and evaluation read from it.
+"""The run folder: the files that a training run keeps, and that decoding and evaluation read.
 
 config.gin        the resolved configuration
 parameters.txt    name, shape, dtype, sharding and bytes of every array
-data.json         languages, direction, sizes and fingerprint of the data
+data.json         languages, directions, vocabulary sizes and fingerprint of the prepared data
 source.model, target.model      the vocabularies
-metrics.jsonl     one object a logged step
+metrics.jsonl     one JSON object a logged step
 budget.json       tokens seen of each language, steps, seconds
 tensorboard/  checkpoints/  programs/
 """
 
 import dataclasses
-import difflib
 import functools
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.values import differences, read_config
+from gshard_nmt.settings.config import Config, differences
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.data.shards import PreparedData
     from gshard_nmt.data.vocabulary import Vocabulary
-    from gshard_nmt.model.steps import Steps
-    from gshard_nmt.settings.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,26 +33,26 @@ class RunFolder:
     """A run folder and its files.
 
     Attributes:
-      path: the folder W.
+      path: the folder, `--workdir`.
     """
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The resolved configuration, gin text."""
+        """Path of the resolved configuration, gin text."""
         return self.path / "config.gin"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
+        """Path of the folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def programs(self) -> Path:
-        """Folder of lowered and compiled programs; may be deleted, it is only a cache.
+        """Path of the folder of lowered and compiled programs. It is a cache and may be deleted.
 
-        The bilingual baselines of one run are one program, and share it.
+        The bilingual baselines of one run have equal programs, so they share one folder.
         """
         siblings = self.path.parent
         shared = (siblings / "baselines.json").exists()
@@ -61,15 +60,15 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a logged step."""
+        """Path of the log: one JSON object a logged step."""
         return self.path / "metrics.jsonl"
 
     @functools.cached_property
     def data(self) -> dict[str, Any]:
-        """What `data.json` says.
+        """The contents of `data.json`.
 
         Raises:
-          UserError: the folder is no run.
+          UserError: the folder is not a run folder.
         """
         file = self.path / "data.json"
         if not file.exists():
@@ -80,20 +79,20 @@ class RunFolder:
         return json.loads(file.read_text())
 
     def budget(self) -> dict[str, Any]:
-        """Tokens seen of each language, steps and seconds; empty before the first checkpoint."""
+        """Returns the contents of `budget.json`; they are empty before the first checkpoint."""
         file = self.path / "budget.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Writes a file of the folder so that a reader sees the old or the new one, never half."""
+        """Writes a file of the folder. A reader sees the old file or the new one, never a part."""
         self.write_text(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """As `write_json`, for text."""
+        """Writes a text file, as `write_json` does."""
         files.write(self.path / name, text)
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
-        """Source and target vocabulary."""
+        """Loads the source and the target vocabulary."""
         from gshard_nmt.data.vocabulary import Vocabulary
 
         return (
@@ -101,65 +100,49 @@ class RunFolder:
             Vocabulary.load(self.path / "target.model"),
         )
 
-    def steps(self, config: "Config") -> "Steps":
-        """The programs of the run: the configured model over the run's vocabularies."""
-        from gshard_nmt.model.steps import Steps
+    def direction(self, source: str, target: str) -> tuple[str, str]:
+        """Returns the source and target language of a request to translate.
 
-        return Steps(
-            config.model,
-            config.optimizer,
-            self.data["source_vocabulary"],
-            self.data["target_vocabulary"],
-        )
-
-    def only_language(self) -> str:
-        """The source language of a run that has just one.
+        Args:
+          source: BCP 47 tag; "" if the model translates from one language only.
+          target: BCP 47 tag; "" if the model translates to one language only.
 
         Raises:
-          UserError: it has several.
+          UserError: the model does not know the direction, or a language is missing.
         """
-        languages = self.source_languages()
-        if len(languages) > 1:
+        sources = sorted({pair["source"] for pair in self.data["pairs"]})
+        if not source and len(sources) > 1:
             raise UserError(
-                f"--lang is missing: this model translates from {_listed(languages)}; "
+                f"--lang is missing: this model translates from {', '.join(sources)}; "
                 "say which one the input is in."
             )
-        return languages[0]
-
-    def source_languages(self) -> list[str]:
-        """Languages that the model translates from."""
-        return sorted({pair["source"] for pair in self.data["pairs"]})
-
-    def check_direction(self, source: str, target: str) -> str:
-        """The target language of a translation from `source`; `target` may be "" where there is one.
-
-        Raises:
-          UserError: the model does not know the language, or the target is missing or unknown.
-        """
-        known = self.source_languages()
-        if source not in known:
-            raise UserError(_unknown("--lang", source, known, "translates from"))
+        source = source or sources[0]
+        if source not in sources:
+            raise UserError(_unknown("--lang", source, sources, "translates from"))
         targets = sorted({p["target"] for p in self.data["pairs"] if p["source"] == source})
-        if not target and len(targets) == 1:
-            return targets[0]
-        if not target:
+        if not target and len(targets) > 1:
             raise UserError(
-                f"--target is missing: from {source} this model knows {_listed(targets)}."
+                f"--target is missing: from {source} this model translates to "
+                f"{', '.join(targets)}; choose one of them."
             )
+        target = target or targets[0]
         if target not in targets:
             raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
-        return target
+        return source, target
 
-    def claim(self, config: "Config", data: "PreparedData", write: bool = True) -> None:
-        """Makes the folder this run's, or checks that it is a run of the same model and data.
+    def claim(self, config: Config, data: "PreparedData", write: bool = True) -> None:
+        """Makes the folder of a new run, or checks that it holds a run of the same model and data.
 
-        With `write` false it only checks, where another process writes.
+        When a run is resumed, the mesh, the number of processes and the number of steps may change.
+        The model, the vocabularies and the data may not.
 
-        On resume the mesh, the number of processes and the number of steps may change; model,
-        vocabulary and data may not.
+        Args:
+          config: the run.
+          data: its prepared data.
+          write: False only checks, for processes that leave writing to the first.
 
         Raises:
-          UserError: the folder holds another run, or something else.
+          UserError: the folder holds another run, or other files.
         """
         fingerprint = data.manifest["corpus_fingerprint"]
         if (self.path / "data.json").exists():
@@ -168,7 +151,7 @@ class RunFolder:
             return
         if not (self.path / "data.json").exists() and self._has_files():
             raise UserError(
-                f"--workdir {self.path} is not empty and not a run folder; "
+                f"--workdir {self.path} has files in it and is not a run folder; "
                 "choose a new folder, or empty this one."
             )
         self.path.mkdir(parents=True, exist_ok=True)
@@ -180,15 +163,15 @@ class RunFolder:
     def _has_files(self) -> bool:
         return self.path.exists() and any(self.path.iterdir())
 
-    def _check_same(self, config: "Config", fingerprint: str) -> None:
-        recorded = read_config(self.config)
+    def _check_same(self, config: Config, fingerprint: str) -> None:
+        recorded = read_run_config(self.config)
         changed = [
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
         ]
-        if (before := self.data["corpus_fingerprint"]) != fingerprint:
-            changed.append(f"the corpus: fingerprint {before}, now {fingerprint}")
+        if (recorded_fingerprint := self.data["corpus_fingerprint"]) != fingerprint:
+            changed.append(f"the corpus: fingerprint {recorded_fingerprint}, now {fingerprint}")
         if changed:
             raise UserError(
                 f"--workdir {self.path} was made with other settings:\n  "
@@ -197,11 +180,5 @@ class RunFolder:
             )
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(names)
-
-
-def _unknown(flag: str, given: str, known: list[str], verb: str) -> str:
-    close = difflib.get_close_matches(given, known, 3, 0.4)
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return f"{flag} {given}: this model {verb} {_listed(known)}.{hint}"
+def _unknown(flag: str, language: str, known: Sequence[str], verb: str) -> str:
+    return f"{flag} {language}: this model {verb} {', '.join(known)}{did_you_mean(language, known)}"

@@ -1,15 +1,121 @@
-"""What a run is made of, once its config files have been read."""
+"""The configuration of a run: its six parts, and its text as it stands in the run folder."""
 
+import collections.abc
 import dataclasses
-from typing import TYPE_CHECKING
+import pprint
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
-if TYPE_CHECKING:
-    from gshard_nmt.data.config import Data
-    from gshard_nmt.decode import Decode
-    from gshard_nmt.model.optimizer import Optimizer
-    from gshard_nmt.model.transformer import Model
-    from gshard_nmt.spmd.mesh import Mesh
-    from gshard_nmt.train import Train
+from gshard_nmt.data.config import Data
+from gshard_nmt.errors import UserError
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.ranges import Rule, at_least, between, check, one_of, size
+from gshard_nmt.spmd.mesh import Mesh
+
+LENGTH_NORMS = ("gnmt", "lingvo", "none")
+"""How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """How long a run trains, and how often it logs, saves and validates."""
+
+    # Length
+    steps: int = 10_000
+    """The run ends after this number of training steps."""
+    tokens: int = 0
+    """The run also ends as soon as it has seen this number of tokens, source and target, without
+    padding. 0 means no limit."""
+
+    # Randomness
+    seed: int = 1
+    """Seed of the initial weights and of dropout. The order of the data has its own: Data.seed."""
+
+    # Logging and checkpoints
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints to resume from."""
+
+    # Validation
+    dev_every: int = 500
+    """Steps between two validations on dev text. The last step always validates. 0 turns validation
+    off."""
+    dev_batches: int = 2
+    """Batches of dev text of each language that `dev_nll` is computed on."""
+    bleu_sentences: int = 0
+    """Dev sentences of each language that are decoded for dev BLEU, which then chooses the best
+    checkpoint. With 0, `dev_nll` chooses it."""
+
+    RULES: ClassVar[Sequence[Rule]] = (
+        at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
+        at_least(0, "dev_every", "bleu_sentences"),
+        between(0, 2**63 - 1, "tokens"),
+        between(0, 2**32 - 1, "seed"),
+    )
+
+    def __post_init__(self) -> None:
+        check(self, self.RULES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Decode:
+    """Flat beam search, and the shapes of its batches."""
+
+    # Search
+    beam: int = 4
+    """K, the number of hypotheses that the search keeps for each sentence."""
+    length_norm: str = "gnmt"
+    """How scores allow for length: 'gnmt' divides by ((5 + length) / 6) ** alpha, 'lingvo' by
+    ((4 + length) / 5) ** alpha (the code of GShard's authors, who set alpha to 0.8), 'none' by 1."""
+    alpha: float = 0.6
+    """The exponent of the length norm."""
+
+    # Lengths
+    length_ratio: float = 2.0
+    """A translation has at most length_ratio * source tokens + length_margin tokens, and never more
+    than Data.target_length."""
+    length_margin: int = 8
+    """See length_ratio."""
+
+    # Batches
+    rows: int = 64
+    """B, the number of sentences in a batch."""
+    source_lengths: Sequence[int] = (16, 64)
+    """The source lengths that programs are compiled for, in tokens, end of sentence included. A
+    sentence goes into the shortest that holds it. A sentence longer than all of them is cut."""
+
+    RULES: ClassVar[Sequence[Rule]] = (
+        size("beam", "rows", "source_lengths"),
+        size("length_margin", least=0),
+        between(0, 1000, "length_ratio"),
+        one_of(LENGTH_NORMS, "length_norm"),
+        between(0, 10, "alpha"),
+    )
+
+    def __post_init__(self) -> None:
+        check(self, self.RULES)
+        if not self.source_lengths:
+            message = "Decode.source_lengths is []; it must have at least one length."
+            raise UserError(message, ["Decode.source_lengths"])
+        shortest = min(self.source_lengths)
+        if int(self.length_ratio * shortest) + self.length_margin < 1:
+            raise UserError(
+                f"Decode.length_ratio is {self.length_ratio} and Decode.length_margin is "
+                f"{self.length_margin}, so a source of {shortest} tokens may have no translation at "
+                "all. Set the margin to 1 or more.",
+                ["Decode.length_ratio", "Decode.length_margin", "Decode.source_lengths"],
+            )
+
+    def settings(self) -> str:
+        """Returns in a few words the settings that a translation depends on, beside the model."""
+        return f"beam {self.beam}, {self.length_norm} length norm, alpha {self.alpha:g}"
+
+
+Key = tuple[str, str]
+"""The name of a setting: its class and its field, such as ("Model", "model_dim")."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,14 +123,83 @@ class Config:
     """The resolved configuration of one run.
 
     Attributes:
-      model, mesh, data, optimizer, train, decode: the configured parts.
-      text: the same as gin text, every field explicit; what a run folder keeps as `config.gin`.
+      model, mesh, data, optimizer, train, decode: one instance of each class of settings.
     """
 
-    model: "Model"
-    mesh: "Mesh"
-    data: "Data"
-    optimizer: "Optimizer"
-    train: "Train"
-    decode: "Decode"
-    text: str
+    model: Model
+    mesh: Mesh
+    data: Data
+    optimizer: Optimizer
+    train: Train
+    decode: Decode
+
+    @property
+    def text(self) -> str:
+        """All settings as gin bindings. Equal settings give equal text."""
+        return as_gin(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def replace(self, **parts: Any) -> Self:
+        """Returns a copy with other settings, checked as those of a config file are.
+
+        Args:
+          **parts: for a part of the config either the fields to change, such as
+            `train={"steps": 10}`, or the whole new part.
+
+        Raises:
+          UserError: a new value is out of its range.
+        """
+        changed = {
+            name: dataclasses.replace(getattr(self, name), **part)
+            if isinstance(part, Mapping)
+            else part
+            for name, part in parts.items()
+        }
+        return dataclasses.replace(self, **changed)
+
+
+CLASSES: Mapping[str, type] = types.MappingProxyType(
+    {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode)}
+)
+"""The classes of settings by name; the part of a `Config` is called as its class, in lower case."""
+
+
+def named_settings(parts: Iterable[object]) -> dict[Key, object]:
+    """Returns every setting of these parts by name, defaults included, in the order of their fields."""
+    return {
+        (type(part).__name__, field.name): getattr(part, field.name)
+        for part in parts
+        for field in dataclasses.fields(part)  # type: ignore[arg-type]
+        if field.init
+    }
+
+
+def as_gin(parts: Iterable[object]) -> str:
+    """Returns the settings of these parts as gin bindings. Equal settings give equal text."""
+    lines = ["# The resolved configuration of this run: every setting with its value."]
+    previous = ""
+    for (class_name, field), value in named_settings(parts).items():
+        if class_name != previous:
+            lines.append("")
+            previous = class_name
+        literal = pprint.pformat(_plain(value), width=96, sort_dicts=False)
+        lines.append(f"{class_name}.{field} = {literal}")
+    return "\n".join(lines) + "\n"
+
+
+def differences(recorded: object, current: object) -> list[str]:
+    """Returns the settings in which two instances of one class differ: "Model.heads: 4, now 6"."""
+    now = named_settings([current])
+    return [
+        f"{class_name}.{field}: {value!r}, now {now[class_name, field]!r}"
+        for (class_name, field), value in named_settings([recorded]).items()
+        if now[class_name, field] != value
+    ]
+
+
+def _plain(value: object) -> object:
+    """Turns lists into tuples and mappings into dicts, so that equal settings have equal text."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, collections.abc.Mapping):
+        return {_plain(key): _plain(entry) for key, entry in value.items()}
+    return value

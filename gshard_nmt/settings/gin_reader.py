@@ -1,7 +1,7 @@
-"""Reads gin files and the bindings of `--gin` into a `Config`. The only importer of gin.
+"""Reads gin files and `--gin` flags into a `Config`. This is the only module that imports gin.
 
-gin parses the statements, keeps the bindings and resolves the macros; here each statement is looked
-at on its way, so that every mistake is told in the user's words with its file and line.
+gin parses the statements, keeps the bindings and resolves the macros. We check each statement before
+gin binds it, so that an error names the file and the line, and says in plain words what to do.
 """
 
 import contextlib
@@ -18,46 +18,48 @@ import gin.config
 import gin.config_parser
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings import values
-from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.values import CLASSES, Key, Setting, did_you_mean
+from gshard_nmt.settings.config import CLASSES, Config, Key
+from gshard_nmt.settings.find import configs_folder, find_config
+from gshard_nmt.settings.values import Setting, build, check_name
+from gshard_nmt.suggest import did_you_mean
 
 
 def load_config(
-    source: str, overrides: Sequence[str] = (), classes: Mapping[str, str | type] = CLASSES
+    source: str, overrides: Sequence[str] = (), classes: Mapping[str, type] = CLASSES
 ) -> Config:
-    """Reads a config and the bindings of `--gin`, in this order, and makes the instances.
+    """Reads a config, then the `--gin` flags, which override it.
 
     Args:
-      source: a path, or a name (the stem of a file of configs/experiments).
-      overrides: gin statements, such as "Model.layers = 4" or, for a macro, "EXPERTS = 8".
-      classes: the configurable classes by name, or the modules that hold them.
+      source: a path, or the name of a file in configs/experiments without `.gin`.
+      overrides: gin statements, such as "Model.model_dim = 512" or, for a macro, "EXPERTS = 8".
+      classes: the classes of settings by name.
 
     Raises:
-      UserError: anything in the config that does not parse, is not known, has the wrong type or
-        is required and missing.
+      UserError: a statement cannot be parsed, a name is unknown, a value has the wrong type or is
+        out of its range, or a required value is missing.
     """
-    return values.build(read_settings(source, overrides, classes), values.load_classes(classes))
+    return build(read_settings(source, overrides, classes), classes)
 
 
 def read_settings(
     source: str,
     overrides: Sequence[str] = (),
-    classes: Mapping[str, str | type] = CLASSES,
+    classes: Mapping[str, type] = CLASSES,
     problems: list[str] | None = None,
 ) -> dict[Key, Setting]:
-    """What a config and the bindings of `--gin` set, by name; the values are not checked yet.
+    """Returns the settings of a config and of the `--gin` flags. Their values are not checked yet.
 
     Args:
       source, overrides, classes: as for `load_config`.
-      problems: where it is given, gets what is wrong with each statement, which is left out.
+      problems: if it is a list, the error of each bad statement is appended to it, and reading goes
+        on without that statement.
 
     Raises:
-      UserError: there is no such config; and, without `problems`, anything that does not parse or
-        is not known, or is required and missing.
+      UserError: there is no such config. Without `problems` also: a statement cannot be parsed, a
+        name is unknown, or a required value is missing.
     """
-    reader = _Reader(values.load_classes(classes), problems)
-    reader.read_file(values.find_config(source))
+    reader = _Reader(classes, problems)
+    reader.read_file(find_config(source))
     for override in overrides:
         reader.read_text(override, f"--gin {override!r}")
     return reader.resolve()
@@ -65,13 +67,13 @@ def read_settings(
 
 @dataclasses.dataclass(frozen=True)
 class _Reference:
-    """`@name` in a gin file; our configs hold values only."""
+    """`@name` in a gin file. Our configs hold values only, so it is an error."""
 
     name: str
 
 
 class _Delegate(gin.config.ParserDelegate):
-    """Makes gin's macros, but no references to functions."""
+    """Lets gin make macros, but no references to functions."""
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> _Reference:
         del evaluate
@@ -82,7 +84,7 @@ class _Delegate(gin.config.ParserDelegate):
 
 
 class _Reader:
-    """Binds the statements of gin files, one by one, so that each mistake names its line."""
+    """Binds the statements of gin files one by one, so that each error names its line."""
 
     def __init__(self, classes: Mapping[str, type], problems: list[str] | None = None) -> None:
         self._classes = classes
@@ -95,8 +97,8 @@ class _Reader:
         gin.clear_config()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """A mistake ends the reading; where problems are kept, only what it is in is left out."""
+    def _collecting_problems(self) -> Iterator[None]:
+        """Adds an error to the list of problems, if there is one; otherwise lets it end the reading."""
         try:
             yield
         except UserError as error:
@@ -105,34 +107,34 @@ class _Reader:
             self._problems.append(str(error))
 
     def read_file(self, path: pathlib.Path) -> None:
-        """Binds what a file says; an include is read where it stands."""
+        """Binds the statements of a file. An included file is read at the line that includes it."""
         if path.resolve() in self._open_files:
-            raise UserError(f"{path} includes itself; take one include away.")
+            raise UserError(f"{path} includes itself; remove one of the includes.")
         self._open_files.append(path.resolve())
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a text file: {error}.") from error
-        with self._told():
+        with self._collecting_problems():
             self._read(text, str(path), path.parent, in_file=True)
         self._open_files.pop()
 
     def read_text(self, text: str, where: str) -> None:
-        """Binds what one `--gin` flag says."""
-        with self._told():
+        """Binds the statements of one `--gin` flag."""
+        with self._collecting_problems():
             self._read(text, where, pathlib.Path(), in_file=False)
 
     def _read(self, text: str, name: str, folder: pathlib.Path, in_file: bool) -> None:
-        # Without an end of the statement there is no beginning of the next.
+        # After a syntax error we do not know where the next statement starts.
         goes_on = in_file and self._problems is not None
-        rest = " What follows in this file was not read." if goes_on else ""
+        rest = " The rest of this file was not read." if goes_on else ""
 
         def at(line: int) -> str:
             return f"{name}, line {line}" if in_file else name
 
         try:
             for statement in gin.config_parser.ConfigParser(text, _Delegate()):
-                with self._told():
+                with self._collecting_problems():
                     self._read_statement(statement, folder, at(statement.location.line_num))
         except SyntaxError as error:
             raise UserError(f"{at(error.lineno or 1)}: {_plain_words(error)}{rest}") from error
@@ -148,7 +150,7 @@ class _Reader:
             case gin.config_parser.IncludeStatement():
                 self.read_file(_find_include(statement.filename, folder, where))
             case _:
-                raise UserError(f"{where}: configs import no modules; take this line away.")
+                raise UserError(f"{where}: configs import no modules; remove this line.")
 
     def _bind(self, statement: Any, where: str) -> None:
         self._check_value(statement.value, where)
@@ -158,7 +160,7 @@ class _Reader:
             self._macros[macro] = where
             return
         self._check_class(statement.scope, statement.selector, where)
-        values.check_name(self._classes, statement.selector, statement.arg_name, where)
+        check_name(self._classes, statement.selector, statement.arg_name, where)
         selector = self._selectors[statement.selector]
         gin.bind_parameter(("", selector, statement.arg_name), statement.value)
         self._bound[statement.selector, statement.arg_name] = where
@@ -167,7 +169,7 @@ class _Reader:
         if scope:
             raise UserError(f"{where}: configs have no scopes; write {class_name}, not {scope}/.")
         if class_name not in self._classes:
-            values.check_name(self._classes, class_name, "", where)
+            check_name(self._classes, class_name, "", where)
 
     def _check_value(self, value: object, where: str) -> None:
         for part in _parts(value):
@@ -179,30 +181,30 @@ class _Reader:
             self._uses.setdefault(macro, where)
 
     def resolve(self) -> dict[Key, Setting]:
-        """The bindings with the macros' values in their places."""
+        """Returns the settings, each macro replaced by its value."""
         for macro, where in self._uses.items():
-            with self._told():
+            with self._collecting_problems():
                 self._check_has_value(macro, where)
         for macro, where in self._macros.items():
-            with self._told():
+            with self._collecting_problems():
                 _check_not_required(macro, _value_of(macro), where)
                 self._check_is_used(macro, where)
-        values = {}
+        resolved = {}
         for (class_name, field), where in self._bound.items():
-            with self._told():
+            with self._collecting_problems():
                 bound = gin.get_bindings(self._selectors[class_name], resolve_references=False)
                 value = bound[field]
                 _check_not_required(f"{class_name}.{field}", value, where)
                 if self._has_values(value):
-                    # A copy of gin's has the macros' values in their places.
-                    values[class_name, field] = Setting(copy.deepcopy(value), where)
-        return values
+                    # Copying a macro of gin gives its value.
+                    resolved[class_name, field] = Setting(copy.deepcopy(value), where)
+        return resolved
 
     def _has_values(self, value: object) -> bool:
-        """Whether all macros in a value have one; those without have been told.
+        """Returns whether all macros in a value have values. The others were reported before.
 
         Raises:
-          UserError: they use one another.
+          UserError: the macros refer to one another in a circle.
         """
         try:
             return all(
@@ -213,7 +215,8 @@ class _Reader:
             )
         except RecursionError:
             raise UserError(
-                f"the macros {', '.join(self._macros)} use one another in a ring."
+                f"the macros {', '.join(self._macros)} refer to one another in a circle; give one of "
+                "them a value."
             ) from None
 
     def _check_has_value(self, macro: str, where: str) -> None:
@@ -230,8 +233,10 @@ class _Reader:
                 for name, cls in self._classes.items()
                 for field in dataclasses.fields(cls)
             ]
-            same = [each for each in names if each.split(".")[1] == macro]
-            hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(macro, self._uses)
+            settings = [name for name in names if name.split(".")[1] == macro]
+            hint = (
+                f"; did you mean {settings[0]!r}?" if settings else did_you_mean(macro, self._uses)
+            )
             raise UserError(
                 f"{where}: nothing uses {macro!r}{hint} A setting is written Class.name, with "
                 f"one of the classes {', '.join(self._classes)}."
@@ -259,7 +264,7 @@ _registered: dict[type, str] = {}
 
 
 def _register(cls: type) -> str:
-    """The full name that gin knows a class by, after making it one of its configurables once."""
+    """Registers a class with gin, once, and returns its full name there."""
     if cls not in _registered:
         gin.external_configurable(cls, cls.__name__, module=cls.__module__)
         _registered[cls] = f"{cls.__module__}.{cls.__name__}"
@@ -267,18 +272,18 @@ def _register(cls: type) -> str:
 
 
 def _parts(value: object) -> Iterator[object]:
-    """A value and everything in it."""
+    """Yields a value and, if it is a list or a mapping, everything in it."""
     yield value
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _parts(each)
+        for entry in value:
+            yield from _parts(entry)
 
 
 def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:
-    """An included file: beside the file that includes it, or below the configs folder."""
-    configs = values.configs_folder()
+    """Returns the path of an included file, which is beside the including file or in configs/."""
+    configs = configs_folder()
     for base in (folder, configs):
         if (base / name).is_file():
             return base / name
@@ -290,7 +295,7 @@ def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:
 
 
 def _plain_words(error: SyntaxError) -> str:
-    """What gin's parser could not read, for someone who does not know its insides."""
+    """Says what gin's parser could not read, for a user who does not know gin."""
     token = re.search(r"Failed to parse token '(.*)'", str(error.msg))
     if token:
         return f"cannot read {token[1]}; a string needs quotes, a macro a % before its name."

@@ -1,7 +1,7 @@
-"""What an annotation is to XLA: the mesh in force, devices by place, and XlaSharding ops.
+"""The parts of an annotation: the active mesh, the numbers of devices, and XlaSharding ops.
 
-`sharding.py` and `manual.py` are what is written in models; this is what they are made of, and the
-only module that mentions XlaSharding.
+Models call `sharding.py` and `manual.py`, which are built from these parts. Only this module mentions
+XlaSharding.
 """
 
 import contextlib
@@ -19,102 +19,120 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 DimsMapping = Sequence[int | str | Sequence[str]] | Partition
-"""For each dimension a mesh axis (name or index), an ordered list of names, or -1: not split."""
+"""For each dimension a mesh axis (name or index), an ordered list of names, or -1 for not split."""
 
 
 @dataclasses.dataclass(frozen=True)
-class InForce:
-    """What annotations follow, and which there were.
-
-    Attributes:
-      mesh: the devices; None makes annotations identities.
-      manual: its axes that are partitioned by hand.
-      annotated: (letters, shape) of the tensors annotated so far that have no name of their own:
-        activations.
-    """
+class ActiveMesh:
+    """The mesh that annotations follow, and a record of the annotations so far."""
 
     mesh: Mesh | None = None
+    """The devices; None turns annotations into identities."""
     manual: tuple[str, ...] = ()
+    """The axes of the mesh that are partitioned manually."""
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
+    """(letters, shape) of the tensors annotated without a name so far, which are activations."""
 
 
-_NOTHING = InForce()
-in_force: contextvars.ContextVar[InForce] = contextvars.ContextVar("in_force", default=_NOTHING)
+_NO_MESH = ActiveMesh()
+active: contextvars.ContextVar[ActiveMesh] = contextvars.ContextVar("active_mesh", default=_NO_MESH)
 
 
 @contextlib.contextmanager
-def rules(mesh: Mesh | None) -> Iterator[InForce]:
-    """Makes `mesh` the one that annotations follow, within the block; None makes them identities."""
-    followed = InForce(mesh)
-    token = in_force.set(followed)
+def rules(mesh: Mesh | None) -> Iterator[ActiveMesh]:
+    """Makes `mesh` the active mesh inside the block. None turns annotations into identities."""
+    active_mesh = ActiveMesh(mesh)
+    token = active.set(active_mesh)
     try:
-        yield followed
+        yield active_mesh
     finally:
-        in_force.reset(token)
+        active.reset(token)
 
 
-def partition_of(what: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) -> Partition:
-    """The mesh axes of each dimension of a tensor, checked; `what` is who asks, for messages."""
-    partition = tuple(_axes_of(what, mesh, entry) for entry in dims_mapping)
+def partition_of(caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) -> Partition:
+    """Returns the mesh axes of each dimension of a tensor.
+
+    Args:
+      caller: the name of the user's function, for error messages.
+      rank: the number of dimensions of the tensor.
+      mesh: the mesh whose axes are mapped.
+      dims_mapping: for each dimension a mesh axis, several, or -1.
+
+    Raises:
+      UserError: a wrong number of entries, an unknown mesh axis, or a mesh axis used twice.
+    """
+    partition = tuple(_axes_of(caller, mesh, entry) for entry in dims_mapping)
     if len(partition) != rank:
         raise UserError(
-            f"{what}: {len(partition)} entries {list(dims_mapping)} for a tensor of {rank} "
-            "dimensions; give one entry a dimension, -1 where it is not split."
+            f"{caller}: {len(partition)} entries {list(dims_mapping)} for a tensor of {rank} "
+            "dimensions; give one entry per dimension, -1 if it is not split."
         )
     used = [axis for axes in partition for axis in axes]
     if len(set(used)) != len(used):
         raise UserError(
-            f"{what}: {list(dims_mapping)} uses a mesh axis twice; each may split one dimension."
+            f"{caller}: {list(dims_mapping)} uses a mesh axis twice; a mesh axis can split only one "
+            "dimension."
         )
     return partition
 
 
-def _axes_of(what: str, mesh: Mesh, entry: int | str | Sequence[str]) -> tuple[str, ...]:
+def _axes_of(caller: str, mesh: Mesh, entry: int | str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(entry, int):
         if not -1 <= entry < len(mesh.axes):
             raise UserError(
-                f"{what}: mesh axis {entry} does not exist; the mesh has axes 0 to "
+                f"{caller}: mesh axis {entry} does not exist; the mesh has axes 0 to "
                 f"{len(mesh.axes) - 1} {list(mesh.axes)}, and -1 means not split."
             )
         return () if entry == -1 else (mesh.axes[entry],)
     names = (entry,) if isinstance(entry, str) else tuple(entry)
-    for name in names:
-        if name not in mesh.axes:
-            raise UserError(
-                f"{what}: the mesh has no axis {name!r}; its axes are {list(mesh.axes)}."
-            )
+    check_axes(caller, mesh, names)
     return names
 
 
-def is_identity(what: str, mesh: Mesh) -> bool:
-    """Whether nothing is to be partitioned; raises where `mesh` is not of the run's devices."""
-    now = in_force.get()
-    if now.mesh is None or now.mesh.num_devices == 1:
+def check_axes(caller: str, mesh: Mesh, axes: Sequence[str]) -> None:
+    """Raises UserError if the mesh does not have one of these axes."""
+    for axis in axes:
+        if axis not in mesh.axes:
+            raise UserError(
+                f"{caller}: the mesh has no axis {axis!r}; its axes are {list(mesh.axes)}."
+            )
+
+
+def is_identity(caller: str, mesh: Mesh) -> bool:
+    """Returns whether an annotation does nothing: eagerly, on one device, or without a mesh.
+
+    Raises:
+      UserError: `mesh` has another number of devices than the active mesh, or differs from it although
+        some axes are manual.
+    """
+    active_mesh = active.get()
+    if active_mesh.mesh is None or active_mesh.mesh.num_devices == 1:
         return True
-    if mesh.num_devices != now.mesh.num_devices:
+    if mesh.num_devices != active_mesh.mesh.num_devices:
         raise UserError(
-            f"{what}: the mesh has {mesh.num_devices} devices, the run's has "
-            f"{now.mesh.num_devices}; every mesh of a program must have all its devices."
+            f"{caller}: this mesh has {mesh.num_devices} devices, and the mesh of the run has "
+            f"{active_mesh.mesh.num_devices}. Every mesh in a program must have all its devices."
         )
-    if now.manual and mesh != now.mesh:
+    if active_mesh.manual and mesh != active_mesh.mesh:
         raise UserError(
-            f"{what}: among manual axes {list(now.manual)} only the mesh in force has meaning."
+            f"{caller}: the axes {list(active_mesh.manual)} are manual here, so only the active mesh "
+            "can be used. Pass the mesh of the enclosing rules(mesh)."
         )
     return _executes_eagerly()
 
 
 def places_of(devices: np.ndarray) -> np.ndarray:
-    """Devices by number, as the program numbers them: their places in the mesh in force.
+    """Returns the places of devices in the active mesh, by which a program numbers them.
 
-    A program is compiled for an ordered list of devices and speaks of their places in it; the order
-    itself is the business of the runtime.
+    A program is compiled for an ordered list of devices and names their places in it. The runtime
+    passes it the devices in the order of the mesh.
     """
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     return devices if mesh is None else np.argsort(mesh.devices().ravel())[devices]
 
 
 def op_sharding(tiles: TileAssignment, places: np.ndarray) -> Any:
-    """XLA's OpSharding of a tile assignment to `places`, int64[the mesh's shape]."""
+    """Returns XLA's OpSharding for a tile assignment to `places`, int64[shape of the mesh]."""
     from tensorflow.compiler.xla import xla_data_pb2
 
     proto = xla_data_pb2.OpSharding
@@ -132,7 +150,7 @@ def op_sharding(tiles: TileAssignment, places: np.ndarray) -> Any:
     else:
         sharding.replicate_on_last_tile_dim = tiles.replicas > 1
     if (places.ravel() == np.arange(places.size)).all():
-        # In the iota form the annotation is as short for thousands of devices as for eight.
+        # XLA's iota form is as short for thousands of devices as for eight.
         sharding.iota_reshape_dims.extend(places.shape)
         sharding.iota_transpose_perm.extend(tiles.order)
     else:
@@ -140,8 +158,10 @@ def op_sharding(tiles: TileAssignment, places: np.ndarray) -> Any:
     return sharding
 
 
-def mark(x: "tf.Tensor", sharding: Any, unspecified_dims: Sequence[int] = ()) -> "tf.Tensor":
-    """The annotation itself, an XlaSharding op, whose registered gradient is the same op."""
+def xla_sharding(
+    x: "tf.Tensor", sharding: Any, unspecified_dims: Sequence[int] = ()
+) -> "tf.Tensor":
+    """Annotates a tensor by an XlaSharding op. TensorFlow's gradient of this op is the same op."""
     from tensorflow.compiler.tf2xla.python import xla
 
     if _executes_eagerly():
@@ -154,9 +174,16 @@ def mark(x: "tf.Tensor", sharding: Any, unspecified_dims: Sequence[int] = ()) ->
 def change_shape(
     target: str, x: "tf.Tensor", sharding: tuple[Any, list[int]], shape: Sequence[int]
 ) -> "tf.Tensor":
-    """The custom call that changes between full and shard shape; its result has the sharding.
+    """Changes between full and shard shape by a custom call, whose result has the given sharding.
 
-    TensorFlow's own ops for it convert one dimension or all, and know no group of mesh axes.
+    TensorFlow's own ops convert either one dimension or all of them. They cannot convert a group of mesh
+    axes, so we write the custom call.
+
+    Args:
+      target: "SPMDFullToShardShape" or "SPMDShardToFullShape".
+      x: the tensor to convert.
+      sharding: XLA's OpSharding of the result, and its dimensions that are left to propagation.
+      shape: the shape of the result.
     """
     from tensorflow.compiler.tf2xla.python import xla
     from tensorflow.core.framework import attr_value_pb2

@@ -1,9 +1,9 @@
-"""A TensorFlow function becomes StableHLO, and StableHLO becomes part of a JAX program.
+"""Lowers a TensorFlow function to StableHLO, and makes the StableHLO part of a JAX function.
 
-TF2XLA lowers the function on the host for every target: stock TensorFlow has no lowering for a TPU,
-and the StableHLO it gives for the CPU is the same program. Annotations arrive as `@Sharding` custom
-calls. A primitive then inlines the program into a JAX function, so that jax partitions, compiles and
-exports it.
+TF2XLA lowers the function on the host. It always lowers for the CPU, because the StableHLO is the same
+for every target and stock TensorFlow cannot lower for a TPU. Annotations become `@Sharding` custom
+calls. A primitive then inlines the StableHLO into a JAX function, which jax partitions, compiles and
+exports.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Dimensions = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """An array that need not exist: shape, dtype and one letter a dimension."""
+    """The shape, dtype and letters (one per dimension) of an array that need not exist."""
 
     shape: Dimensions
     dtype: np.dtype
@@ -33,7 +33,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array."""
+        """Size of the whole array in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -42,33 +42,30 @@ ArraySpecs = Mapping[str, ArraySpec]
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a program takes and gives: groups of named arrays, flattened by sorted name."""
+    """The arguments and results of a function: groups of named arrays, flattened by sorted name."""
 
     inputs: tuple[ArraySpecs, ...]
     outputs: tuple[ArraySpecs, ...]
 
     def flat_inputs(self) -> list[tuple[str, ArraySpec]]:
-        """(name, spec) of every input in the order of the program's arguments."""
+        """Returns (name, spec) of every input in the order of the flat arguments."""
         return _flatten(self.inputs)
 
     def flat_outputs(self) -> list[tuple[str, ArraySpec]]:
-        """(name, spec) of every output in the order of the program's results."""
+        """Returns (name, spec) of every output in the order of the flat results."""
         return _flatten(self.outputs)
 
 
 @dataclasses.dataclass(frozen=True)
-class LoweredProgram:
-    """A whole program, not yet partitioned.
-
-    Attributes:
-      stablehlo: MLIR bytecode of a module with a function `main`.
-      signature: its arguments and results.
-      annotated: (letters, shape) of every activation that the function annotates.
-    """
+class LoweredFunction:
+    """A function in StableHLO, which is not partitioned or compiled yet."""
 
     stablehlo: bytes
+    """MLIR bytecode of a module with a function `main`."""
     signature: Signature
+    """The arguments and results of `main`."""
     annotated: frozenset[tuple[str, Dimensions]] = frozenset()
+    """(letters, shape) of every activation that the function annotates."""
 
 
 def lower(
@@ -76,18 +73,20 @@ def lower(
     inputs: Sequence[ArraySpecs],
     output_letters: Sequence[Mapping[str, str]],
     mesh: Mesh | None,
-) -> LoweredProgram:
+) -> LoweredFunction:
     """Lowers a function of TensorFlow tensors, with its annotations for `mesh`.
 
     Args:
-      function: takes one dict of tensors for each group of inputs, gives a sequence of such dicts.
+      function: takes one dict of tensors for each group of inputs, and returns a sequence of dicts of
+        tensors, one for each group of outputs.
       inputs: the groups of inputs.
-      output_letters: for each group of outputs the letters of its arrays; an array that is not named
-        is replicated.
-      mesh: whose rules the annotations follow; None ignores them.
+      output_letters: for each group of outputs the letters of its arrays. An array that is not named
+        here is replicated.
+      mesh: the mesh whose rules the annotations follow; None ignores annotations.
 
     Returns:
-      The program, with every argument kept, in the order of `Signature.flat_inputs`.
+      The lowered function. It takes every argument, even unused ones, in the order of
+      `Signature.flat_inputs`.
     """
     tf = _tensorflow()
     names = _flatten(inputs)
@@ -99,7 +98,7 @@ def lower(
         return [value for _, value in _flatten(results)]
 
     specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), _tf_name(n)) for n, s in names]
-    with rules(mesh) as followed:
+    with rules(mesh) as active_mesh:
         compiled = tf.function(flat, jit_compile=True, autograph=False)
         ir = compiled.experimental_get_compiler_ir(*specs)(
             stage="stablehlo_serialized", platform_name="CPU"
@@ -111,23 +110,23 @@ def lower(
         }
         for group, letters in zip(results, output_letters, strict=True)
     )
-    return LoweredProgram(ir, Signature(tuple(inputs), outputs), frozenset(followed.annotated))
+    return LoweredFunction(ir, Signature(tuple(inputs), outputs), frozenset(active_mesh.annotated))
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
-    """The inverse of flattening: one dict for each group, its names in sorted order."""
+    """Returns one dict for each group from flat values, whose order is that of the sorted names."""
     remaining = iter(values)
     return [{name: next(remaining) for name in sorted(group)} for group in groups]
 
 
-def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
-    """A JAX function of flat arguments to a list of flat results, to be jitted or exported."""
+def as_jax_function(lowered: LoweredFunction) -> Callable[..., list]:
+    """Returns a JAX function of the flat arguments, whose result is the list of flat results."""
     avals = tuple(
-        (spec.shape, np.dtype(spec.dtype)) for _, spec in program.signature.flat_outputs()
+        (spec.shape, np.dtype(spec.dtype)) for _, spec in lowered.signature.flat_outputs()
     )
 
     def call(*arguments):
-        return _primitive().bind(*arguments, stablehlo=program.stablehlo, avals=avals)
+        return _primitive().bind(*arguments, stablehlo=lowered.stablehlo, avals=avals)
 
     return call
 
@@ -135,12 +134,12 @@ def as_jax_function(program: LoweredProgram) -> Callable[..., list]:
 def annotations_of(
     function: Callable[..., Any], *shapes: Sequence[int], mesh: Mesh | None
 ) -> list[str]:
-    """The annotations that the lowered program of a function has, in order, as XLA writes them.
+    """Lowers a function and returns its annotations in order, as XLA writes them.
 
     Args:
-      function: of float32 tensors, gives one tensor.
-      shapes: of these tensors.
-      mesh: whose rules the annotations follow.
+      function: takes float32 tensors and returns one tensor.
+      *shapes: the shapes of its arguments.
+      mesh: the mesh whose rules the annotations follow.
 
     Returns:
       The sharding of each annotation, followed by the dimensions that it leaves to propagation.
@@ -154,38 +153,35 @@ def annotations_of(
     def named(group):
         return [{"result": function(*(group[name] for name in names))}]
 
-    program = lower(named, [inputs], [{}], mesh)
+    lowered = lower(named, [inputs], [{}], mesh)
     return [
         f"{annotation.sharding} {annotation.unspecified}".rstrip()
-        for annotation in _operations(program)
+        for annotation in _operations(lowered)
         if isinstance(annotation, _Annotation)
     ]
 
 
 @dataclasses.dataclass(frozen=True)
 class AnnotationCount:
-    """How much of a program is annotated (GSPMD section 5.1).
-
-    Attributes:
-      forward: annotations that the model's author wrote.
-      gradient: their copies, which differentiation made.
-      tensors: every other result of an operation.
-    """
+    """Counts how much of a lowered function is annotated (GSPMD section 5.1)."""
 
     forward: int
+    """Number of annotations that the author of the model wrote."""
     gradient: int
+    """Number of annotations that differentiation added."""
     tensors: int
+    """Number of results of all other operations."""
 
     @property
     def share(self) -> float:
-        """What the author annotated, as a share of all tensors."""
+        """Annotations that the author wrote, as a share of all tensors."""
         return self.forward / self.tensors
 
 
-def count_annotations(program: LoweredProgram) -> AnnotationCount:
-    """Counts the annotations of a program that `lower` has made, and all its tensors."""
+def count_annotations(lowered: LoweredFunction) -> AnnotationCount:
+    """Counts the annotations of a lowered function, and its tensors."""
     forward = gradient = tensors = 0
-    for operation in _operations(program):
+    for operation in _operations(lowered):
         if not isinstance(operation, _Annotation):
             tensors += operation
         elif operation.is_gradient:
@@ -204,12 +200,12 @@ class _Annotation:
     is_gradient: bool
 
 
-def _operations(program: LoweredProgram) -> list[_Annotation | int]:
-    """For each operation of a program its annotation, or else how many tensors it gives."""
+def _operations(lowered: LoweredFunction) -> list[_Annotation | int]:
+    """Returns for each operation its annotation, or its number of results if it is none."""
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
 
-    found: list[_Annotation | int] = []
+    operations: list[_Annotation | int] = []
 
     def text(operation, attribute):
         attributes = operation.attributes
@@ -217,20 +213,20 @@ def _operations(program: LoweredProgram) -> list[_Annotation | int]:
 
     def visit(operation):
         if text(operation, "call_target_name") == "Sharding":
-            # TensorFlow puts the operations of a gradient under this name.
+            # TensorFlow puts the operations of a gradient into this name scope.
             is_gradient = "gradient_tape/" in str(operation.location)
             sharding, unspecified = (
                 text(operation, "mhlo.sharding"),
                 text(operation, "backend_config"),
             )
-            found.append(_Annotation(sharding, unspecified, is_gradient))
+            operations.append(_Annotation(sharding, unspecified, is_gradient))
         else:
-            found.append(len(operation.results))
+            operations.append(len(operation.results))
         return ir.WalkResult.ADVANCE
 
     with mlir.make_ir_context():
-        ir.Module.parse(program.stablehlo).operation.walk(visit)
-    return found
+        ir.Module.parse(lowered.stablehlo).operation.walk(visit)
+    return operations
 
 
 def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
@@ -252,21 +248,21 @@ def _tensorflow():
             tf.config.list_physical_devices()
     except ImportError as error:
         raise UserError(
-            f"this program is not in the run folder's cache, and without TensorFlow it cannot be made "
-            f"({error}). Start the run once where TensorFlow is installed, with the same config, mesh "
-            "and version of gshard-nmt, and bring its run folder; or pip install tensorflow."
+            "the run folder has no lowered function for this config, mesh and version of gshard-nmt, and "
+            f"without TensorFlow it cannot be made ({error}). Install TensorFlow with pip install "
+            "tensorflow, or start the run once on a machine that has it and copy the run folder here."
         ) from None
-    # TensorFlow only traces and lowers; it must not take an accelerator's memory.
+    # TensorFlow only traces and lowers, so it must not reserve the memory of a GPU.
     tf.config.set_visible_devices([], "GPU")
     return tf
 
 
 @contextlib.contextmanager
 def silenced_stderr() -> Iterator[None]:
-    """Keeps off the terminal what TensorFlow and libtpu say, before their logs can be set."""
+    """Discards stderr inside the block: libraries write to it before their log levels can be set."""
     saved = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
+    with open(os.devnull, "wb") as devnull:
+        os.dup2(devnull.fileno(), 2)
     try:
         yield
     finally:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.annotation import (
+    ActiveMesh,
     DimsMapping,
-    InForce,
+    active,
     change_shape,
-    in_force,
+    check_axes,
     is_identity,
-    mark,
     op_sharding,
     partition_of,
     places_of,
+    xla_sharding,
 )
 from gshard_nmt.spmd.mesh import Mesh, Partition, tile_assignment
 
@@ -25,36 +26,31 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def manual_axes(*axes: str) -> Iterator[None]:
-    """Says that these axes of the mesh in force are partitioned by hand within the block.
+    """Declares that these axes of the active mesh are partitioned manually inside the block.
 
-    What is computed between `auto_to_manual` and `manual_to_auto` belongs in such a block if it is
-    annotated: its annotations then leave these axes alone and speak of the others only.
+    If code between `auto_to_manual` and `manual_to_auto` has annotations, put it into such a block. Its
+    annotations then apply only to the other axes.
 
     Raises:
-      UserError: the mesh in force has no such axis.
+      UserError: the active mesh does not have one of these axes.
     """
-    now = in_force.get()
-    if now.mesh is not None:
-        for axis in axes:
-            if axis not in now.mesh.axes:
-                raise UserError(
-                    f"manual_axes: the mesh has no axis {axis!r}; its axes are "
-                    f"{list(now.mesh.axes)}."
-                )
-    token = in_force.set(InForce(now.mesh, (*now.manual, *axes)))
+    outer = active.get()
+    if outer.mesh is not None:
+        check_axes("manual_axes", outer.mesh, axes)
+    token = active.set(ActiveMesh(outer.mesh, (*outer.manual, *axes)))
     try:
         yield
     finally:
-        in_force.reset(token)
+        active.reset(token)
 
 
 def auto_to_manual(
     x: "tf.Tensor", mesh: Mesh, dims_mapping: DimsMapping, axes: Sequence[str] | None = None
 ) -> "tf.Tensor":
-    """Gives each device its own shard, to be computed with by hand (GShard section 3.2, GSPMD 3.4).
+    """Returns each device's own shard of a tensor (GShard section 3.2, GSPMD section 3.4).
 
-    What follows, until `manual_to_auto`, sees shapes of a shard, and each device computes it of its
-    own shard. Of a dimension that does not divide, the last shard is filled up with zeros.
+    Until `manual_to_auto`, the code sees the shape of one shard, and each device runs it on its own
+    shard. If a dimension does not divide, the last shard is padded with zeros.
 
     >>> def reverse_each_shard(x):
     ...     local = auto_to_manual(x, mesh, ["x", -1], axes=["x"])
@@ -64,24 +60,24 @@ def auto_to_manual(
     >>> annotations_of(reverse_each_shard, (16, 12), mesh=mesh)[1]  # the one among manual axes
     '{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}'
 
-    The gradient is the shards' gradients put together; where x has no dimension along a manual axis,
-    its shards are copies, and their gradients are summed over it.
+    The gradient puts the gradients of the shards together. If no dimension of x is mapped to a manual
+    axis, the shards along this axis are copies, and their gradients are summed.
 
     Args:
       x: the full tensor.
-      mesh: the mesh in force.
-      dims_mapping: how x is split, as for `mesh_split`. Along axes that stay automatic a dimension
+      mesh: the active mesh.
+      dims_mapping: how x is split, as for `mesh_split`. Along axes that stay automatic, a dimension
         mapped to -1 is left to propagation.
-      axes: the mesh axes that are partitioned by hand; None for all.
+      axes: the mesh axes that become manual; None for all.
 
     Returns:
-      The shard: along each dimension mapped to manual axes, size / devices, rounded up. Eagerly, on
-      one device, or without a mesh: x itself.
+      The shard. Its size along a dimension mapped to manual axes is size / devices, rounded up. Eagerly,
+      on one device, or without a mesh, the result is x itself.
     """
-    call = _Conversion.of("auto_to_manual", x.shape.rank, mesh, dims_mapping, axes)
-    if call is None:
+    conversion = _Conversion.of("auto_to_manual", x.shape.rank, mesh, dims_mapping, axes)
+    if conversion is None:
         return x
-    return _full_to_shard(x, call)
+    return _full_to_shard(x, conversion)
 
 
 def manual_to_auto(
@@ -91,7 +87,7 @@ def manual_to_auto(
     full_shape: Sequence[int],
     axes: Sequence[str] | None = None,
 ) -> "tf.Tensor":
-    """Puts the devices' shards together again: the inverse of `auto_to_manual`.
+    """Puts the shards of all devices together; the inverse of `auto_to_manual`.
 
     >>> def sum_of_each_shard(x):
     ...     local = auto_to_manual(x, mesh, [("x", "y"), -1])
@@ -100,140 +96,138 @@ def manual_to_auto(
     >>> annotations_of(sum_of_each_shard, (16, 12), mesh=mesh)
     ['{devices=[8,1]<=[8]}', '{manual}']
 
-    Along a manual axis that no dimension is mapped to, all devices must hold the same values.
+    All devices along a manual axis that no dimension is mapped to must hold the same values.
 
     Args:
       x: the shard.
       mesh, dims_mapping, axes: as for `auto_to_manual`.
-      full_shape: the shape of the whole.
+      full_shape: the shape of the full tensor.
 
     Raises:
-      UserError: shards of x's shape do not make up the full shape.
+      UserError: shards of the shape of x do not make up the full shape.
     """
-    call = _Conversion.of("manual_to_auto", x.shape.rank, mesh, dims_mapping, axes)
+    conversion = _Conversion.of("manual_to_auto", x.shape.rank, mesh, dims_mapping, axes)
     shape = [int(size) for size in full_shape]
-    expected = shape if call is None else call.shard_shape(shape)
+    expected = shape if conversion is None else conversion.shard_shape(shape)
     if x.shape.as_list() != expected:
         raise UserError(
-            f"manual_to_auto: a shard of the full shape {shape} has the shape {expected}, this one "
-            f"has {x.shape.as_list()}."
+            f"manual_to_auto: the tensor has the shape {x.shape.as_list()}; a shard of the full shape "
+            f"{shape} has the shape {expected}."
         )
-    return x if call is None else _shard_to_full(x, call, shape)
+    return x if conversion is None else _shard_to_full(x, conversion, shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Conversion:
-    """A change between automatic and manual partitioning of one tensor.
-
-    Attributes:
-      mesh: the devices.
-      partition: of the full tensor.
-      manual: the axes that are or become manual in this change.
-      around: the axes that are manual on either side of it.
-    """
+    """A change between automatic and manual partitioning of one tensor."""
 
     mesh: Mesh
     partition: Partition
+    """The mesh axes of each dimension of the full tensor."""
     manual: tuple[str, ...]
-    around: tuple[str, ...]
+    """The axes that are manual on the side of the shards only."""
+    outer_manual: tuple[str, ...]
+    """The axes that are manual on both sides, from an enclosing block."""
 
     @staticmethod
     def of(
-        what: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping, axes: Sequence[str] | None
+        caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping, axes: Sequence[str] | None
     ) -> "_Conversion | None":
-        """The change after all checks; None where there is nothing to do."""
-        partition = partition_of(what, rank, mesh, dims_mapping)
+        """Checks the arguments and returns the change; None if there is nothing to do."""
+        partition = partition_of(caller, rank, mesh, dims_mapping)
         manual = tuple(mesh.axes) if axes is None else tuple(axes)
-        for axis in manual:
-            if axis not in mesh.axes:
-                raise UserError(
-                    f"{what}: the mesh has no axis {axis!r}; its axes are {list(mesh.axes)}."
-                )
+        check_axes(caller, mesh, manual)
         for dim, split_over in enumerate(partition):
-            by_hand = [axis for axis in split_over if axis in manual]
-            if by_hand and by_hand != list(split_over):
+            manual_of_dim = [axis for axis in split_over if axis in manual]
+            if manual_of_dim and manual_of_dim != list(split_over):
                 raise UserError(
-                    f"{what}: dimension {dim} is split over {list(split_over)}, of which "
-                    f"{by_hand} are manual; all axes of a dimension must be, or none."
+                    f"{caller}: dimension {dim} is split over {list(split_over)}, but only "
+                    f"{manual_of_dim} are manual. Either all axes of a dimension must be manual, or "
+                    "none."
                 )
-        now = in_force.get()
-        if is_identity(what, mesh):
+        outer_manual = tuple(axis for axis in active.get().manual if axis not in manual)
+        if is_identity(caller, mesh):
             return None
-        around = tuple(axis for axis in now.manual if axis not in manual)
-        return _Conversion(mesh, partition, manual, around)
+        return _Conversion(mesh, partition, manual, outer_manual)
 
     def shard_shape(self, full_shape: Sequence[int]) -> list[int]:
-        """The shape of one device's shard along the manual axes."""
+        """Returns the shape of the shard of one device along the manual axes."""
         return [
             -(-size // self.mesh.axis_size([a for a in axes if a in self.manual]))
             for size, axes in zip(full_shape, self.partition, strict=True)
         ]
 
     def replicas(self) -> tuple[str, ...]:
-        """The manual axes along which the tensor is not split: its shards there are copies."""
+        """Returns the manual axes that do not split the tensor. Its shards along them are copies."""
         used = {axis for axes in self.partition for axis in axes}
         return tuple(axis for axis in self.manual if axis not in used)
 
     def with_replicas_split(self) -> "_Conversion":
-        """The same of a tensor with a leading dimension, split over the replicas."""
+        """Returns this change for a tensor with one more leading dimension, split over the replicas."""
         return dataclasses.replace(self, partition=(self.replicas(), *self.partition))
 
     def full(self) -> tuple[Any, list[int]]:
-        """The sharding of the whole tensor, and its dimensions that are left to propagation."""
-        tiles = tile_assignment(self.mesh, self.partition, self.around)
-        return op_sharding(tiles, places_of(self.mesh.devices())), self._open(self.partition)
+        """Returns the sharding of the full tensor, and its dimensions that are left to propagation."""
+        tiles = tile_assignment(self.mesh, self.partition, self.outer_manual)
+        return op_sharding(tiles, places_of(self.mesh.devices())), self._unspecified(self.partition)
 
     def local(self) -> tuple[Any, list[int]]:
-        """The same of the shards: what was split by hand is a whole to the compiler."""
-        kept = tuple(
+        """Returns the sharding of the shards, and their dimensions that are left to propagation.
+
+        The compiler sees a shard as a full tensor: it does not know how the manual axes split it.
+        """
+        automatic = tuple(
             tuple(axis for axis in axes if axis not in self.manual) for axes in self.partition
         )
-        tiles = tile_assignment(self.mesh, kept, (*self.around, *self.manual))
-        return op_sharding(tiles, places_of(self.mesh.devices())), self._open(kept)
+        tiles = tile_assignment(self.mesh, automatic, (*self.outer_manual, *self.manual))
+        return op_sharding(tiles, places_of(self.mesh.devices())), self._unspecified(automatic)
 
-    def _open(self, partition: Partition) -> list[int]:
-        if len({*self.around, *self.manual}) == len(self.mesh.axes):
+    def _unspecified(self, partition: Partition) -> list[int]:
+        if len({*self.outer_manual, *self.manual}) == len(self.mesh.axes):
             return []
         return [dim for dim, axes in enumerate(partition) if not axes]
 
 
-def _full_to_shard(x: "tf.Tensor", call: _Conversion) -> "tf.Tensor":
+def _full_to_shard(x: "tf.Tensor", conversion: _Conversion) -> "tf.Tensor":
     import tensorflow as tf
 
     shape = x.shape.as_list()
 
     @tf.custom_gradient
     def convert(x):
-        annotated = mark(x, *call.full())
+        annotated = xla_sharding(x, *conversion.full())
         shard = change_shape(
-            "SPMDFullToShardShape", annotated, call.local(), call.shard_shape(shape)
+            "SPMDFullToShardShape", annotated, conversion.local(), conversion.shard_shape(shape)
         )
 
         def gradient(dy):
-            if not call.replicas():
-                return _shard_to_full(dy, call, shape)
-            # A copy on each device of these axes: together they are a dimension, to be summed over.
-            copies = call.mesh.axis_size(call.replicas())
-            every = _shard_to_full(dy[tf.newaxis], call.with_replicas_split(), [copies, *shape])
-            return tf.reduce_sum(every, axis=0)
+            if not conversion.replicas():
+                return _shard_to_full(dy, conversion, shape)
+            # Each device along these axes has a copy. We stack their gradients in a new dimension,
+            # which is split over these axes, and sum over it.
+            copies = conversion.mesh.axis_size(conversion.replicas())
+            stacked = _shard_to_full(
+                dy[tf.newaxis], conversion.with_replicas_split(), [copies, *shape]
+            )
+            return tf.reduce_sum(stacked, axis=0)
 
         return shard, gradient
 
     return convert(x)
 
 
-def _shard_to_full(x: "tf.Tensor", call: _Conversion, full_shape: list[int]) -> "tf.Tensor":
+def _shard_to_full(x: "tf.Tensor", conversion: _Conversion, full_shape: list[int]) -> "tf.Tensor":
     import tensorflow as tf
 
     @tf.custom_gradient
     def convert(x):
-        annotated = mark(x, *call.local())
-        full = change_shape("SPMDShardToFullShape", annotated, call.full(), full_shape)
+        annotated = xla_sharding(x, *conversion.local())
+        full = change_shape("SPMDShardToFullShape", annotated, conversion.full(), full_shape)
 
         def gradient(dy):
-            dx = _full_to_shard(dy, call)
-            copies = call.mesh.axis_size(call.replicas())
-            # Each of the equal copies has its share, so that a sum over them is the whole.
+            dx = _full_to_shard(dy, conversion)
+            copies = conversion.mesh.axis_size(conversion.replicas())
+            # Each of the equal copies gets an equal share, so that their sum is the whole gradient.
             return dx if copies == 1 else dx / copies
 
         return full, gradient

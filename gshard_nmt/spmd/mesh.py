@@ -1,7 +1,7 @@
-"""The mesh of devices and the rules that lay dimension letters over its axes.
+"""The mesh of devices, and the rules that map the letters of a tensor's dimensions to its axes.
 
-A tensor names its dimensions by letter ("GSM"); the rules map a letter to mesh axes. This module is
-arithmetic only: it imports neither TensorFlow nor jax, so a pod can be described on any machine.
+A tensor names its dimensions by letters, such as "GSM". The rules map each letter to mesh axes. This
+module is arithmetic only: it imports neither TensorFlow nor jax, so any machine can describe a pod.
 """
 
 import dataclasses
@@ -10,82 +10,147 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import between, check
+from gshard_nmt.ranges import Rule, between, check
 
 Partition = tuple[tuple[str, ...], ...]
-"""For each dimension of a tensor, the mesh axes that split it, outermost first; () = not split."""
+"""For each dimension of a tensor, the mesh axes that split it, outermost first. () is not split."""
 
 MOST_DEVICES = 2**20
 
 Axes = str | Sequence[str] | None
-"""As a config says it: one mesh axis, an ordered list of them, or None for not split."""
+"""The form in configs: one mesh axis, an ordered list of mesh axes, or None for not split."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnevenDimension:
+    """A dimension of a tensor that does not divide over the mesh axes that split it.
+
+    Attributes:
+      letter: the letter of the dimension.
+      size: the size of the dimension.
+      axes: the mesh axes that split it.
+      shards: the number of shards that these axes make, which does not divide `size`.
+    """
+
+    letter: str
+    size: int
+    axes: tuple[str, ...]
+    shards: int
+
+    def describe(self, name: str) -> str:
+        """Returns the error message: the dimension of the tensor `name`, and the nearest sizes."""
+        sizes = self.nearest_sizes
+        nearest = (
+            f"size is {sizes[0]}" if len(sizes) == 1 else f"sizes are {sizes[0]} or {sizes[1]}"
+        )
+        return (
+            f"{name}: dimension {self.letter} has size {self.size}, which does not divide over the "
+            f"{self.shards} devices of mesh axes {list(self.axes)}; the nearest legal {nearest}."
+        )
+
+    @property
+    def nearest_sizes(self) -> tuple[int, ...]:
+        """The nearest positive sizes that divide: one below `size` if there is one, one above."""
+        below = self.size // self.shards * self.shards
+        above = below + self.shards
+        return (below, above) if below else (above,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """A grid of devices with named axes (GSPMD section 3.1).
+    """A grid of devices with named axes, and how arrays are split over it (GSPMD section 3.1)."""
 
-    Attributes:
-      axes: the names of the mesh axes.
-      shape: the number of devices along each axis.
-      rules: letter -> a mesh axis, or an ordered list of mesh axes. Letters without a rule are not
-        split. Within a tensor the leftmost letter that claims an axis gets it.
-      overrides: parameter or tensor name pattern (shell wildcards) -> what the rules cannot say: one
-        entry a dimension (`['x', None]`), or a table of letters that comes before the rules
-        (`{'M': 'x'}`). The first pattern that matches a name counts.
-      device_order: which device stands at each place of the mesh, row by row: a list of device
-        numbers, or how to permute them, in XLA's notation: `'[4,2]T(1,0)'` lays 0, 1, 2, ... out as
-        4 rows of 2 and reads them by columns. Empty for 0, 1, 2, ... The collectives over an axis
-        run among the devices of one line along it (GShard section A.3, Figure 10).
-    """
-
+    # Devices
     axes: Sequence[str] = ("x",)
+    """Names of the mesh axes, outermost first."""
     shape: Sequence[int] = (1,)
+    """Number of devices along each axis."""
+
+    # How arrays are split
     rules: Mapping[str, Axes] = dataclasses.field(
         default_factory=lambda: {"B": "x", "G": "x", "E": "x"}
     )
+    """For each letter a mesh axis, or an ordered list of mesh axes.
+
+    A letter without a rule is not split. If two letters of a tensor have the same axis, the leftmost
+    letter gets it.
+    """
     overrides: Mapping[str, Sequence[Axes] | Mapping[str, Axes]] = dataclasses.field(
         default_factory=dict
     )
+    """For arrays whose name matches a pattern (shell wildcards), a layout instead of the rules.
+
+    A layout is one entry per dimension, such as `['x', None]`, or a table of letters that is looked up
+    before the rules, such as `{'M': 'x'}`. The first pattern that matches a name is used.
+    """
+
+    # Order of the devices
     device_order: Sequence[int] | str = ()
+    """The device at each place of the mesh, row by row. Empty is 0, 1, 2, ...
+
+    Write a list of device numbers, or a permutation in XLA's notation. `'[4,2]T(1,0)'` writes the
+    devices as 4 rows of 2 and reads them by columns, here for a mesh of shape (2, 4):
+
+        0 1
+        2 3    ->    0 2 4 6
+        4 5          1 3 5 7
+        6 7
+
+    A collective over an axis runs among the devices of one line along this axis. So choose the order
+    to make them neighbours in the machine (GShard section A.3, Figure 10). If the machine is a grid of
+    2 x 4, then `(0, 1, 5, 4, 2, 3, 7, 6)` makes each row of the mesh a ring of neighbours:
+
+        0 - 1   2 - 3
+        |   |   |   |
+        4 - 5   6 - 7
+    """
+
+    RULES: ClassVar[Sequence[Rule]] = (between(1, MOST_DEVICES, "shape"),)
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
             raise UserError(
                 f"Mesh.axes is {list(self.axes)} and Mesh.shape {list(self.shape)}; give each axis "
-                "one size."
+                "one size.",
+                ["Mesh.axes", "Mesh.shape"],
             )
         if len(set(self.axes)) != len(self.axes):
-            raise UserError(f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once.")
-        check(self, between(1, MOST_DEVICES, "shape"))
+            message = f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once."
+            raise UserError(message, ["Mesh.axes"])
+        check(self, self.RULES)
         if self.num_devices > MOST_DEVICES:
             raise UserError(
                 f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
-                f"{MOST_DEVICES}."
+                f"{MOST_DEVICES}.",
+                ["Mesh.shape"],
             )
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
                 f"Mesh.device_order is {_as_given(self.device_order)}; it must name each of the "
-                f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once."
+                f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once.",
+                ["Mesh.device_order", "Mesh.shape"],
             )
-        for what, axes in self._claims():
+        for setting, axes in self._axes_by_setting():
             for axis in axes:
                 if axis not in self.axes:
                     raise UserError(
-                        f"{what} names the mesh axis {axis!r}; Mesh.axes is {list(self.axes)}."
+                        f"{setting} names the mesh axis {axis!r}; Mesh.axes is {list(self.axes)}.",
+                        [setting.partition("[")[0], "Mesh.axes"],
                     )
             if len(set(axes)) != len(axes):
                 raise UserError(
-                    f"{what} names a mesh axis twice: {list(axes)}; each may split a tensor once."
+                    f"{setting} names a mesh axis twice: {list(axes)}; name each axis at most once.",
+                    [setting.partition("[")[0]],
                 )
 
-    def _claims(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """What names mesh axes, and the axes; in one tensor none may stand twice."""
+    def _axes_by_setting(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yields each setting that names mesh axes, and all axes that it names for one tensor."""
         yield from (
             (f"Mesh.rules[{letter!r}]", _as_axes(axes)) for letter, axes in self.rules.items()
         )
@@ -113,19 +178,19 @@ class Mesh:
         return math.prod(self.shape)
 
     def devices(self) -> np.ndarray:
-        """Device numbers, int64[shape]."""
+        """Returns the device number at each place of the mesh, int64[shape]."""
         return np.array(self._order, np.int64).reshape(tuple(self.shape))
 
     def axis_size(self, axes: Sequence[str]) -> int:
-        """The number of shards that splitting over these axes makes."""
+        """Returns the number of shards of an array that is split over these axes."""
         sizes = dict(zip(self.axes, self.shape, strict=True))
         return math.prod(sizes[axis] for axis in axes)
 
     def partition(self, letters: str, name: str = "") -> Partition:
-        """The mesh axes of each dimension of a tensor whose dimensions are `letters`.
+        """Returns the mesh axes of each dimension of a tensor whose dimensions are `letters`.
 
-        `name`, where given, is looked up in the overrides first. Mesh axes of size 1 are kept: they
-        split nothing, and a config then means the same on every mesh.
+        If a name is given, it is looked up in the overrides first. Mesh axes of size 1 split nothing,
+        but they are kept, so that a config means the same on every mesh.
         """
         table: Mapping[str, Axes] = self.rules
         pattern, dims = self._override(name)
@@ -135,7 +200,7 @@ class Mesh:
             if len(dims) != len(letters):
                 raise UserError(
                     f"Mesh.overrides[{pattern!r}] is {list(dims)}, but {name} has the dimensions "
-                    f"{letters}; give one entry a dimension."
+                    f"{letters}; give one entry per dimension."
                 )
             return tuple(_as_axes(axes) for axes in dims)
         taken: set[str] = set()
@@ -152,23 +217,25 @@ class Mesh:
                 return pattern, dims
         return "", None
 
-    def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
-        """Raises UserError where a dimension of an input does not divide over its mesh axes.
-
-        Inside a program XLA pads uneven dimensions; at its boundary they must be even.
-        """
+    def uneven(
+        self, letters: str, shape: Sequence[int], name: str = ""
+    ) -> Iterator["UnevenDimension"]:
+        """Yields the dimensions of a tensor that do not divide over their mesh axes."""
         for letter, size, axes in zip(letters, shape, self.partition(letters, name), strict=True):
             shards = self.axis_size(axes)
             if size % shards:
-                below, above = size // shards * shards, -(-size // shards) * shards
-                nearest = f"sizes are {below} or {above}" if below else f"size is {above}"
-                raise UserError(
-                    f"{name}: dimension {letter} has size {size}, which does not divide over the "
-                    f"{shards} devices of mesh axes {list(axes)}; the nearest legal {nearest}."
-                )
+                yield UnevenDimension(letter, size, axes, shards)
+
+    def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
+        """Raises UserError if a dimension of an input does not divide over its mesh axes.
+
+        Inside a program XLA pads uneven dimensions; at its boundary they must be even.
+        """
+        for uneven in self.uneven(letters, shape, name):
+            raise UserError(uneven.describe(name))
 
     def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
-        """The patterns of the overrides that match none of these names."""
+        """Returns the patterns of the overrides that match none of these names."""
         known = list(names)
         return [
             pattern
@@ -188,7 +255,7 @@ def _as_given(order: Sequence[int] | str) -> str:
 
 
 def _permuted(order: str) -> tuple[int, ...]:
-    """The devices of `[4,2]T(1,0)`: 0, 2, 4, 6, 1, 3, 5, 7."""
+    """Returns the devices in the order of XLA's notation: 0, 2, 4, 6, 1, 3, 5, 7 for `[4,2]T(1,0)`."""
     match = re.fullmatch(r"\[(\d+(?:,\d+)*)\](?:T\((\d+(?:,\d+)*)\))?", order.replace(" ", ""))
     shape = [int(size) for size in match[1].split(",")] if match else []
     if math.prod(shape) > MOST_DEVICES:
@@ -198,7 +265,7 @@ def _permuted(order: str) -> tuple[int, ...]:
     dims = [int(dim) for dim in match[2].split(",")] if match and match[2] else range(len(shape))
     if match is None or sorted(dims) != list(range(len(shape))):
         raise UserError(
-            f"Mesh.device_order is {order!r}; as text it must be sizes and a permutation of them, "
+            f"Mesh.device_order is {order!r}; a text must be sizes and a permutation of their axes, "
             "for instance '[4,2]T(1,0)'."
         )
     return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(dims).ravel().tolist())
@@ -208,47 +275,49 @@ def _permuted(order: str) -> tuple[int, ...]:
 class TileAssignment:
     """The device of each tile of a tensor (GSPMD section 3.1, Figure 1).
 
-    The mesh, its dimensions permuted and grouped: `mesh.transpose(order).reshape(dims)`. Written down
-    so, an assignment to thousands of devices is as short as one to eight.
-
-    Attributes:
-      dims: the tiles along each dimension of the tensor, then `manual`, then `replicas`.
-      order: the mesh's dimensions in the order that makes the tiles.
-      manual: how many devices along the manual axes take each tile; 1 where no axis is manual.
-      replicas: how many devices hold the same tile; above 1 the tensor is partially tiled.
+    It is the mesh with its dimensions permuted and grouped: `mesh.transpose(order).reshape(dims)`.
+    In this form an assignment to thousands of devices is as short as an assignment to eight.
     """
 
     dims: tuple[int, ...]
+    """Number of tiles along each dimension of the tensor, then `manual`, then `replicas`."""
     order: tuple[int, ...]
+    """The permutation of the dimensions of the mesh."""
     manual: int
+    """Number of devices along the manual axes, which all take the same tile; 1 without manual axes."""
     replicas: int
+    """Number of devices that hold the same tile. If it is above 1, the tensor is partially tiled."""
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """The tiles along each dimension of the tensor."""
+        """Number of tiles along each dimension of the tensor."""
         return self.dims[:-2]
 
     def devices(self, mesh: np.ndarray) -> np.ndarray:
-        """Device numbers int64[tiles..., manual, replicas], of those at the places of the mesh."""
+        """Returns the device numbers int64[tiles..., manual, replicas].
+
+        Args:
+          mesh: the device at each place of the mesh, int64[shape of the mesh].
+        """
         return mesh.transpose(self.order).reshape(self.dims)
 
 
 def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()) -> TileAssignment:
-    """The tiles that a partition makes; mesh axes that it does not name replicate them.
+    """Returns the tiles of a partition. Mesh axes that the partition does not name replicate them.
 
     Args:
       mesh: the devices.
-      partition: the mesh axes of each dimension; none of them manual.
-      manual: mesh axes that are partitioned by hand (GSPMD section 3.4).
+      partition: the mesh axes of each dimension, none of which is manual.
+      manual: mesh axes that are partitioned manually (GSPMD section 3.4).
     """
     split = [axis for axes in partition for axis in axes]
-    by_hand = [axis for axis in mesh.axes if axis in manual]
-    rest = [axis for axis in mesh.axes if axis not in split and axis not in by_hand]
+    manual_axes = [axis for axis in mesh.axes if axis in manual]
+    rest = [axis for axis in mesh.axes if axis not in split and axis not in manual_axes]
     tiles = [mesh.axis_size(axes) for axes in partition]
     place = list(mesh.axes).index
     return TileAssignment(
-        (*tiles, mesh.axis_size(by_hand), mesh.axis_size(rest)),
-        tuple(place(axis) for axis in (*split, *by_hand, *rest)),
-        mesh.axis_size(by_hand),
+        (*tiles, mesh.axis_size(manual_axes), mesh.axis_size(rest)),
+        tuple(place(axis) for axis in (*split, *manual_axes, *rest)),
+        mesh.axis_size(manual_axes),
         mesh.axis_size(rest),
     )

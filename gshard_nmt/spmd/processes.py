@@ -1,7 +1,7 @@
-"""The processes of one run: who they are, how they meet, and what they must agree on.
+"""The processes of one run: their numbers, how they connect, and sums over all of them.
 
-Every process runs the same programs on its share of the devices. Process 0 is the coordinator: jax's
-coordination service runs in it and tells the others when one of them is lost.
+Every process runs the same programs on its share of the devices. Process 0 is the coordinator. jax's
+coordination service runs in it, and tells the other processes if one of them is lost.
 """
 
 import contextlib
@@ -19,41 +19,40 @@ from gshard_nmt.errors import TryAgain, UserError
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """This process among those of the run.
-
-    Attributes:
-      coordinator: host:port of process 0, the same for all; "" where the process is alone.
-      count: number of processes.
-      index: number of this one, from 0.
-      peer_timeout: seconds after which a process that does not come, or does not answer, is lost.
+    """The processes of a run, and the number of this process.
 
     Raises:
-      UserError: the numbers do not fit each other.
+      UserError: the numbers contradict each other.
     """
 
     coordinator: str = ""
+    """host:port of process 0, the same for all processes; "" if there is only one process."""
     count: int = 1
+    """Number of processes."""
     index: int = 0
+    """Number of this process, from 0."""
     peer_timeout: int = 60
+    """Seconds after which a process counts as lost if it does not connect or does not answer."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
             raise UserError(
                 f"--process_id {self.index} with --num_processes {self.count}; it must be from 0 to "
-                f"{self.count - 1}, another one for each process."
+                f"{self.count - 1}. Give each process a number of its own."
             )
         host, _, port = self.coordinator.rpartition(":")
         if self.count > 1 and not (host and port.isdigit() and 0 < int(port) < 65536):
             raise UserError(
                 f"--coordinator {self.coordinator!r} with --num_processes {self.count}; it must be "
-                "host:port of process 0, a free port that all can reach, such as 10.0.0.1:9911."
+                "host:port of process 0, such as 10.0.0.1:9911. The port must be free, and all processes "
+                "must be able to reach it."
             )
         if self.peer_timeout < 1:
             raise UserError(f"--peer_timeout {self.peer_timeout} must be 1 second or more.")
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes the files of the run folder that one process writes."""
+        """Whether this is process 0, which writes the shared files of the run folder."""
         return self.index == 0
 
     @property
@@ -63,56 +62,56 @@ class Processes:
         return host.strip("[]"), int(port)
 
     def others(self) -> list[int]:
-        """The numbers of the other processes."""
+        """Returns the numbers of the other processes."""
         return [index for index in range(self.count) if index != self.index]
 
     def local_devices(self, num_devices: int) -> int:
-        """Devices of a mesh that are this process's.
+        """Returns the number of devices of a mesh that belong to this process.
 
         Raises:
-          UserError: the processes do not divide the devices.
+          UserError: the number of devices is not a multiple of the number of processes.
         """
         if num_devices % self.count:
-            legal = [n for n in range(1, num_devices + 1) if num_devices % n == 0]
+            divisors = [n for n in range(1, num_devices + 1) if num_devices % n == 0]
             raise UserError(
-                f"--num_processes {self.count} with a mesh of {num_devices} devices; each process "
-                f"takes as many devices, so it must be one of {', '.join(map(str, legal))}."
+                f"--num_processes {self.count} with a mesh of {num_devices} devices; all processes have "
+                f"the same number of devices, so it must be one of {', '.join(map(str, divisors))}."
             )
         return num_devices // self.count
 
     def join(self) -> None:
-        """Meets the others, once in the life of a process; before anything else uses jax."""
+        """Connects to the other processes, at most once. Call it before anything else uses jax."""
         if self.count > 1:
             _join(self)
 
     def barrier(self, name: str) -> None:
-        """Waits until all processes are at the barrier of this name."""
+        """Waits until all processes have reached the barrier of this name."""
         if self.count > 1:
             from jax.experimental import multihost_utils
 
             multihost_utils.sync_global_devices(name)
 
     def sum(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """The sums over all processes of counts below 2**62 that all name alike."""
+        """Sums counts over all processes. All must use the same names; a sum must be below 2**63."""
         names = sorted(counts)
         rows = self.gather(np.array([counts[name] for name in names], np.int64))
         return dict(zip(names, rows.sum(0).tolist(), strict=True))
 
     def gather(self, array: np.ndarray) -> np.ndarray:
-        """The arrays int64[...] of all processes, one a row of the result."""
+        """Returns int64[process, ...], the arrays int64[...] of all processes."""
         if self.count == 1:
             return array[None]
         from jax.experimental import multihost_utils
 
-        # jax has no int64 by default; two words of 32 bits carry it.
+        # jax has no int64 by default, so we send each number as two words of 32 bits.
         words = np.ascontiguousarray(array, np.int64).view(np.int32)
-        found = np.ascontiguousarray(multihost_utils.process_allgather(words))
-        return found.view(np.int64).reshape(self.count, *array.shape)
+        all_words = np.ascontiguousarray(multihost_utils.process_allgather(words))
+        return all_words.view(np.int64).reshape(self.count, *array.shape)
 
     def should_stop(self, step: int) -> bool:
-        """Whether some process was told to stop and this is the step at which all do.
+        """Returns whether a process was told to stop, and all processes stop at this step.
 
-        To be asked after every step, by all processes.
+        All processes must call it after every step.
         """
         from jax.experimental import multihost_utils
 
@@ -120,13 +119,17 @@ class Processes:
 
     @contextlib.contextmanager
     def lost_peers_end_it(self) -> Iterator[None]:
-        """A collective that fails inside the block leaves time to learn which process was lost."""
+        """Waits, if a collective fails inside the block, until jax has named the lost process.
+
+        Raises:
+          TryAgain: a collective failed, and jax did not end this process in the meantime.
+        """
         try:
             yield
         except (RuntimeError, ValueError) as error:
             if self.count == 1 or not _is_of_the_runtime(error):
                 raise
-            # The coordination service aborts this process as soon as it knows who is gone.
+            # The coordination service aborts this process as soon as it knows which process is lost.
             time.sleep(2 * self.peer_timeout)
             raise TryAgain(
                 f"a collective failed: {error}. Start all processes again with the same commands."
@@ -134,7 +137,7 @@ class Processes:
 
 
 def _is_of_the_runtime(error: Exception) -> bool:
-    # A call of a compiled function may turn the runtime's error into a ValueError.
+    # Calling a compiled function may turn the runtime's error into a ValueError.
     import jax
 
     return isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
@@ -150,7 +153,7 @@ def _join(processes: Processes) -> None:
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     host, port = processes.address
-    # The service listens on all addresses by default; a run on one machine needs but the loopback.
+    # The service listens on all addresses by default. A run on one machine needs only the loopback.
     bind = f"{host}:{port}" if host in ("localhost", "127.0.0.1") else None
     jax.distributed.initialize(
         processes.coordinator,
@@ -160,12 +163,17 @@ def _join(processes: Processes) -> None:
         heartbeat_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
-    # The coordination service has the handler of SIGTERM from here on.
+    # From here on the coordination service handles SIGTERM, so Ctrl-C must become one.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def detect(peer_timeout: int) -> Processes:
-    """The processes that the cluster's environment names: Slurm, Open MPI, a TPU pod slice, or none."""
+    """Returns the processes that environment variables name, or one process if they name none.
+
+    Detected are Slurm, Open MPI, and TPU slices on Kubernetes (GKE), which set TPU_WORKER_HOSTNAMES. TPU
+    VMs without this variable are not detected: only their metadata server knows the other hosts, and we
+    do not ask it.
+    """
     counts = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     several = any(
         os.environ.get(name, "1").isdigit() and int(os.environ.get(name, "1")) > 1

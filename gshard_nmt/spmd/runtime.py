@@ -1,8 +1,8 @@
-"""Running a lowered program on a mesh of devices through PJRT.
+"""Compiles lowered functions for a mesh of devices and runs them, through jax's PJRT runtime.
 
-XLA's SPMD partitioner makes one program for all devices. A lowered program is kept as a portable
-artifact beside XLA's own compilation cache, so that the second start of the same run imports no
-TensorFlow and compiles nothing.
+XLA's SPMD partitioner makes one program for all devices. A lowered function is stored as a portable
+file beside XLA's own compilation cache. The next start of the same run then imports no TensorFlow and
+compiles nothing.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
-    LoweredProgram,
+    LoweredFunction,
     Signature,
     as_jax_function,
     unflatten,
@@ -39,14 +39,14 @@ _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
-    """Starts the devices of a mesh; on CPU hosts as many virtual devices as the mesh has.
+    """Starts the devices of a mesh. On a CPU host it starts one virtual device per device of the mesh.
 
-    Must come before anything else in the process uses jax.
+    Call it before anything else in the process uses jax.
 
     Args:
       mesh: the mesh to run on.
-      cache: a folder for compiled programs, which all processes see; None keeps nothing.
-      processes: those that run the mesh together, each on its share of the devices.
+      cache: a folder for compiled programs that all processes see; None stores nothing.
+      processes: the processes that run the mesh together. Each has an equal share of the devices.
 
     Raises:
       UserError: there are fewer devices than the mesh has, or the processes do not divide them.
@@ -56,12 +56,10 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
     import jax
 
     local = processes.local_devices(mesh.num_devices)
-    # Executions that wait for the same input are otherwise started one after the other by the thread
-    # that made it ready; where the first then waits in a collective for the second, both wait for good.
+    # With asynchronous dispatch, the thread that makes an input ready starts all executions that wait
+    # for it, one after the other. If the first one waits in a collective for the second, neither ends.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if jax.config.jax_num_cpu_devices < local or processes.count > 1:
-        with contextlib.suppress(RuntimeError):  # already started; their number is checked below
-            jax.config.update("jax_num_cpu_devices", local)
+    request_cpu_devices(local, exactly=processes.count > 1)
     processes.join()
     devices = jax.devices()
     if len(devices) < mesh.num_devices:
@@ -75,18 +73,39 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         jax.config.update("jax_compilation_cache_dir", str((cache / "xla").absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    arranged = jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
-    return Runtime(mesh, arranged, cache, processes)
+    return Runtime(mesh, arranged(devices, mesh), cache, processes)
+
+
+def request_cpu_devices(count: int, exactly: bool = False) -> None:
+    """Asks jax for at least `count` CPU devices, or exactly `count`.
+
+    If jax has started its devices already, their number stays; check it after this call.
+    """
+    import jax
+
+    if exactly or jax.config.jax_num_cpu_devices < count:
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", count)
+
+
+def arranged(devices: Sequence[Any], mesh: Mesh) -> Any:
+    """Returns jax's mesh: the devices in the grid and the order that `mesh` gives them."""
+    import jax
+
+    return jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program: call it with one dict of arrays for each group of inputs."""
+    """A compiled program. Call it with one dict of arrays for each group of inputs."""
 
     signature: Signature
     executable: Any
+    """jax's compiled object."""
     lower_seconds: float
+    """Seconds to lower the function, or to read it from the cache."""
     compile_seconds: float
+    """Seconds that XLA took, or its cache."""
 
     def __call__(self, *groups: Mapping[str, object]) -> list[dict]:
         """Runs the program; returns one dict of sharded arrays for each group of outputs."""
@@ -94,21 +113,23 @@ class Program:
         return unflatten(self.signature.outputs, self.executable(*arguments))
 
     def collectives(self) -> dict[str, int]:
-        """How often each kind of collective stands in the compiled program."""
+        """Counts the collectives of the compiled program by kind."""
         return count_collectives(self.executable.as_text())
 
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """A mesh of real devices, and the cache of the programs that were compiled for it."""
+    """A mesh of devices, and the cache of the programs that were compiled for it."""
 
     mesh: Mesh
     devices: Any
+    """The jax.sharding.Mesh of the devices."""
     cache: Path | None
+    """The folder of the lowered functions and of XLA's cache; None if nothing is stored."""
     processes: Processes = ALONE
 
     def sharding(self, spec: ArraySpec, name: str = ""):
-        """The jax sharding that the mesh's rules give an array; no letters: replicated."""
+        """Returns the jax sharding of an array by the mesh's rules. Without letters it is replicated."""
         import jax
 
         partition = self.mesh.partition(spec.letters, name)
@@ -118,10 +139,10 @@ class Runtime:
         """Places host arrays on the devices, each split as its letters say.
 
         Args:
-          arrays: by name; with several processes the rows that `local_rows` names, from `first_row`,
-            or all rows.
-          specs: of the whole arrays.
-          first_row: the row of the whole array that is the first of these.
+          arrays: arrays by name. With several processes they need to hold only the rows that
+            `local_rows` returns.
+          specs: shapes, dtypes and letters of the whole arrays.
+          first_row: the row of the whole array that is the first row of these arrays.
         """
         return {
             name: self._place(array, specs[name], self.sharding(specs[name], name), first_row)
@@ -145,13 +166,13 @@ class Runtime:
         return jax.make_array_from_callback(spec.shape, sharding, part)
 
     def local_rows(self, spec: ArraySpec) -> range:
-        """The rows of a whole array that this process's devices hold some of."""
+        """Returns the range of rows of a whole array that the devices of this process hold."""
         indices = self.sharding(spec).addressable_devices_indices_map(spec.shape)
         rows = [index[0].indices(spec.shape[0]) for index in indices.values()]
         return range(min(start for start, _, _ in rows), max(stop for _, stop, _ in rows))
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Whole arrays on the host; with several processes on every host."""
+        """Copies whole arrays to the host; with several processes, to every host."""
         if self.processes.count == 1:
             return {name: np.asarray(array) for name, array in arrays.items()}
         from jax.experimental import multihost_utils
@@ -164,74 +185,84 @@ class Runtime:
         }
 
     def abstract(self, specs: ArraySpecs) -> dict:
-        """Shapes, dtypes and shardings of arrays that are to be restored."""
+        """Returns the shapes, dtypes and shardings of arrays that are to be restored."""
+        return {name: self._abstract(name, spec) for name, spec in specs.items()}
+
+    def _abstract(self, name: str, spec: ArraySpec):
         import jax
 
-        return {
-            name: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=self.sharding(s, name))
-            for name, s in specs.items()
-        }
+        return jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=self.sharding(spec, name))
 
     def compile(
-        self, key: str, lowering: Callable[[], LoweredProgram], donate: Sequence[int] = ()
+        self, key: str, lower: Callable[[], LoweredFunction], donate: Sequence[int] = ()
     ) -> Program:
-        """Compiles a program, or loads what an earlier process lowered under the same key.
+        """Compiles a function; if the cache has it lowered under this key, it is not lowered again.
 
         Args:
-          key: text that says all that the program depends on.
-          lowering: makes the program where the cache does not have it.
-          donate: the groups of inputs whose memory the outputs may take over.
+          key: text that contains everything that the lowered function depends on, except the mesh,
+            the versions of jax and the code of this package.
+          lower: lowers the function; called only if the cache does not have it.
+          donate: indices of the input groups whose memory the outputs may reuse.
         """
-        import jax
-
         began = time.perf_counter()
-        exported, signature = self._lowered(key, lowering)
+        exported, signature = self._exported(key, lower)
         lowered_after = time.perf_counter() - began
-        shardings = [self.sharding(spec, name) for name, spec in signature.flat_inputs()]
-        results = [self.sharding(spec, name) for name, spec in signature.flat_outputs()]
-        groups = [i for i, group in enumerate(signature.inputs) for _ in group]
-        jitted = jax.jit(
-            exported.call,
-            in_shardings=tuple(shardings),
-            out_shardings=results,
-            donate_argnums=tuple(i for i, group in enumerate(groups) if group in donate),
-        )
-        executable = jitted.lower(*_abstract(signature, shardings)).compile()
+        jitted, arguments = self.jit(exported.call, signature, donate)
+        executable = jitted.lower(*arguments).compile()
         compiled_after = time.perf_counter() - began - lowered_after
         return Program(signature, executable, lowered_after, compiled_after)
 
-    def _lowered(self, key: str, lowering: Callable[[], LoweredProgram]):
+    def jit(
+        self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()
+    ) -> tuple[Any, list]:
+        """Gives a flat function the shardings of its arguments and results.
+
+        Args:
+          function: a JAX function of the flat arguments of the signature, which returns its flat
+            results.
+          signature: the shapes and letters of the arguments and results.
+          donate: indices of the input groups whose memory the outputs may reuse.
+
+        Returns:
+          The jitted function, and its arguments as shapes, dtypes and shardings, to lower it with.
+        """
+        import jax
+
+        arguments = [self._abstract(name, spec) for name, spec in signature.flat_inputs()]
+        groups = [i for i, group in enumerate(signature.inputs) for _ in group]
+        jitted = jax.jit(
+            function,
+            in_shardings=tuple(argument.sharding for argument in arguments),
+            out_shardings=[self.sharding(spec, name) for name, spec in signature.flat_outputs()],
+            donate_argnums=tuple(i for i, group in enumerate(groups) if group in donate),
+        )
+        return jitted, arguments
+
+    def _exported(self, key: str, lower: Callable[[], LoweredFunction]):
         from jax import export
 
         if self.cache is None:
-            program = lowering()
-            return self._export(program), program.signature
+            lowered = lower()
+            return self._export(lowered), lowered.signature
         artifact = self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
         description = artifact.with_suffix(".json")
-        # One process lowers, and the others read what it wrote.
+        # One process lowers the function, and the others read the file that it wrote.
         if self.processes.is_first and not _is_current(description):
-            program = lowering()
-            exported = self._export(program).serialize()
+            lowered = lower()
+            exported = self._export(lowered).serialize()
             files.write(artifact.with_suffix(".jaxexport"), bytes(exported))
-            # The description is written last: where it exists, the program is whole.
-            text = json.dumps(_describe(program.signature), indent=1)
+            # The description is written last: if it exists, the other file is complete.
+            text = json.dumps(_describe(lowered.signature), indent=1)
             files.write(description, text)
         self.processes.barrier(f"lowered {artifact.name}")
         exported = export.deserialize(bytearray(artifact.with_suffix(".jaxexport").read_bytes()))
         return exported, _signature_of(json.loads(description.read_text()))
 
-    def _export(self, program: LoweredProgram):
-        import jax
+    def _export(self, lowered: LoweredFunction):
         from jax import export
 
-        shardings = [self.sharding(s, name) for name, s in program.signature.flat_inputs()]
-        results = [self.sharding(s, name) for name, s in program.signature.flat_outputs()]
-        function = jax.jit(
-            as_jax_function(program), in_shardings=tuple(shardings), out_shardings=results
-        )
-        return export.export(function, platforms=_EXPORT_PLATFORMS)(
-            *_abstract(program.signature, shardings)
-        )
+        jitted, arguments = self.jit(as_jax_function(lowered), lowered.signature)
+        return export.export(jitted, platforms=_EXPORT_PLATFORMS)(*arguments)
 
     def _full_key(self, key: str) -> str:
         import jax
@@ -243,28 +274,19 @@ class Runtime:
 
 
 def count_collectives(hlo: str) -> dict[str, int]:
-    """Counts the collectives of a compiled program's text, asynchronous ones once."""
+    """Counts the collectives in the text of a compiled program. An asynchronous one counts once."""
     return {kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVES}
 
 
-def _abstract(signature: Signature, shardings: Sequence) -> list:
-    import jax
-
-    return [
-        jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=sharding)
-        for (_, spec), sharding in zip(signature.flat_inputs(), shardings, strict=True)
-    ]
-
-
 def _platforms() -> str:
-    """CPU where no accelerator is in sight: a plugin that finds none is slow and loud about it."""
+    """Returns "cpu" if no accelerator is visible: a plugin that finds none is slow and logs errors."""
     accelerators = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/accel0", "/dev/vfio/0")
     return "" if any(os.path.exists(path) for path in accelerators) else "cpu"
 
 
 @functools.cache
 def _source_fingerprint() -> str:
-    """Of this package's code: a program that other code lowered is not the program of this code."""
+    """Returns a hash of this package's code: other code may lower the same function differently."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(file.read_bytes())
@@ -272,7 +294,7 @@ def _source_fingerprint() -> str:
 
 
 def _tensorflow_version() -> str | None:
-    """Of the TensorFlow that is installed, without importing it."""
+    """Returns the version of the installed TensorFlow without importing it; None without one."""
     try:
         return importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:
@@ -280,7 +302,10 @@ def _tensorflow_version() -> str | None:
 
 
 def _is_current(description: Path) -> bool:
-    """Whether there is a program and this host's TensorFlow, if it has any, is the one that made it."""
+    """Returns whether the lowered function exists and can be used on this host.
+
+    If the host has TensorFlow, it must be the version that lowered the function.
+    """
     if not description.exists() or not description.with_suffix(".jaxexport").exists():
         return False
     return _tensorflow_version() in (None, json.loads(description.read_text())["tensorflow"])

@@ -3,12 +3,12 @@
     with rules(mesh):
         x = annotate(x, "GSM")      # each letter is looked up in the mesh's rules table
 
-An annotation changes no value. In a lowered program it becomes a `@Sharding` custom call that XLA's
-SPMD partitioner obeys; its gradient is the same annotation (GSPMD section 3.6). Executed eagerly, or
-traced without a mesh or for one device, it is the identity, so that a function runs as it stands on
-one device; a wrong argument is an error all the same.
+An annotation changes no value. In a lowered function it becomes a `@Sharding` custom call, which XLA's
+SPMD partitioner follows. Its gradient is the same annotation (GSPMD section 3.6). If a function runs
+eagerly, without a mesh or on one device, its annotations do nothing. Wrong arguments are an error in
+all cases.
 
-The examples below show the annotations of the lowered program; they run as tests, after
+The examples below show the annotations of the lowered function. They run as tests, after
 
     >>> from gshard_nmt.spmd.lowering import annotations_of
     >>> mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": "x", "E": "x", "H": "y"})
@@ -22,13 +22,13 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.annotation import (
     DimsMapping,
-    in_force,
+    active,
     is_identity,
-    mark,
     op_sharding,
     partition_of,
     places_of,
     rules,
+    xla_sharding,
 )
 from gshard_nmt.spmd.manual import auto_to_manual, manual_axes, manual_to_auto
 from gshard_nmt.spmd.mesh import Mesh, Partition, TileAssignment, tile_assignment
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
-    """Annotates a tensor by the letters of its dimensions, looked up in the rules in force.
+    """Splits a tensor by the letters of its dimensions, which are looked up in the active rules.
 
     >>> annotations_of(lambda x: annotate(x, "BLH"), (8, 5, 12), mesh=mesh)
     ['{devices=[2,1,4]<=[8]}']
@@ -58,25 +58,25 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
     ['{devices=[2,1,4]<=[8]} unspecified_dims=[1]']
 
     Args:
-      x: a tensor with one dimension a letter.
-      letters: for instance "GSEC"; `_` is a dimension that is never split, `?` one that is left to
-        propagation.
-      name: a name for Mesh.overrides to match.
+      x: a tensor with one dimension per letter.
+      letters: for instance "GSEC". `_` is a dimension that is never split, and `?` is a dimension that
+        is left to propagation.
+      name: a name that patterns of Mesh.overrides can match.
 
     Raises:
       UserError: the tensor's rank is not the number of letters.
     """
     if x.shape.rank != len(letters):
         raise UserError(
-            f"annotate({name or 'a tensor'}, {letters!r}): the tensor has {x.shape.rank} dimensions, "
-            f"the letters name {len(letters)}; give one letter a dimension."
+            f"annotate({name or 'a tensor'}, {letters!r}): the tensor has {x.shape.rank} dimensions "
+            f"and there are {len(letters)} letters; give one letter per dimension."
         )
-    followed = in_force.get()
-    mesh = followed.mesh
+    active_mesh = active.get()
+    mesh = active_mesh.mesh
     if mesh is None or mesh.num_devices == 1:
         return x
     if not name:
-        followed.annotated.add((letters, tuple(x.shape)))
+        active_mesh.annotated.add((letters, tuple(x.shape)))
     unspecified = [dim for dim, letter in enumerate(letters) if letter == "?"]
     return _annotated(x, mesh, mesh.partition(letters, name), unspecified)
 
@@ -87,30 +87,30 @@ def replicate(x: "tf.Tensor") -> "tf.Tensor":
     >>> annotations_of(lambda x: replicate(x), (8, 12), mesh=mesh)
     ['{replicated}']
     """
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     return x if mesh is None else _annotated(x, mesh, ((),) * x.shape.rank)
 
 
 def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
-    """Splits one dimension into `num_partitions`, the i'th on the i'th device (GShard section 3.2).
+    """Splits one dimension into partitions, the i'th on the i'th device (GShard section 3.2).
 
     >>> annotations_of(lambda x: split(x, 0, 8), (16, 12), mesh=mesh)
     ['{devices=[8,1]<=[8]}']
 
-    With fewer partitions than devices the rest replicate (partial tiling): partition i is on the
-    devices i, i + num_partitions, i + 2 num_partitions and so on, so `num_partitions` must divide the
-    number of devices. The size of the dimension need not be a multiple of it.
+    If there are fewer partitions than devices, several devices hold the same partition (partial
+    tiling): partition i is on the devices i, i + num_partitions, i + 2 num_partitions and so on. So
+    `num_partitions` must divide the number of devices. It does not have to divide the dimension.
 
     >>> annotations_of(lambda x: split(x, 1, 2), (16, 15), mesh=mesh)
     ['{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}']
 
     Args:
       x: the tensor.
-      dim: the dimension to split; a negative one counts from the last.
-      num_partitions: in how many parts.
+      dim: the dimension to split. A negative number counts from the end.
+      num_partitions: the number of partitions.
 
     Raises:
-      UserError: no such dimension, or a number that does not divide the devices of the mesh.
+      UserError: the dimension does not exist, or the number does not divide the devices of the mesh.
     """
     rank = x.shape.rank
     if not -rank <= dim < rank:
@@ -119,8 +119,8 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
             f"dimensions 0 to {rank - 1}."
         )
     if num_partitions < 1:
-        raise UserError(f"split: {num_partitions} partitions; the least number is 1.")
-    mesh = in_force.get().mesh
+        raise UserError(f"split: {num_partitions} partitions; the smallest number is 1.")
+    mesh = active.get().mesh
     if mesh is None or mesh.num_devices == 1:
         return x
     devices = mesh.num_devices
@@ -128,19 +128,19 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
         legal = [n for n in range(1, devices + 1) if devices % n == 0]
         raise UserError(
             f"split: {num_partitions} partitions do not divide {devices} devices; "
-            f"legal numbers are {legal}."
+            f"allowed numbers are {legal}."
         )
     _refuse_manual("split")
     line = Mesh(("replicas", "parts"), (devices // num_partitions, num_partitions), rules={})
     partition: list[tuple[str, ...]] = [()] * rank
     partition[dim] = ("parts",)
-    return mark(x, op_sharding(tile_assignment(line, tuple(partition)), line.devices()))
+    return xla_sharding(x, op_sharding(tile_assignment(line, tuple(partition)), line.devices()))
 
 
 def shard(
     x: "tf.Tensor", device_assignment: np.ndarray | Sequence, replicate_last: bool = False
 ) -> "tf.Tensor":
-    """Splits any dimensions, and says which device takes which tile (GShard section A.3).
+    """Splits any dimensions, with the device of each tile (GShard section A.3).
 
     >>> rows_by_columns = [[[0, 1, 2, 3], [7, 6, 5, 4]]]
     >>> annotations_of(lambda x: shard(x, rows_by_columns), (3, 16, 64), mesh=mesh)
@@ -154,16 +154,31 @@ def shard(
 
     Args:
       x: the tensor.
-      device_assignment: int[tiles of each dimension], of the rank of x; each element is the number of
-        the device that takes this tile, and each device of the mesh has one place.
-      replicate_last: the assignment has one more dimension, of the devices that hold the same tile
-        (GSPMD section 3.1, partially tiled).
+      device_assignment: int[number of tiles along each dimension of x]. Each element is the number of
+        the device that holds this tile. Every device of the mesh must occur once.
+      replicate_last: whether the assignment has one more dimension, for the devices that hold the same
+        tile (GSPMD section 3.1, partially tiled).
 
     Raises:
-      UserError: an assignment of another rank, or one that does not name each device once.
+      UserError: the assignment has another rank, or does not name each device once.
     """
+    assignment = _checked_assignment(
+        device_assignment, x.shape.rank + replicate_last, replicate_last
+    )
+    mesh = active.get().mesh
+    if mesh is None or mesh.num_devices == 1:
+        return x
+    _refuse_manual("shard")
+    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
+    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)), 1, dims[-1])
+    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
+
+
+def _checked_assignment(
+    device_assignment: np.ndarray | Sequence, rank: int, replicate_last: bool
+) -> np.ndarray:
+    """Returns the device assignment as an array if it has this rank and names each device once."""
     assignment = np.asarray(device_assignment)
-    rank = x.shape.rank + replicate_last
     if assignment.ndim != rank:
         raise UserError(
             f"shard: the device assignment has {assignment.ndim} dimensions {assignment.shape}; it "
@@ -172,37 +187,33 @@ def shard(
         )
     if not np.issubdtype(assignment.dtype, np.integer):
         raise UserError(
-            f"shard: the device assignment is of {assignment.dtype}; devices are whole numbers."
+            f"shard: the device assignment has dtype {assignment.dtype}; give integers."
         )
-    mesh = in_force.get().mesh
+    mesh = active.get().mesh
     devices = assignment.size if mesh is None or mesh.num_devices == 1 else mesh.num_devices
     if sorted(assignment.ravel().tolist()) != list(range(devices)):
         raise UserError(
             f"shard: the device assignment {assignment.tolist()} must name each of the devices 0 to "
             f"{devices - 1} once."
         )
-    if mesh is None or mesh.num_devices == 1:
-        return x
-    _refuse_manual("shard")
-    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
-    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(rank)), 1, dims[-1])
-    return mark(x, op_sharding(tiles, places_of(assignment)))
+    return assignment
 
 
 def mesh_split(
     x: "tf.Tensor", mesh: Mesh, dims_mapping: DimsMapping, unspecified_dims: Sequence[int] = ()
 ) -> "tf.Tensor":
-    """Splits each dimension of a tensor over the mesh axes mapped to it (GSPMD section 3.1).
+    """Splits each dimension of a tensor over the mesh axes that it is mapped to (GSPMD section 3.1).
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, [1, 0]), (8, 12), mesh=mesh)
     ['{devices=[4,2]<=[2,4]T(1,0)}']
 
-    Mesh axes that are not mapped replicate the tiles (partial tiling):
+    Mesh axes that no dimension is mapped to replicate the tiles (partial tiling):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, [-1, "x"]), (8, 12), mesh=mesh)
     ['{devices=[1,2,4]<=[8] last_tile_dim_replicate}']
 
-    A dimension can be left to propagation, where -1 alone says that it is not split (section 3.5):
+    -1 alone means that the dimension is not split. A dimension can also be left to propagation
+    (section 3.5):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, ["x", -1], unspecified_dims=[1]), (8, 12),
     ...                mesh=mesh)
@@ -210,21 +221,21 @@ def mesh_split(
 
     Args:
       x: the tensor.
-      mesh: the devices; another than the one in force must have the same number of them.
+      mesh: the devices. If it is not the active mesh, it must have the same number of devices.
       dims_mapping: for each dimension a mesh axis (its name or its index), an ordered list of names,
         or -1 for a dimension that is not split.
       unspecified_dims: dimensions, mapped to -1, that propagation may split.
 
     Raises:
-      UserError: a wrong number of entries, an unknown mesh axis, or one used twice.
+      UserError: a wrong number of entries, an unknown mesh axis, or a mesh axis used twice.
     """
     partition = partition_of("mesh_split", x.shape.rank, mesh, dims_mapping)
     for dim in unspecified_dims:
         if not 0 <= dim < len(partition) or partition[dim]:
             free = [i for i, axes in enumerate(partition) if not axes]
             raise UserError(
-                f"mesh_split: dimension {dim} cannot be unspecified; of {list(dims_mapping)} those "
-                f"that are mapped to -1 can: {free}."
+                f"mesh_split: dimension {dim} cannot be unspecified; in {list(dims_mapping)} only the "
+                f"dimensions mapped to -1 can: {free}."
             )
     return _annotated(x, mesh, partition, unspecified_dims)
 
@@ -232,19 +243,19 @@ def mesh_split(
 def _annotated(
     x: "tf.Tensor", mesh: Mesh, partition: Partition, unspecified_dims: Sequence[int] = ()
 ) -> "tf.Tensor":
-    manual = in_force.get().manual
+    manual = active.get().manual
     if is_identity("mesh_split", mesh) or len(set(manual)) == len(mesh.axes):
         return x
     if manual:
         partition = tuple(tuple(a for a in axes if a not in manual) for axes in partition)
     tiles = tile_assignment(mesh, partition, manual)
-    return mark(x, op_sharding(tiles, places_of(mesh.devices())), unspecified_dims)
+    return xla_sharding(x, op_sharding(tiles, places_of(mesh.devices())), unspecified_dims)
 
 
-def _refuse_manual(what: str) -> None:
-    manual = in_force.get().manual
+def _refuse_manual(caller: str) -> None:
+    manual = active.get().manual
     if manual:
         raise UserError(
-            f"{what} speaks of all devices, but the axes {list(manual)} are manual here; use "
+            f"{caller} assigns all devices, but the axes {list(manual)} are manual here. Use "
             "mesh_split or annotate."
         )

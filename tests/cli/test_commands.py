@@ -375,7 +375,7 @@ def run_folder(tmp_path):
 
 
 def test_decode_changes_the_runs_search_by_its_flags(monkeypatch, run_folder):
-    from gshard_nmt.settings.values import read_config
+    from gshard_nmt.settings.values import read_run_config
 
     calls, lines = [], []
 
@@ -386,7 +386,7 @@ def test_decode_changes_the_runs_search_by_its_flags(monkeypatch, run_folder):
     monkeypatch.setattr("gshard_nmt.decode.decode", decode)
     source, output = run_folder / "in.txt", run_folder / "out.txt"
     source.write_text("un\rdeux\n")
-    before = read_config(run_folder / "config.gin")
+    before = read_run_config(run_folder / "config.gin")
     code = commands.decode_program(
         [
             *(f"--workdir={run_folder}", "--lang=fr", "--beam=2", "--alpha=0.8"),
@@ -529,7 +529,7 @@ def test_a_disk_that_is_full_after_compiling_is_told_with_the_flag(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
-    monkeypatch.setattr("gshard_nmt.inspect.terminal.as_text", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect.terminal.report", lambda *_: "")
     monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda found: {})
     monkeypatch.setattr("gshard_nmt.inspect.files.write", full)
     monkeypatch.setattr("gshard_nmt.inspect.write_page", full)

@@ -1,8 +1,7 @@
 import numpy as np
-import pytest
 
 from gshard_nmt.inspection import communication, hlo
-from gshard_nmt.inspection.communication import Surroundings, axes_of_group, replica_group
+from gshard_nmt.inspection.communication import Context
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
@@ -15,7 +14,7 @@ WEIGHTS = {
     "encoder/block/feed_forward_1/wo": ArraySpec((2, 1024, 256), FLOAT, "RHM"),
 }
 COORDINATES = np.repeat([[0, 0], [1, 0], [0, 1], [1, 1]], 2, axis=0)  # two cores a chip
-AROUND = Surroundings(Topology.parse("v3:2x2"), Mesh(("x",), (8,)), WEIGHTS, COORDINATES)
+CONTEXT = Context(Topology.parse("v3:2x2"), Mesh(("x",), (8,)), WEIGHTS, COORDINATES)
 ALL = "replica_groups={{0,1,2,3,4,5,6,7}}"
 
 
@@ -23,9 +22,9 @@ def named(scope: str) -> str:
     return f'metadata={{op_name="jit(call)/lowered_program/{scope}"}}'
 
 
-def sources(lines: str, around: Surroundings = AROUND) -> list[communication.Source]:
+def sources(lines: str, context: Context = CONTEXT) -> list[communication.Source]:
     text = f"ENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n"
-    return communication.collectives(hlo.parse(text), around)
+    return communication.collectives(hlo.parse(text), context)
 
 
 def test_a_moe_layers_all_to_alls_say_which_way_they_go():
@@ -42,16 +41,16 @@ def test_a_moe_layers_all_to_alls_say_which_way_they_go():
             )
         )
     )
-    found = sources(lines)
-    assert [source.why.partition(":")[0] for source in found] == [
+    all_to_alls = sources(lines)
+    assert [source.why.partition(":")[0] for source in all_to_alls] == [
         "tokens to their experts",
         "the experts' results to their tokens",
         "tokens to their experts",
         "the experts' results to their tokens",
     ]
-    assert {source.bytes for source in found} == {8 * 512 * 256 * 2}
-    assert {source.axes for source in found} == {("x",)}
-    assert not any(source.remedy for source in found)
+    assert {source.bytes for source in all_to_alls} == {8 * 512 * 256 * 2}
+    assert {source.axes for source in all_to_alls} == {("x",)}
+    assert not any(source.remedy for source in all_to_alls)
 
 
 def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up():
@@ -79,22 +78,22 @@ def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
     assert gathered.overrides == {"encoder/block/moe_0/gate": {"E": None}}
 
 
-def test_a_large_weight_that_is_gathered_was_asked_for():
+def test_a_large_weight_is_gathered_as_its_rule_asks():
     weights = {"decoder/block/feed_forward_0/wi": ArraySpec((64, 8192, 65536), FLOAT, "RMH")}
-    around = Surroundings(
+    context = Context(
         Topology.parse("v3:2x2"), Mesh(("x",), (8,), rules={"M": "x", "B": "x"}), weights
     )
     (gathered,) = sources(
         "  %shard = bf16[1024,65536]{1,0} parameter(0)\n"
         f"  %whole = bf16[8192,65536]{{1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
         + named("while/decoder_feed_forward_0/einsum/Einsum"),
-        around,
+        context,
     )
     assert "as the rule for M asks" in gathered.why
     assert gathered.asked_for
 
 
-def test_weights_that_only_their_order_tells_apart_are_all_named_unless_a_scope_names_one():
+def test_weights_of_one_shape_are_all_named_unless_a_scope_names_one():
     """The compiler may transpose a gradient, so that its shape alone tells nothing."""
     names = ("encoder_0_feed_forward_1/einsum/Einsum", "encoder_0_feed_forward_1/wi/einsum/Einsum")
     lines = "\n".join(
@@ -102,18 +101,18 @@ def test_weights_that_only_their_order_tells_apart_are_all_named_unless_a_scope_
         f"all-reduce(%x{i}), {ALL}, " + named(f"gradient_tape/{name}")
         for i, name in enumerate(names)
     )
-    one_of_both, named_one = sources(lines)
-    assert "gradient of encoder/block/feed_forward_1/(wi or wo)," in one_of_both.why
-    assert "gradient of encoder/block/feed_forward_1/wi," in named_one.why
+    without_scope, with_scope = sources(lines)
+    assert "gradient of encoder/block/feed_forward_1/(wi or wo)," in without_scope.why
+    assert "gradient of encoder/block/feed_forward_1/wi," in with_scope.why
 
 
-def test_what_the_rules_imply_was_asked_for():
+def test_collectives_that_the_rules_imply_are_asked_for():
     """GSPMD Table 1, 2D finalized: BLM has M over y, and H of the weights is over y too."""
     rules, overrides = {"B": "x", "M": "y", "H": "y"}, {"*": {"M": "x"}}
     weights = {"decoder/block/feed_forward_0/wi": ArraySpec((64, 8192, 65536), FLOAT, "RMH")}
     annotated = {("BLM", (64, 1024, 8192))}
     mesh = Mesh(("x", "y"), (4, 2), rules=rules, overrides=overrides)
-    around = Surroundings(Topology.parse("v3:2x2"), mesh, weights, COORDINATES, annotated)
+    context = Context(Topology.parse("v3:2x2"), mesh, weights, COORDINATES, annotated)
     pairs = "replica_groups={{0,1},{2,3},{4,5},{6,7}}"
     rows = "replica_groups={{0,2,4,6},{1,3,5,7}}"
     lines = (
@@ -127,17 +126,17 @@ def test_what_the_rules_imply_was_asked_for():
         f"  %batch = bf16[64,1024,8192]{{2,1,0}} all-gather(%quarter), {rows}, dimensions={{0}}, "
         + named("while/decoder_feed_forward_0/wi/einsum/Einsum")
     )
-    by_name = {(found.kind, found.shape): found for found in sources(lines, around)}
-    gathered = by_name["all-gather", "bf16[16,1024,8192]"]
+    by_shape = {(source.kind, source.shape): source for source in sources(lines, context)}
+    gathered = by_shape["all-gather", "bf16[16,1024,8192]"]
     assert gathered.asked_for
-    assert "an activation annotated BLM, split on M, is used whole" in gathered.why
-    assert "each device keeps its shard of M" in by_name["all-reduce", "bf16[16,1024,8192]"].why
+    assert "an activation annotated BLM is split on M and is used whole" in gathered.why
+    assert "each device keeps its shard of M" in by_shape["all-reduce", "bf16[16,1024,8192]"].why
     # No product needs the whole batch.
-    assert not by_name["all-gather", "bf16[64,1024,8192]"].asked_for
+    assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for
 
 
-def test_an_all_reduce_fused_with_the_slice_that_is_kept_is_a_reduce_scatter():
-    """As the TPU compiler writes it for v3, the name of the product it serves on neither."""
+def test_an_all_reduce_fused_with_a_slice_is_a_reduce_scatter():
+    """The TPU compiler writes it so for v3, and neither has the name of the product."""
     text = f"""
 %scatter (input: f32[64,16]) -> f32[8,16] {{
   %input = f32[64,16]{{1,0}} parameter(0)
@@ -152,15 +151,15 @@ ENTRY %main (a: f32[64,16]) -> f32[8,16] {{
   ROOT %out = f32[8,16]{{1,0}} fusion(%sum), kind=kCustom, calls=%scatter
 }}
 """
-    program = hlo.parse(text)
-    (found,) = communication.collectives(program, AROUND)
-    assert (found.kind, found.bytes) == ("reduce-scatter", 64 * 16 * 4)
-    assert found.origin.where == "decoder 0 feed_forward_1, wo"
-    counts = communication.count_instructions(program)
+    module = hlo.parse(text)
+    (source,) = communication.collectives(module, CONTEXT)
+    assert (source.kind, source.bytes) == ("reduce-scatter", 64 * 16 * 4)
+    assert source.origin.where == "decoder 0 feed_forward_1, wo"
+    counts = communication.count_instructions(module)
     assert (counts["reduce-scatter"], counts["all-reduce"]) == (1, 0)
 
 
-def test_an_activation_that_is_gathered_is_marked():
+def test_an_activation_that_is_gathered_without_a_rule_gets_a_remedy():
     (gathered,) = sources(
         "  %shard = f32[4,64,256]{2,1,0} parameter(0)\n"
         f"  %whole = f32[32,64,256]{{2,1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
@@ -174,21 +173,21 @@ def test_an_all_to_all_of_a_cpu_program_is_one_tensor_in_pieces():
     pieces = ", ".join(f"%p{i}" for i in range(8))
     lines = "\n".join(f"  %p{i} = f32[1,16]{{1,0}} parameter({i})" for i in range(8))
     shape = "(" + ", ".join(["f32[1,16]{1,0}"] * 8) + ")"
-    (found,) = sources(f"{lines}\n  %a = {shape} all-to-all({pieces}), {ALL}")
-    assert (found.shape, found.bytes) == ("f32[8,1,16]", 8 * 16 * 4)
+    (source,) = sources(f"{lines}\n  %a = {shape} all-to-all({pieces}), {ALL}")
+    assert (source.shape, source.bytes) == ("f32[8,1,16]", 8 * 16 * 4)
 
 
 def test_an_asynchronous_collective_counts_once():
-    found = sources(
+    started = sources(
         "  %x = f32[64]{0} parameter(0)\n"
         f"  %s = (f32[64]{{0}}, f32[512]{{0}}) all-gather-start(%x), {ALL}, dimensions={{0}}\n"
         "  %d = f32[512]{0} all-gather-done(%s)"
     )
-    assert [(source.kind, source.bytes) for source in found] == [("all-gather", 2048)]
+    assert [(source.kind, source.bytes) for source in started] == [("all-gather", 2048)]
 
 
-def test_a_collective_that_is_fused_into_what_it_overlaps_with_counts_once():
-    """As the TPU compiler writes it from v5e on: start, a product meanwhile, done."""
+def test_a_collective_in_several_fusions_with_one_channel_counts_once():
+    """The TPU compiler writes it so from v5e on: start, a product at the same time, done."""
     gather = f"f32[512]{{0}} all-gather(%p), channel_id=2, {ALL}, dimensions={{0}}"
     fusions = "\n".join(
         f"%{name} (p: f32[64]) -> f32[512] {{\n  %p.{name} = f32[64]{{0}} parameter(0)\n"
@@ -203,42 +202,14 @@ ENTRY %main (x: f32[64]) -> f32[512] {{
   ROOT %d = f32[512]{{0}} fusion(%x), kind=kCustom, calls=%done
 }}
 """
-    program = hlo.parse(text)
-    assert len(communication.collectives(program, AROUND)) == 1
-    assert communication.count_instructions(program)["all-gather"] == 1
-
-
-@pytest.mark.parametrize(
-    ("attributes", "group"),
-    [
-        ("replica_groups={{0,2,4,6},{1,3,5,7}}, dimensions={1}", (0, 2, 4, 6)),
-        ("replica_groups={}", tuple(range(8))),
-        ("replica_groups=[2,4]<=[8]", (0, 1, 2, 3)),
-        ("replica_groups=[2,4]<=[4,2]T(1,0)", (0, 2, 4, 6)),
-        ("replica_groups=mesh['axis_0'=1,'axis_1'=8] {'axis_1'}", tuple(range(8))),
-        ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", (0, 2, 4, 6)),
-        (
-            "replica_groups=mesh['axis_0'=4,'axis_1'=2], device_ids=([2,4]T(1,0)) {'axis_1'}",
-            (0, 4),
-        ),
-        ("source_target_pairs={{0,1},{1,2}}", (0, 1)),
-    ],
-)
-def test_groups_are_read_in_every_notation(attributes, group):
-    assert replica_group(f"channel_id=1, {attributes}, x={{}}", 8) == group
-
-
-def test_a_group_is_named_by_the_mesh_axes_along_which_it_lies():
-    mesh = Mesh(("x", "y"), (4, 2), rules={})
-    assert axes_of_group(mesh, (0, 1)) == ("y",)
-    assert axes_of_group(mesh, (0, 2, 4, 6)) == ("x",)
-    assert axes_of_group(mesh, tuple(range(8))) == ("x", "y")
-    assert axes_of_group(mesh, (0, 3)) == ()
+    module = hlo.parse(text)
+    assert len(communication.collectives(module, CONTEXT)) == 1
+    assert communication.count_instructions(module)["all-gather"] == 1
 
 
 def test_cpu_devices_have_no_links():
-    around = Surroundings(Topology.parse("cpu:8"), Mesh(("x",), (8,)), WEIGHTS)
-    (found,) = sources(
-        f"  %x = f32[64]{{0}} parameter(0)\n  %y = f32[64]{{0}} all-reduce(%x), {ALL}", around
+    context = Context(Topology.parse("cpu:8"), Mesh(("x",), (8,)), WEIGHTS)
+    (source,) = sources(
+        f"  %x = f32[64]{{0}} parameter(0)\n  %y = f32[64]{{0}} all-reduce(%x), {ALL}", context
     )
-    assert found.seconds is None
+    assert source.seconds is None

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gshard_nmt.inspection import compute, hlo
-from gshard_nmt.spmd.topology import CHIPS
+from gshard_nmt.spmd.chips import CHIPS
 
 
-def program_of(lines: str, computations: str = "") -> hlo.Program:
+def module_of(lines: str, computations: str = "") -> hlo.HloModule:
     return hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
 
 
 def flops_of(lhs: str, rhs: str, operation: str) -> int:
-    program = program_of(
+    module = module_of(
         f"  %x = {lhs} parameter(0)\n  %w = {rhs} parameter(1)\n  ROOT %out = {operation}"
     )
-    return compute.product_flops(program, program.by_name["out"])
+    return compute.product_flops(module, module.by_name["out"])
 
 
 def test_a_dot_costs_two_operations_for_each_product():
@@ -76,8 +76,8 @@ def test_window_positions_are_those_that_meet_an_element(
     for o, position in itertools.product(range(out), range(rhs)):
         place = o * stride + position * rhs_dilate - pad
         meets += place >= 0 and place % lhs_dilate == 0 and place // lhs_dilate < lhs
-    found = compute._valid_positions(lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate)
-    assert found == meets
+    positions = compute._valid_positions(lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate)
+    assert positions == meets
 
 
 def test_a_slice_of_stacked_layers_reads_one_layer():
@@ -89,13 +89,13 @@ def test_a_slice_of_stacked_layers_reads_one_layer():
   ROOT %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%param_0, %param_1, %zero, %zero)
 }
 """
-    program = program_of(
+    module = module_of(
         "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n  %i = s32[] parameter(1)\n"
         "  ROOT %out = f32[1,8,128]{2,1,0:T(8,128)} fusion(%x, %i), kind=kLoop, calls=%fused",
         fused,
     )
     layer = 8 * 128 * 4
-    assert compute.bytes_accessed(program, program.by_name["out"]) == 2 * layer + 4
+    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 
 def test_an_update_in_place_writes_its_own_size():
@@ -108,19 +108,19 @@ def test_an_update_in_place_writes_its_own_size():
   ROOT %update = f32[36,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%param_0, %param_1, %at, %zero)
 }
 """
-    program = program_of(
+    module = module_of(
         "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n"
         "  %y = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)\n  %i = s32[] parameter(2)\n"
         "  ROOT %out = f32[36,8,128]{2,1,0:T(8,128)} fusion(%x, %y, %i), kind=kLoop, calls=%fused",
         fused,
     )
     layer = 8 * 128 * 4
-    assert compute.bytes_accessed(program, program.by_name["out"]) == 2 * layer + 4
+    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 
 def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
     scope = "jit(call)/lowered_program"
-    program = program_of(
+    module = module_of(
         "  %x = f32[256,256]{1,0:T(8,128)} parameter(0)\n"
         "  %a = f32[256,256]{1,0:T(8,128)} dot(%x, %x), lhs_contracting_dims={1}, "
         f'rhs_contracting_dims={{0}}, metadata={{op_name="{scope}/encoder_0_feed_forward_1/einsum"}}, '
@@ -128,8 +128,8 @@ def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
         "  ROOT %b = f32[256,256]{1,0:T(8,128)} add(%a, %x), "
         f'metadata={{op_name="{scope}/adafactor/add"}}'
     )
-    found = compute.work_by_origin(program, CHIPS["v3"])
-    work = {origin.kind: work for origin, work in found.items()}
+    by_origin = compute.work_by_origin(module, CHIPS["v3"])
+    work = {origin.kind: work for origin, work in by_origin.items()}
     assert set(work) == {"feed-forward", "optimizer"}
     assert work["feed-forward"].flops == 2 * 256**3
     assert work["feed-forward"].seconds == pytest.approx(1e-6)  # 940 cycles at 940 MHz
@@ -139,11 +139,11 @@ def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
     assert total.bytes_accessed == 3 * moved
 
 
-def test_an_unnamed_copy_serves_who_uses_it():
-    program = program_of(
+def test_an_unnamed_copy_has_the_origin_of_its_user():
+    module = module_of(
         "  %x = f32[8,8]{1,0} parameter(0)\n  %copy = f32[8,8]{0,1} copy(%x)\n"
         "  ROOT %b = f32[8,8]{1,0} add(%copy, %copy), "
         'metadata={op_name="jit(call)/lowered_program/decoder_2_self_attention_1/add"}'
     )
-    origin = compute.Origins(program).of(program.by_name["copy"])
+    origin = compute.Origins(module).of(module.by_name["copy"])
     assert (origin.layer, origin.kind) == ("decoder 2 self_attention_1", "attention")

@@ -2,7 +2,7 @@ import pytest
 
 from gshard_nmt.inspection import hlo
 
-PROGRAM = """
+TEXT = """
 HloModule jit_call, is_scheduled=true
 
 %fused (param_0.1: f32[8,16], param_1.2: f32[16,4]) -> f32[8,4] {
@@ -41,58 +41,56 @@ ENTRY %main (a: f32[8,16], b: f32[16,4]) -> f32[8,4] {
 
 
 @pytest.fixture(scope="module")
-def program():
-    return hlo.parse(PROGRAM)
+def module():
+    return hlo.parse(TEXT)
 
 
-def test_every_computation_and_instruction_is_read(program):
-    assert program.entry == "main"
-    assert {name: len(body) for name, body in program.computations.items()} == {
+def test_every_computation_and_instruction_is_read(module):
+    assert module.entry == "main"
+    assert {name: len(body) for name, body in module.computations.items()} == {
         "fused": 3,
         "condition": 4,
         "body": 7,
         "main": 7,
     }
-    assert program.num_instructions == 21
-    product = program.by_name["product"]
+    assert module.num_instructions == 21
+    product = module.by_name["product"]
     assert (product.opcode, product.operands, product.calls) == ("fusion", ("a", "b"), ("fused",))
-    assert program.by_name["b"].parameter_number == 1
-    assert program.by_name["out"].is_root
+    assert module.by_name["b"].parameter_number == 1
+    assert module.by_name["out"].is_root
 
 
-def test_an_operation_keeps_its_name_and_its_estimate(program):
-    assert program.by_name["dot.1"].op_name == "jit(call)/einsum"
-    assert program.by_name["product"].op_name == ""
-    assert program.by_name["double"].cycles == 70
-    assert program.by_name["product"].cycles is None
+def test_an_operation_keeps_its_name_and_its_estimate(module):
+    assert module.by_name["dot.1"].op_name == "jit(call)/einsum"
+    assert module.by_name["product"].op_name == ""
+    assert module.by_name["double"].cycles == 70
+    assert module.by_name["product"].cycles is None
 
 
-def test_a_loop_that_counts_down_without_a_note_of_its_length_runs_as_often_as_it_counts(program):
-    assert program.trip_count(program.by_name["loop"]) == 9
-    times = {one.name: n for one, n in program.executed()}
+def test_the_trip_count_of_a_loop_that_counts_down_is_read_from_its_counter(module):
+    assert module.trip_count(module.by_name["loop"]) == 9
+    times = {instruction.name: n for instruction, n in module.executed()}
     assert times["double"] == 9
     assert times["product"] == 1
-    assert "dot.1" not in times  # inside a fusion, which is one step
+    assert "dot.1" not in times  # inside a fusion, which is one instruction
 
 
-def test_an_unrolled_loop_turns_as_often_as_its_step_goes_into_its_length():
-    unrolled = PROGRAM.replace("%one = s32[] constant(1)", "%one = s32[] constant(2)")
-    program = hlo.parse(unrolled)
-    assert program.trip_count(program.by_name["loop"]) == 5  # 9, 7, 5, 3, 1
+def test_the_trip_count_of_an_unrolled_loop_is_divided_by_its_increment():
+    unrolled = TEXT.replace("%one = s32[] constant(1)", "%one = s32[] constant(2)")
+    module = hlo.parse(unrolled)
+    assert module.trip_count(module.by_name["loop"]) == 5  # 9, 7, 5, 3, 1
 
 
-def test_a_noted_length_is_believed():
-    noted = PROGRAM.replace(
-        "body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"4"}}'
-    )
-    program = hlo.parse(noted)
-    assert program.trip_count(program.by_name["loop"]) == 4
+def test_a_known_trip_count_is_used():
+    noted = TEXT.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"4"}}')
+    module = hlo.parse(noted)
+    assert module.trip_count(module.by_name["loop"]) == 4
 
 
 def test_a_loop_of_unknown_length_counts_once():
-    unknown = PROGRAM.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
-    program = hlo.parse(unknown)
-    assert program.trip_count(program.by_name["loop"]) == 1
+    unknown = TEXT.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
+    module = hlo.parse(unknown)
+    assert module.trip_count(module.by_name["loop"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -107,9 +105,9 @@ def test_a_loop_of_unknown_length_counts_once():
 )
 def test_a_tpu_rounds_arrays_up_to_its_tiles(shape, arrays):
     parsed = hlo.parse_shape(shape)
-    assert [(str(one), one.nbytes, one.allocated) for one in parsed] == arrays
+    assert [(str(array), array.nbytes, array.allocated) for array in parsed] == arrays
 
 
-def test_arrays_on_the_core_are_told_from_those_in_memory():
+def test_the_memory_space_of_an_array_is_read():
     (array,) = hlo.parse_shape("bf16[1,256,8]{1,0,2:T(4,128)(2,1)S(1)}")
     assert array.space == 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gshard_nmt.inspection import links
-from gshard_nmt.spmd.topology import CHIPS, Topology
+from gshard_nmt.spmd.chips import CHIPS
+from gshard_nmt.spmd.topology import Topology
 
 MIB = 2**20
 

@@ -22,8 +22,10 @@ SIGNATURE = Signature(
 
 
 def test_each_argument_has_its_category():
-    found = {name: memory.category_of(name, spec, MESH) for name, spec in SIGNATURE.flat_inputs()}
-    assert found == {
+    categories = {
+        name: memory.category_of(name, spec, MESH) for name, spec in SIGNATURE.flat_inputs()
+    }
+    assert categories == {
         "parameters/encoder/block/moe_0/wi": "sharded_weights",
         "parameters/source_embedding": "replicated_weights",
         "moments/row/source_embedding": "optimizer",
@@ -34,19 +36,19 @@ def test_each_argument_has_its_category():
 
 def test_an_estimate_adds_the_arguments_to_the_temporaries():
     needed = 1000
-    found = memory.estimated(SIGNATURE, MESH, needed, 4096, temporaries=True)
-    assert found.is_estimate
-    assert found.by_category["sharded_weights"] == 8 * 16 * 32 * 4 // 4
-    assert found.by_category["replicated_weights"] == 64 * 16 * 4
-    assert found.by_category["activations"] == needed
-    assert found.peak == sum(found.by_category.values())
-    assert not found.fits
+    estimate = memory.estimated(SIGNATURE, MESH, needed, 4096, temporaries=True)
+    assert estimate.is_estimate
+    assert estimate.by_category["sharded_weights"] == 8 * 16 * 32 * 4 // 4
+    assert estimate.by_category["replicated_weights"] == 64 * 16 * 4
+    assert estimate.by_category["activations"] == needed
+    assert estimate.peak == sum(estimate.by_category.values())
+    assert not estimate.fits
 
 
 def peak_of(lines: str, computations: str = "") -> tuple[int, list[str]]:
-    program = hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
-    size, alive = memory._peak(program, "main")
-    return size, [one.name for _, one in alive]
+    module = hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
+    size, alive = memory._peak(module, "main")
+    return size, [maker.name for _, maker in alive]
 
 
 def test_an_array_lives_from_its_maker_to_its_last_reader():
@@ -75,7 +77,7 @@ def test_a_tuple_and_an_update_in_place_take_no_memory_of_their_own():
     assert alive[0] == "a"
 
 
-def test_what_a_loop_needs_inside_is_added_to_what_is_alive_around_it():
+def test_the_peak_inside_a_loop_is_added_to_the_arrays_alive_around_it():
     size, alive = peak_of(
         "  %x = f32[10]{0} parameter(0)\n"
         "  %kept = f32[1000]{0} broadcast(%x)\n"

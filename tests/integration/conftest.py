@@ -6,6 +6,7 @@ worker while the others wait.
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def command(name: str, *arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the virtual devices of the tests: a program makes its own."""
+    """Returns the environment of a user: programs are compiled with XLA's usual flags."""
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
@@ -61,7 +62,7 @@ def program(name: str, *arguments: object, stdin: str | None = None):
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -83,6 +84,7 @@ def once(folder: Path, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         marker = folder.with_suffix(".made")
         if not marker.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what a failed attempt left
             folder.mkdir()
             make(folder)
             marker.touch()
@@ -123,11 +125,16 @@ def prepared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(prepared) -> Path:
-    """A run of six steps in one process, never interrupted: `run/` beside the data."""
+    """A run of six steps in one process, never interrupted: `run/` beside the data.
 
-    def train(marked: Path) -> None:
+    `untouched/run` is a copy with programs of its own, for tests that no other test may disturb.
+    """
+
+    def train(untouched: Path) -> None:
         folders = ["--data", prepared / "data", "--workdir", prepared / "run"]
         succeed(program("train", "--config", "demo", *folders, *gin()))
+        shutil.copytree(prepared / "run", untouched / "run")
+        shutil.copytree(prepared / "programs", untouched / "run" / "programs")
 
-    once(prepared / "run_is_trained", train)
+    once(prepared / "untouched", train)
     return prepared / "run"

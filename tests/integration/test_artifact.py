@@ -1,17 +1,18 @@
-"""The lowered program of a run folder: portable, and never used for anything but what it is."""
+"""The lowered functions of a run folder work on a host without TensorFlow."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import environment, gin, program, succeed
+from tests.integration.conftest import environment, gin, succeed
 
 WITHOUT_TENSORFLOW = """
 import sys
-sys.modules["tensorflow"] = None  # importing it fails, as where it is not installed
+sys.modules["tensorflow"] = None  # importing it fails, as if it were not installed
 from gshard_nmt.cli import commands
 sys.exit(commands.train_program())
 """
@@ -34,26 +35,25 @@ def train_without_tensorflow(arguments: list[str]) -> subprocess.CompletedProces
     )
 
 
-@pytest.fixture(scope="module")
-def run(prepared) -> Path:
-    """A run that was lowered and trained for four steps."""
-    succeed(program("train", *flags(prepared, prepared / "artifact", **{"Train.steps": 4})))
-    return prepared / "artifact"
+@pytest.fixture
+def run(prepared, trained, tmp_path) -> Path:
+    """A run that was lowered and trained for six steps, with programs of its own."""
+    return shutil.copytree(prepared / "untouched" / "run", tmp_path / "run")
 
 
 def losses(run: Path) -> list[float]:
-    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [line["loss"] for line in found if "loss" in line]
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if "loss" in line]
 
 
-def test_a_host_without_tensorflow_goes_on_with_a_run(prepared, run):
-    programs = sorted(run.parent.glob("programs/*.jaxexport"))
-    succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 6})))
-    assert len(losses(run)) == 6
-    assert sorted(run.parent.glob("programs/*.jaxexport")) == programs
+def test_a_host_without_tensorflow_resumes_a_run(prepared, run):
+    programs = sorted(run.glob("programs/*.jaxexport"))
+    succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 8})))
+    assert len(losses(run)) == 8
+    assert sorted(run.glob("programs/*.jaxexport")) == programs
 
 
-def test_a_host_without_tensorflow_says_so_where_a_program_is_missing(prepared, run):
+def test_a_host_without_tensorflow_says_so_if_nothing_was_lowered(prepared, run):
     others = {"Train.steps": 8, "Mesh.axes": ("x",), "Mesh.shape": (4,)}
     done = train_without_tensorflow(flags(prepared, run, **others))
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Several processes train one run: the same result as one, and a clear end when one is lost."""
+"""Several processes train one run: they give the result of one, and name a process that is lost."""
 
 import json
 import re
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gshard_nmt.run.arrays import state_specs, step_functions, weights_of, without_weights
 from gshard_nmt.run.checkpoint import LAST, Checkpoints
-from gshard_nmt.run.compiled_steps import Programs
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_config
+from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from tests.integration.conftest import command, environment, gin, share_programs
 
@@ -28,7 +28,7 @@ def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object
 
 
 def start(prepared: Path, workdir: Path, count: int = 2, indices=None, **changes: object):
-    """The processes of a run, started; all speak with process 0 over the loopback."""
+    """Starts the processes of a run, which connect to process 0 over the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", count]
@@ -45,10 +45,10 @@ def start(prepared: Path, workdir: Path, count: int = 2, indices=None, **changes
 
 
 def ends(processes) -> list[tuple[int, str]]:
-    """Exit code and stderr of each."""
+    """Waits for all processes and returns their exit codes and stderr."""
     try:
-        said = [process.communicate(timeout=240)[1] for process in processes]
-        return [(p.returncode, text) for p, text in zip(processes, said, strict=True)]
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
     finally:
         for process in processes:
             process.kill()
@@ -65,17 +65,14 @@ def wait_for_step(workdir: Path, step: int) -> None:
 
 
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
-    """Every array of a run's last checkpoint, with the cursors of its input."""
+    """Returns every array of a run's last checkpoint, including the positions of its input."""
     run = RunFolder(workdir)
-    config = read_config(run.config)
-    programs = Programs(config, run.steps(config), runtime.start(config.mesh))
-    specs = programs.devices.abstract(programs.state_specs)
-    parameters = programs.parameters_of(specs)
-    others = {name: spec for name, spec in specs.items() if not name.startswith("parameters/")}
-    groups = {"parameters": parameters, "optimizer": others, "input": {}}
-    found = Checkpoints(run.checkpoints).restore(LAST, groups)
+    config = read_run_config(run.config)
+    specs = runtime.start(config.mesh).abstract(state_specs(step_functions(config, run.data)))
+    groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
+    restored = Checkpoints(run.checkpoints).restore(LAST, groups)
     return {
-        f"{g}/{name}": np.asarray(a) for g, arrays in found.items() for name, a in arrays.items()
+        f"{g}/{name}": np.asarray(a) for g, arrays in restored.items() for name, a in arrays.items()
     }
 
 
@@ -88,13 +85,13 @@ def runs(prepared) -> Path:
 
 @pytest.fixture(scope="module")
 def together(prepared, runs) -> Path:
-    """A run of two processes that ended well."""
-    for code, said in ends(start(prepared, runs / "together")):
-        assert code == 0, said
+    """The folder of a run of two processes that has ended without an error."""
+    for code, stderr in ends(start(prepared, runs / "together")):
+        assert code == 0, stderr
     return runs / "together"
 
 
-def test_two_processes_end_as_one_does(trained, together):
+def test_two_processes_give_the_result_of_one(trained, together):
     alone, joined = state_of(trained), state_of(together)
     assert alone.keys() == joined.keys()
     for name, array in alone.items():
@@ -103,7 +100,7 @@ def test_two_processes_end_as_one_does(trained, together):
     assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
 
 
-def test_two_processes_end_twice_the_same(prepared, runs, together):
+def test_two_runs_of_two_processes_give_the_same_result(prepared, runs, together):
     assert [code for code, _ in ends(start(prepared, runs / "again"))] == [0, 0]
     first, second = state_of(together), state_of(runs / "again")
     for name, array in first.items():
@@ -116,12 +113,12 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, runs):
     wait_for_step(run, 7)
     second.send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    (code, said), _ = ends([first, second])
-    assert code == 75, said
-    assert said.splitlines()[-1].startswith(
+    (code, stderr), _ = ends([first, second])
+    assert code == 75, stderr
+    assert stderr.splitlines()[-1].startswith(
         "gshard-train: process 1 of 2 died or stopped answering"
     )
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     assert time.monotonic() - killed < 3 * TIMEOUT
     saved = json.loads((run / "budget.json").read_text())["steps"]
     again = ends(start(prepared, run, **(ENDLESS | {"Train.steps": saved + 3})))
@@ -129,13 +126,13 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, runs):
     assert f"resuming {run} at step {saved}" in again[0][1]
 
 
-def test_one_that_is_told_to_stop_stops_all_and_all_is_saved(prepared, runs):
+def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
     run = runs / "stopped"
     processes = start(prepared, run, **ENDLESS)
     wait_for_step(run, 6)
     processes[1].send_signal(signal.SIGTERM)
     ended = ends(processes)
     assert [code for code, _ in ended] == [130, 130], ended
-    steps = {int(re.search(r"at step (\d+); the same", said)[1]) for _, said in ended}
+    steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
     saved = json.loads((run / "budget.json").read_text())["steps"]
     assert steps == {saved}

@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from tests.integration.conftest import environment
+
 pytestmark = pytest.mark.slow
 
 # A language model of one block: an MoE layer and a dense one. A program of twice the layers says no more.
@@ -49,6 +51,7 @@ def inspect(folder: pathlib.Path, *arguments: str, settings=SMALL):
         ],
         capture_output=True,
         text=True,
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text()), done.stdout

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import transformer
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.run.compiled_steps import check_fits_mesh
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
+from gshard_nmt.run.arrays import training_arrays
+from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.settings.gin_reader import load_config
+from tests.model.parameter_kinds import count_by_kind
 
 MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
 LAYERS = ("experts", "attention", "feed_forward")
@@ -93,14 +94,16 @@ FAMILIES = {
 
 
 @functools.cache
-def steps_of(name: str) -> Steps:
+def steps_of(name: str) -> StepFunctions:
     config = load_config(name)
     data = config.data
-    return Steps(config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary)
+    return StepFunctions(
+        config.model, config.optimizer, data.source_vocabulary, data.target_vocabulary
+    )
 
 
 def counts_of(name: str) -> dict[str, int]:
-    return transformer.count_by_kind(steps_of(name).declare_parameters())
+    return count_by_kind(steps_of(name).declare_parameters())
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())
@@ -115,12 +118,10 @@ def test_a_family_has_the_papers_number_of_weights(name, family):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_fits_its_mesh(name):
     config, steps = load_config(name), steps_of(name)
-    check_fits_mesh(config)
-    for array, p in steps.declare_state().items():
-        config.mesh.check_divides(array, p.letters, p.shape)
+    check_divides(config, training_arrays(config, steps))
 
 
-def reduced(steps: Steps) -> Steps:
+def reduced(steps: StepFunctions) -> StepFunctions:
     """The same model, small: two blocks of each stack, and every size cut down."""
     model = steps.model
     blocks = 2 * model.block_layers
@@ -147,24 +148,24 @@ def batch() -> dict[str, tf.Tensor]:
     return {name: tf.constant(array, tf.int32) for name, array in made.items()}
 
 
-def trained(steps: Steps) -> tuple[list[float], dict[str, tf.Tensor]]:
+def trained(steps: StepFunctions) -> tuple[list[float], dict[str, tf.Tensor]]:
     """The losses of two steps, and the state after them; executed eagerly."""
     control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
     control["one"] = tf.constant(1.0)
     (state,) = steps.initialize(control)
     losses = []
     for _ in range(2):
-        state, metrics = steps.train(state, batch(), control)
+        state, metrics = steps.train_step(state, batch(), control)
         losses.append(float(metrics["loss"]))
     return losses, state
 
 
-def shape_of(name: str) -> Steps:
+def shape_of(name: str) -> StepFunctions:
     return reduced(steps_of(name))
 
 
 @functools.cache
-def trained_once(steps: Steps):
+def trained_once(steps: StepFunctions):
     """Families that differ in size alone are the same model when reduced."""
     return trained(steps)
 

@@ -11,9 +11,9 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 
-WIDE = Model(
+FLOAT32 = Model(
     encoder_layers=2,
     decoder_layers=2,
     model_dim=16,
@@ -24,7 +24,7 @@ WIDE = Model(
     num_groups=2,
     eval_capacity_factor=4.0,
 )
-NARROW = dataclasses.replace(WIDE, activation_dtype="bfloat16")
+BFLOAT16 = dataclasses.replace(FLOAT32, activation_dtype="bfloat16")
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 
 
@@ -48,22 +48,22 @@ def logits_and_memory(model: Model):
 
 @pytest.mark.parametrize("positions", ["relative", "sinusoidal"])
 def test_logits_and_router_statistics_are_float32_and_near_either_way(positions):
-    wide, wide_memory, _ = logits_and_memory(dataclasses.replace(WIDE, positions=positions))
-    narrow, memory, totals = logits_and_memory(dataclasses.replace(NARROW, positions=positions))
-    assert wide_memory.dtype == tf.float32
+    exact, exact_memory, _ = logits_and_memory(dataclasses.replace(FLOAT32, positions=positions))
+    rounded, memory, totals = logits_and_memory(dataclasses.replace(BFLOAT16, positions=positions))
+    assert exact_memory.dtype == tf.float32
     assert memory.dtype == tf.bfloat16
-    assert narrow.dtype == tf.float32
+    assert rounded.dtype == tf.float32
     assert {value.dtype for value in totals.values()} == {tf.float32}
-    assert np.abs(wide - narrow).max() > 0
-    np.testing.assert_allclose(wide, narrow, atol=0.15)
+    assert np.abs(exact - rounded).max() > 0
+    np.testing.assert_allclose(exact, rounded, atol=0.15)
 
 
 def test_parameters_gradients_and_moments_stay_float32():
-    steps = Steps(NARROW, Optimizer(min_factored_size=8), 30, 30)
+    steps = StepFunctions(BFLOAT16, Optimizer(min_factored_size=8), 30, 30)
     control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
     control["one"] = tf.constant(1.0)
     (state,) = steps.initialize(control)
-    state, metrics = steps.train(state, batch(), control)
+    state, metrics = steps.train_step(state, batch(), control)
     assert {value.dtype for name, value in state.items() if name != "step"} == {tf.float32}
     assert {value.dtype for value in metrics.values()} == {tf.float32}
     assert np.isfinite(float(metrics["loss"]))

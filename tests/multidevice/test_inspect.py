@@ -1,15 +1,12 @@
-"""gshard-inspect on real programs: compiled for CPU devices, and run on them."""
+"""gshard-inspect on real programs, compiled for CPU devices."""
 
 import json
 
-import numpy as np
 import pytest
 
 from gshard_nmt import inspect
-from gshard_nmt.checks import equivalence
-from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.mesh import Mesh
 
 SMALL = (
     "Model.model_dim = 16",
@@ -23,7 +20,7 @@ SMALL = (
     "Data.source_vocabulary = 320",
     "Data.target_vocabulary = 320",
 )
-# "config" to "roofline_fraction": what users script against.
+# The keys that users script against.
 KEYS = {
     *("config", "topology", "devices", "parameters_total", "parameters_active_per_token"),
     *("lower_seconds", "compile_seconds", "program_instructions", "code_bytes", "per_device"),
@@ -34,6 +31,12 @@ MEMORY_KEYS = {
     *("argument_bytes", "temp_bytes", "output_bytes", "alias_bytes", "peak_bytes", "hbm_bytes"),
     "by_category",
 }
+
+
+def collective_of(record: dict, kind: str) -> dict:
+    """The only entry of a kind of collective."""
+    (collective,) = (c for c in record["collectives"] if c["kind"] == kind)
+    return collective
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +56,23 @@ def test_the_json_has_the_promised_keys(inspected):
         assert record["per_device"].keys() >= MEMORY_KEYS
         for collective in record["collectives"]:
             assert collective.keys() >= {"kind", "count", "bytes_per_device", "sources"}
-        assert record["estimated_step_seconds"] is None  # times are a chip's
+        assert record["estimated_step_seconds"] is None  # only chips have times
 
 
-def test_memory_is_split_by_what_holds_it(inspected):
+def test_memory_is_split_into_categories(inspected):
     records, _ = inspected
     config = load_config("demo", SMALL)
-    state = inspect.specs_of(inspect.steps_of(config)).items()
+    state = state_specs(step_functions(config)).items()
     experts = sum(spec.nbytes for name, spec in state if name.endswith(("moe_0/wi", "moe_0/wo")))
     moments = sum(spec.nbytes for name, spec in state if name.startswith("moments/"))
     for record, devices in zip(records, (2, 4), strict=True):
         memory = record["per_device"]
         assert sum(memory["by_category"].values()) == memory["peak_bytes"]
-        held = experts - sum(
-            s.nbytes for n, s in state if n.startswith("moments/") and "moe_0/w" in n
+        expert_moments = sum(
+            spec.nbytes for name, spec in state if name.startswith("moments/") and "moe_0/w" in name
         )
-        assert memory["by_category"]["sharded_weights"] >= held // devices
+        expert_weights = experts - expert_moments
+        assert memory["by_category"]["sharded_weights"] >= expert_weights // devices
         assert 0 < memory["by_category"]["optimizer"] <= moments
         # The state is donated: the new one takes the place of the old.
         assert memory["alias_bytes"] > 0.9 * memory["output_bytes"]
@@ -76,26 +80,26 @@ def test_memory_is_split_by_what_holds_it(inspected):
 
 def test_each_moe_layer_has_four_all_to_alls_and_says_what_they_carry(inspected):
     for record in inspected[0]:
-        (found,) = (each for each in record["collectives"] if each["kind"] == "all-to-all")
-        assert found["count"] == found["instructions"] == 2 * 4
-        assert {source["layer"] for source in found["sources"]} == {
+        all_to_all = collective_of(record, "all-to-all")
+        assert all_to_all["count"] == all_to_all["instructions"] == 2 * 4
+        assert {source["layer"] for source in all_to_all["sources"]} == {
             "encoder 0 moe_0",
             "decoder 0 moe_0",
         }
-        assert {source["part"] for source in found["sources"]} == {"dispatch", "combine"}
-        assert all(source["asked_for"] for source in found["sources"])
-        assert all(source["group_size"] == record["devices"] for source in found["sources"])
+        assert {source["part"] for source in all_to_all["sources"]} == {"dispatch", "combine"}
+        assert all(source["asked_for"] for source in all_to_all["sources"])
+        assert all(source["group_size"] == record["devices"] for source in all_to_all["sources"])
         # A device sends E/devices x G/devices x C x M floats to each of the devices.
         assert (
-            sum(source["bytes_per_device"] for source in found["sources"])
-            == (found["bytes_per_device"])
+            sum(source["bytes_per_device"] for source in all_to_all["sources"])
+            == (all_to_all["bytes_per_device"])
         )
 
 
-def test_every_dense_weights_gradient_is_added_up_once(inspected):
+def test_the_gradient_of_every_dense_weight_is_added_up_once(inspected):
     for record in inspected[0]:
-        (found,) = (each for each in record["collectives"] if each["kind"] == "all-reduce")
-        added = [s["why"] for s in found["sources"] if "feed_forward_1/w" in s["why"]]
+        all_reduce = collective_of(record, "all-reduce")
+        added = [s["why"] for s in all_reduce["sources"] if "feed_forward_1/w" in s["why"]]
         assert len(added) == 4  # wi and wo, encoder and decoder
 
 
@@ -105,40 +109,3 @@ def test_the_page_is_whole_and_needs_no_network(inspected):
     assert "{{" not in page
     assert "http" not in page.split("base64,")[0]
     assert "GROWTH with the number of devices" in page
-
-
-def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
-    mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
-    rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
-    inspect.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
-    out = capsys.readouterr().out
-    assert "encoder/block/moe_0/wi [0]" in out
-    assert "DIFFERENT" not in out
-    assert "on 1 device and on 4 (x=2 x y=2) are equal within" in out
-
-
-def test_a_difference_is_named_and_is_an_error(monkeypatch):
-    found = [
-        equivalence.Comparison("loss", 1e-7, 5e-5),
-        equivalence.Comparison("encoder/block/moe_0/gate [0]", 0.3, 5e-5),
-        equivalence.Comparison("source_embedding", float("nan"), 5e-5),
-    ]
-    monkeypatch.setattr(equivalence, "compare", lambda *arguments: found)
-    with pytest.raises(UserError, match=r"2 of 3 tensors differ .* first encoder/block/moe_0/gate"):
-        inspect.show_equivalence(load_config("demo", SMALL), "demo", 2)
-
-
-def test_a_reduced_mesh_splits_every_axis_that_was_split():
-    mesh = Mesh(("x", "y"), (32, 64), rules={})
-    assert equivalence.reduced_mesh(mesh, 8).shape == (4, 2)
-    assert equivalence.reduced_mesh(Mesh(("x",), (2048,)), 8).shape == (8,)
-    with pytest.raises(UserError, match=r"give --devices 4, or another power of 2"):
-        equivalence.reduced_mesh(mesh, 6)
-
-
-def test_a_reduced_batch_is_packed_and_padded():
-    batch = equivalence.random_batch(["source_ids", "source_segments", "source_positions"], 4)
-    segments, positions = batch["source_segments"], batch["source_positions"]
-    assert {tuple(np.unique(row)) for row in segments} == {(0, 1, 2)}
-    starts = (segments[:, 1:] != segments[:, :-1]) | (segments[:, 1:] == 0)
-    assert (positions[:, 1:][starts] == 0).all()

@@ -11,7 +11,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
-from gshard_nmt.model.steps import Steps
+from gshard_nmt.model.steps import StepFunctions
 
 LANGUAGE_MODEL = Model(
     encoder_layers=0,
@@ -58,7 +58,7 @@ def batch() -> dict[str, tf.Tensor]:
 
 def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:
     """Of one training step, compiled by XLA, the random second expert and any dropout on."""
-    steps = Steps(model, Optimizer(), 20, 24)
+    steps = StepFunctions(model, Optimizer(), 20, 24)
     key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
     p = initial_values(transformer.declare(model, 20, 24), key)
 
@@ -101,7 +101,7 @@ def test_a_scan_and_recomputation_change_no_value_and_no_gradient(case, plain):
 def test_a_scan_keeps_the_gradients_of_rounded_weights_as_round_as_they_are():
     """In bfloat16 they take half the memory; the gate's is computed in float32 and kept so."""
     model = dataclasses.replace(LANGUAGE_MODEL, stack="scan", activation_dtype="bfloat16")
-    steps, p = Steps(model, Optimizer(), 20, 24), transformer.declare(model, 20, 24)
+    steps, p = StepFunctions(model, Optimizer(), 20, 24), transformer.declare(model, 20, 24)
     weights = {name: tf.TensorSpec(one.shape, one.dtype) for name, one in p.items()}
 
     def gradients(p):

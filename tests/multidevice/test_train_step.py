@@ -8,8 +8,8 @@ from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.steps import BATCH_ARRAYS, Steps
-from gshard_nmt.run.compiled_steps import CONTROL, Programs, specs_of
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
+from gshard_nmt.run.arrays import CONTROL, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -26,7 +26,7 @@ MODEL = Model(
     num_groups=8,
     capacity_factor=2.0,
 )
-STEPS = Steps(MODEL, Optimizer(min_factored_size=8), 40, 48)
+STEPS = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48)
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 MESHES = {
@@ -37,8 +37,8 @@ MESHES = {
     "2x4 with groups and experts over both": Mesh(("x", "y"), (2, 4), rules=CROSSED),
 }
 BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
-STATE = specs_of(STEPS)
-PARAMETERS = Programs.parameters_of(STATE)
+STATE = state_specs(STEPS)
+PARAMETERS = weights_of(STATE)
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -143,7 +143,9 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     mesh = Mesh(("x",), (2,))
     devices = runtime.start(mesh)
     inputs, outputs = [STATE, BATCH, CONTROL], [letters(STATE), {}]
-    step = devices.compile("step", lambda: lower(STEPS.train, inputs, outputs, mesh), donate=(0,))
+    step = devices.compile(
+        "step", lambda: lower(STEPS.train_step, inputs, outputs, mesh), donate=(0,)
+    )
     counts = step.collectives()
     assert counts["all-to-all"] == 2 * 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.mesh import Mesh, tile_assignment
+from gshard_nmt.spmd.mesh import Mesh, UnevenDimension, tile_assignment
 
 GRID = Mesh(("x", "y"), (2, 3), rules={"G": "x", "E": "x", "H": "y", "B": ("x", "y")})
 
@@ -39,6 +39,17 @@ def test_an_override_by_letter_fits_tensors_of_any_rank():
     assert mesh.partition("RMH", "parameters/ff/wi") == ((), ("x",), ("y",))
     assert mesh.partition("M", "parameters/norm") == (("x",),)
     assert mesh.partition("ME", "parameters/moe/gate") == ((), ())
+
+
+def test_uneven_dimensions_are_records_with_the_nearest_sizes():
+    assert list(GRID.uneven("BLM", (12, 5, 7))) == []
+    uneven = list(GRID.uneven("EMH", (5, 3, 4)))
+    assert uneven == [UnevenDimension("E", 5, ("x",), 2), UnevenDimension("H", 4, ("y",), 3)]
+    assert [dimension.nearest_sizes for dimension in uneven] == [(4, 6), (3, 6)]
+    assert UnevenDimension("B", 5, ("x", "y"), 6).nearest_sizes == (6,)
+    by_name = Mesh(("x",), (2,), {}, overrides={"*/gate": [None, "x"]})
+    assert list(by_name.uneven("ME", (3, 3), "moe/gate")) == [UnevenDimension("E", 3, ("x",), 2)]
+    assert list(by_name.uneven("ME", (3, 3), "moe/wi")) == []
 
 
 def assignment(mesh, partition):
@@ -141,7 +152,7 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
-            "Mesh.device_order is '2,2'; as text it must be sizes and a permutation of them, for "
+            "Mesh.device_order is '2,2'; a text must be sizes and a permutation of their axes, for "
             "instance '[4,2]T(1,0)'.",
         ),
         (
@@ -150,11 +161,11 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
-            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; each may split a tensor once.",
+            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; name each axis at most once.",
         ),
         (
             lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
-            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry a dimension.",
+            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension.",
         ),
         (
             lambda: GRID.check_divides("Model.experts", "E", (5,)),

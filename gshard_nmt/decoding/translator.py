@@ -1,0 +1,294 @@
+"""A trained model on its devices, ready to translate.
+
+`Translator` takes and gives token ids, `TextTranslator` text. Sentences are sorted by length and put
+into batches of a few fixed shapes. Each batch is one call of a compiled program: the encoder, then
+flat beam search in one loop.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """A translation.
+
+    Attributes:
+      text: detokenised.
+      score: log-probability in nats, divided by the length norm.
+    """
+
+    text: str
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """The shape of a batch of sentences to translate.
+
+    Attributes:
+      source_length: L, tokens of a row, end of sentence included.
+      max_steps: I, steps of the search, which is the most tokens of a translation.
+    """
+
+    source_length: int
+    max_steps: int
+
+
+def batch_shape(config: Config, source_length: int) -> BatchShape:
+    """Returns the shape of the batches whose rows have `source_length` tokens, end included."""
+    decode = config.decode
+    steps = int(decode.length_ratio * source_length) + decode.length_margin
+    return BatchShape(source_length, min(config.data.target_length, steps))
+
+
+class Translator:
+    """Translates token ids."""
+
+    def __init__(
+        self,
+        config: Config,
+        functions: StepFunctions,
+        devices: runtime.Runtime,
+        parameters: Mapping[str, object],
+        nbest: int = 1,
+    ) -> None:
+        """Compiles nothing yet: each shape of batch is compiled when it first occurs.
+
+        Args:
+          config: the run, with the settings of the search.
+          functions: the functions of the run, which know the model and the vocabulary sizes.
+          devices: the devices to translate on.
+          parameters: the weights, on the devices.
+          nbest: translations of each sentence.
+        """
+        self._config = config
+        self._functions = functions
+        self._devices = devices
+        self._nbest = nbest
+        self._programs: dict[BatchShape, runtime.Program] = {}
+        self.parameters = parameters
+
+    def translate_ids(
+        self, sources: Sequence[Sequence[int]]
+    ) -> list[list[tuple[list[int], float]]]:
+        """Returns for each source its n-best translations, best first, as (target ids, score).
+
+        Args:
+          sources: ids of each sentence, end of sentence included.
+        """
+        translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
+        for shape, indices in self._batches([len(ids) for ids in sources]):
+            arrays = self._pad([sources[i] for i in indices], shape)
+            program = self._program(shape)
+            placed = self._devices.put(arrays, program.signature.inputs[1])
+            (hypotheses,) = program(self.parameters, placed)
+            hypotheses = self._devices.fetch(hypotheses)
+            ids, scores, lengths = (hypotheses[name] for name in ("ids", "scores", "lengths"))
+            for row, index in enumerate(indices):
+                translations[index] = [
+                    (ids[row, n, : lengths[row, n] - 1].tolist(), float(scores[row, n]))
+                    for n in range(ids.shape[1])
+                    if lengths[row, n] > 0
+                ]
+        return translations
+
+    def lower(self, shape: BatchShape) -> LoweredFunction:
+        """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
+
+        Raises:
+          UserError: the rows of a batch do not divide over the mesh.
+        """
+        rows, mesh = self._config.decode.rows, self._devices.mesh
+        mesh.check_divides("Decode.rows", "B", (rows,))
+        tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
+        batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
+        batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
+        letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
+        inputs = [weight_specs(self._functions), batch]
+        return lower(self._search(shape), inputs, [letters], mesh)
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[tuple[BatchShape, list[int]]]:
+        """Yields a shape and the indices of its sentences for each batch.
+
+        Sentences of similar length share a batch, because the search goes on until its longest
+        translation has ended.
+        """
+        decode = self._config.decode
+        allowed = sorted(decode.source_lengths)
+        by_length: dict[int, list[int]] = {}
+        for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+            long_enough = [length for length in allowed if lengths[index] <= length]
+            by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
+        for source_length, indices in by_length.items():
+            shape = batch_shape(self._config, source_length)
+            for start in range(0, len(indices), decode.rows):
+                yield shape, indices[start : start + decode.rows]
+
+    def _program(self, shape: BatchShape) -> runtime.Program:
+        if shape not in self._programs:
+            decode, functions = repr(self._config.decode), repr(self._functions)
+            key = json.dumps(["decode", functions, decode, dataclasses.astuple(shape), self._nbest])
+            self._programs[shape] = self._devices.compile(key, lambda: self.lower(shape))
+        return self._programs[shape]
+
+    def _search(self, shape: BatchShape) -> Callable:
+        """Returns the function to lower: from weights and a batch to the n-best of each row."""
+        from gshard_nmt.decoding import beam_search
+        from gshard_nmt.model import decoder_step
+        from gshard_nmt.spmd.sharding import annotate
+
+        decode, model = self._config.decode, self._functions.model
+        search = beam_search.BeamSearch(
+            beam=decode.beam,
+            max_steps=shape.max_steps,
+            nbest=self._nbest,
+            length_norm=decode.length_norm,
+            alpha=decode.alpha,
+        )
+
+        def translate(p, batch):
+            batch = {
+                name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
+            }
+            cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
+
+            def next_token(ids, positions, mask, t, cache):
+                del positions  # without a prefix every hypothesis is at step t
+                return decoder_step.step(model, p, ids, mask, t, cache)
+
+            hypotheses = beam_search.flat_beam_search(
+                next_token,
+                cache,
+                decode.rows,
+                search,
+                live=batch["source_segments"][:, 0] > 0,
+                max_lengths=batch["max_lengths"],
+            )
+            return [
+                {
+                    "ids": hypotheses.ids,
+                    "scores": hypotheses.scores,
+                    "lengths": hypotheses.lengths,
+                }
+            ]
+
+        return translate
+
+    def _pad(self, sources: Sequence[Sequence[int]], shape: BatchShape) -> dict[str, np.ndarray]:
+        """Returns a batch of one sentence a row.
+
+        A sentence that is too long keeps its beginning and its end of sentence.
+        """
+        decode, length = self._config.decode, shape.source_length
+        ids = np.zeros((decode.rows, length), np.int32)
+        segments = np.zeros((decode.rows, length), np.int32)
+        limits = np.ones((decode.rows,), np.int32)
+        for row, source in enumerate(sources):
+            fitting = source if len(source) <= length else [*source[: length - 1], source[-1]]
+            ids[row, : len(fitting)] = fitting
+            segments[row, : len(fitting)] = 1
+            longest = int(decode.length_ratio * len(fitting)) + decode.length_margin
+            limits[row] = min(shape.max_steps, longest)
+        positions = np.where(segments > 0, np.arange(length, dtype=np.int32), 0)
+        return {
+            "source_ids": ids,
+            "source_segments": segments,
+            "source_positions": positions.astype(np.int32),
+            "max_lengths": limits,
+        }
+
+
+class TextTranslator:
+    """Translates text between the languages that a run was trained on."""
+
+    def __init__(self, run: RunFolder, translator: Translator, step: int) -> None:
+        """Adds the vocabularies of a run to a translator of token ids.
+
+        Args:
+          run: the run folder.
+          translator: translates token ids.
+          step: the training step of its weights.
+        """
+        self._translator = translator
+        self._source, self._target = run.vocabularies()
+        self.step = step
+
+    def translate(
+        self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
+    ) -> Iterator[list[Hypothesis]]:
+        """Yields the n-best of each line, best first, in order. An empty line has an empty text.
+
+        Args:
+          lines: source text.
+          source, target: BCP 47 tags of a direction that the run was trained on.
+          chunk_size: the number of lines that are sorted by length and translated together.
+        """
+        for start in range(0, len(lines), chunk_size):
+            chunk = lines[start : start + chunk_size]
+            filled = [i for i, line in enumerate(chunk) if line.strip()]
+            sources = self._source.encode_source([chunk[i] for i in filled], source, target)
+            translations = self._translator.translate_ids(sources)
+            results = [[Hypothesis("", 0.0)] for _ in chunk]
+            for i, nbest in zip(filled, translations, strict=True):
+                texts = self._target.decode([ids for ids, _ in nbest])
+                scores = [score for _, score in nbest]
+                results[i] = [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]
+            yield from results
+
+
+def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:
+    """Loads the best checkpoint of a run, or the last one if there is no best.
+
+    Args:
+      config: the run's config, perhaps with another search.
+      run: the run folder.
+      nbest: translations of each line.
+
+    Raises:
+      UserError: the folder is not a run folder, or has no checkpoint.
+    """
+    functions = step_functions(config, run.data)
+    # Opening the checkpoints starts jax, which then has the devices that are set up by now.
+    devices = runtime.start(config.mesh, run.programs)
+    checkpoints = Checkpoints(run.checkpoints)
+    kind = BEST if checkpoints.latest(BEST) is not None else LAST
+    step = checkpoints.metadata(kind)["step"]
+    specs = devices.abstract(weight_specs(functions))
+    weights = checkpoints.restore(kind, {"parameters": specs})["parameters"]
+    return TextTranslator(run, Translator(config, functions, devices, weights, nbest), step)
+
+
+def translate_run(
+    workdir: Path, source: str, target: str, lines: Sequence[str]
+) -> tuple[list[str], str]:
+    """Translates lines with the model of a run folder.
+
+    Returns:
+      The best translation of each line, and in words the step and the search that made them.
+    """
+    translator, search = _cached_translator(workdir)
+    best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
+    return best, f"step {translator.step}, {search}"
+
+
+@functools.lru_cache(maxsize=2)
+def _cached_translator(workdir: Path) -> tuple[TextTranslator, str]:
+    """Loads the translator of a run folder; two are kept, of a run and of one baseline."""
+    run = RunFolder(workdir)
+    config = read_run_config(run.config)
+    return load_translator(config, run), config.decode.settings()

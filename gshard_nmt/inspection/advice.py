@@ -1,0 +1,60 @@
+"""Suggests settings for a program that does not fit a device's memory."""
+
+from typing import TYPE_CHECKING
+
+from gshard_nmt.inspection.memory import Memory
+from gshard_nmt.inspection.terminal import GIB, size_text
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
+
+
+def suggestions(config: "Config", memory: Memory) -> list[str]:
+    """Returns changes that would lower the memory of a device, the most promising first.
+
+    Args:
+      config: the run.
+      memory: what the run needs on one device, and what the device has.
+    """
+    model = config.model
+    activations = memory.by_category["activations"]
+    lines = []
+    if model.remat == "none" and model.stack != "scan":
+        lines.append("Model.remat = 'layer' recomputes activations instead of keeping them")
+    if model.activation_dtype == "float32":
+        lines.append(
+            f"Model.activation_dtype = 'bfloat16' halves activations, about "
+            f"{size_text(activations / 2)} less"
+        )
+    lines += _fewer_rows(config, memory)
+    replicated = memory.by_category["replicated_weights"]
+    if replicated > GIB:
+        lines.append(
+            f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}), for "
+            "example for H, N or V over a second mesh axis"
+        )
+    lines.append("a topology with more devices, or chips with more memory")
+    return lines
+
+
+def _fewer_rows(config: "Config", memory: Memory) -> list[str]:
+    """Suggests the largest number of rows whose activations fit beside the rest."""
+    rows, mesh = config.data.rows, config.mesh
+    row_shards = mesh.axis_size(mesh.partition("B")[0])
+    activations = memory.by_category["activations"]
+    room = (memory.hbm or 0) - (memory.peak - activations)
+    fitting_rows = int(rows * room / max(activations, 1)) // row_shards * row_shards
+    if fitting_rows <= 0:
+        return [
+            f"fewer rows are not enough: even without activations {size_text(-room)} are too much"
+        ]
+    lines = [
+        f"Data.rows = {fitting_rows} instead of {rows}: {size_text(room)} are left for activations, "
+        "which are at least proportional to the rows"
+    ]
+    if config.model.num_groups:
+        lines.append(
+            "Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with the "
+            "square of the tokens of a group"
+        )
+    return lines

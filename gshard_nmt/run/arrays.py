@@ -1,0 +1,109 @@
+"""The arrays of a run before they exist: shape, dtype and letters of the state, a batch, the control.
+
+The training state is one flat mapping: the model's weights under `parameters/`, the optimizer's
+moments under `moments/`, and `step`. Only this module and model/steps.py know these prefixes.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
+from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.mesh import Mesh
+
+CONTROL = {
+    "seed": ArraySpec((2,), np.dtype(np.uint32)),
+    "last_step": ArraySpec((), np.dtype(np.int32)),
+    "one": ArraySpec((), np.dtype(np.float32)),
+}
+"""The scalars that a training step takes; see model/steps.py."""
+
+_WEIGHTS = "parameters/"
+
+
+def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
+    """Returns the functions of a run: initialize, train, evaluate.
+
+    Args:
+      config: the run.
+      data: has the sizes of the vocabularies as `source_vocabulary` and `target_vocabulary`: the
+        summary of prepared data, or `RunFolder.data`. None takes the sizes that the config asks for,
+        which are larger if a corpus has too little text for them.
+    """
+    sizes = data or dataclasses.asdict(config.data)
+    return StepFunctions(
+        config.model, config.optimizer, sizes["source_vocabulary"], sizes["target_vocabulary"]
+    )
+
+
+def state_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
+    """Returns shape, dtype and letters of every array of the training state."""
+    return {
+        name: ArraySpec(array.shape, np.dtype(array.dtype), array.letters)
+        for name, array in functions.declare_state().items()
+    }
+
+
+def weight_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
+    """Returns shape, dtype and letters of every weight, by the model's own names."""
+    return weights_of(state_specs(functions))
+
+
+def batch_specs(config: Config) -> dict[str, ArraySpec]:
+    """Returns shape, dtype and letters of every array of a batch: int32[B, L] each."""
+    lengths = {"source": config.data.source_length, "target": config.data.target_length}
+    return {
+        name: ArraySpec(
+            (config.data.rows, lengths[name.partition("_")[0]]), np.dtype(np.int32), "BL"
+        )
+        for name in BATCH_ARRAYS
+    }
+
+
+def training_arrays(config: Config, functions: StepFunctions) -> dict[str, ArraySpec]:
+    """Returns the specs of a batch and of the training state: all arrays that must fit the mesh."""
+    return {**batch_specs(config), **state_specs(functions)}
+
+
+def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the weights among the arrays (or specs) of a state, by the model's own names."""
+    return {
+        name.removeprefix(_WEIGHTS): array
+        for name, array in state.items()
+        if name.startswith(_WEIGHTS)
+    }
+
+
+def without_weights(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arrays (or specs) of a state that are no weights, by their names in the state."""
+    return {name: array for name, array in state.items() if not name.startswith(_WEIGHTS)}
+
+
+def with_weights(others: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the whole state, from its two parts as `without_weights` and `weights_of` give them."""
+    return {f"{_WEIGHTS}{name}": array for name, array in weights.items()} | dict(others)
+
+
+def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
+    """Returns name, shape, dtype, sharding and bytes of every array, with totals, as aligned text."""
+    rows = [("name", "shape", "dtype", "sharding", "bytes", "bytes/device")]
+    total = per_device = 0
+    for name, spec in sorted(specs.items()):
+        partition = mesh.partition(spec.letters, name)
+        shard_bytes = spec.nbytes // int(np.prod([mesh.axis_size(axes) for axes in partition]))
+        total, per_device = total + spec.nbytes, per_device + shard_bytes
+        split = ",".join("*".join(axes) or "-" for axes in partition)
+        shape = "x".join(map(str, spec.shape)) or "scalar"
+        sharding = f"{spec.letters or '-'} [{split}]"
+        rows.append((name, shape, str(spec.dtype), sharding, str(spec.nbytes), str(shard_bytes)))
+    rows.append(("total", "", "", "", str(total), str(per_device)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines) + "\n"

@@ -1,0 +1,22 @@
+"""Suggests a known word for an unknown one."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Returns the end of a sentence: "; did you mean 'x'?", or "." if no known word is near.
+
+    A word is near if it has almost the same letters, or else if it begins with what the user wrote,
+    as pt-BR does with pt. Upper and lower case count as equal.
+
+    Args:
+      word: what the user wrote.
+      known: the words that exist.
+      prefix: written before the suggestion, such as "--".
+    """
+    word = word.lower()
+    by_lower_case = {known_word.lower(): known_word for known_word in known}
+    near = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.6)
+    near += [candidate for candidate in by_lower_case if word and candidate.startswith(word)]
+    return f"; did you mean {prefix + by_lower_case[near[0]]!r}?" if near else "."

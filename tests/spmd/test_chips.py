@@ -1,0 +1,29 @@
+"""The chip table: figures that must fit each other."""
+
+import math
+
+import pytest
+
+from gshard_nmt.spmd.chips import CHIPS
+
+
+def test_peak_flops_are_those_of_the_matrix_units_at_this_clock():
+    # Matrix units of a device and their side: a unit of 128 x 128 does as many multiply-adds a cycle.
+    units = {"v3": (2, 128), "v4": (8, 128), "v5e": (4, 128), "v5p": (8, 128), "v6e": (4, 256)}
+    for name, (count, side) in units.items():
+        flops = CHIPS[name].clock * count * side * side * 2
+        assert math.isclose(flops, CHIPS[name].peak_flops, rel_tol=0.01), name
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_links_are_slower_than_memory_and_memory_slower_than_the_matrix_units(chip):
+    assert chip.link_bandwidth < chip.hbm_bandwidth < chip.peak_flops
+
+
+def test_figures_are_per_device():
+    """A v3 chip has 123 TFLOP/s, 32 GiB and 900 GB/s, and its two cores are devices of their own."""
+    v3 = CHIPS["v3"]
+    assert v3.devices_per_chip == 2
+    assert v3.devices_per_chip * v3.peak_flops == 123e12
+    assert v3.devices_per_chip * v3.hbm_bytes == 32 * 2**30
+    assert v3.devices_per_chip * v3.hbm_bandwidth == 900e9
