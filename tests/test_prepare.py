@@ -159,7 +159,7 @@ def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"languages": ("frr",)}, "Did you mean fr"),
+        ({"languages": ("frr",)}, "did you mean 'fr'?"),
         ({"minimum_pairs": 500}, "the largest are fr 120, de 40. Lower Data.minimum_pairs"),
     ],
 )
