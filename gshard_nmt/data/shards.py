@@ -39,7 +39,7 @@ class Example:
     Attributes:
       source: <int>[n]; tags come first, EOS last.
       target: <int>[m]; EOS comes last, there is no BOS.
-      language: index of its language pair in the list of the reader, such as `PreparedData.pairs_of`.
+      language: index of its pair in `PreparedData.pairs_of(config)`, in training batches.
     """
 
     source: np.ndarray
