@@ -404,7 +404,7 @@ def write(folder: pathlib.Path) -> None:
         ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
         parts.append(paper_section(title, rows, figures, GSPMD))
-    parts.append("## Where they contradict\n")
+    parts.append("## Contradictions\n")
     parts.append(CONTRADICTS + "\n" + contradictions(figures))
     parts.append("Beside the steps:\n\n" + "\n".join(f"- {note}" for note in KNOWN))
     text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
