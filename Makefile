@@ -6,12 +6,14 @@ READY := $(VENV)/.ready
 # The TPU compiler is 0.7 GB that only gshard-inspect's TPU topologies need.
 TPU_READY := $(VENV)/.tpu-ready
 # Each worker compiles with threads of its own and holds up to 3 GB, so that more than four help nobody.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# Files are handed out in the order of tests/conftest.py, the longest first.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
+	--no-loadscope-reorder
 # Tests that need no compiled program; `make check` runs these alone.
 SLOW_FOLDERS := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tpu demo test test-all check bench lock clean
+.PHONY: help venv tpu demo test test-all soak check bench lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +33,19 @@ $(TPU_READY): requirements-tpu.lock | $(READY)
 demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
 	@$(BIN)/python scripts/demo.py
 
-test: $(READY)  ## every test but the slow tier: unit and integration, at most 10 minutes
+test: $(READY)  ## every test but the slow tier: unit and integration, about 5 minutes
 	$(PYTEST) -m "not slow"
 
 test-all: test $(TPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
 	$(PYTEST) -m slow
+
+# Minutes for each campaign, 60 at most; `make soak CAMPAIGNS=kill SEED=7` repeats one.
+MINUTES ?= 10
+CAMPAIGNS ?=
+SEED ?=
+
+soak: $(READY)  ## long campaigns outside CI: kills, two devices, properties, wrong input; 4 x 10 minutes
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CAMPAIGNS)
 
 check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/ruff check .

@@ -24,10 +24,10 @@ from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_jso
 from gshard_nmt.inspection.terminal import size_text
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
-    batch_specs,
     parameter_table,
     state_specs,
     step_functions,
+    training_arrays,
     weight_specs,
 )
 from gshard_nmt.run.compiled_steps import lower_train_step
@@ -111,8 +111,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     topologies = [Topology.parse(name) for name in request.topologies]
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
-        arrays = {**batch_specs(target.config), **state_specs(target.functions)}
-        check_divides(target.config, arrays)
+        check_divides(target.config, training_arrays(target.config, target.functions))
     ahead_of_time.check_available(topologies)
     inspections = []
     for target in targets:

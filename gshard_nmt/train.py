@@ -10,10 +10,10 @@ from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.run.arrays import (
-    batch_specs,
     parameter_table,
     state_specs,
     step_functions,
+    training_arrays,
     weights_of,
     with_weights,
     without_weights,
@@ -53,8 +53,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     limits = config.train
     prepared = PreparedData.open(data)
     functions = step_functions(config, prepared.summary())
-    arrays = state_specs(functions)
-    check_divides(config, {**batch_specs(config), **arrays})
+    check_divides(config, training_arrays(config, functions))
     run = RunFolder(workdir)
     run.claim(config, prepared, write=processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
@@ -62,7 +61,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     # 2. Devices, before anything else starts jax
     devices = runtime.start(config.mesh, run.programs, processes)
     if processes.is_first:
-        run.write_text("parameters.txt", parameter_table(arrays, config.mesh))
+        run.write_text("parameters.txt", parameter_table(state_specs(functions), config.mesh))
     checkpoints = Checkpoints(run.checkpoints)
     counters = RunCounters()
     if checkpoints.latest(LAST):

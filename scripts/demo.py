@@ -1,6 +1,7 @@
-"""The whole road in one command: harvest, prepare, train, baselines, decode, judge.
+"""Runs all stages of the demo: harvest, prepare, train, train the baselines, evaluate.
 
-Every stage is one of the programs, printed as it is typed, and picks up where it was interrupted.
+Each stage runs one program and prints its command line first. If the demo is interrupted, run it again:
+each stage continues where it stopped.
 """
 
 import subprocess
@@ -16,7 +17,7 @@ STAGES = [
         DATA / "corpus" / "corpus.json",
     ),
     (
-        "Prepare: vocabularies and tokenised shards",
+        "Train the vocabularies and tokenise the corpus",
         [
             "gshard-data",
             "prepare",
@@ -35,7 +36,7 @@ STAGES = [
         None,
     ),
     (
-        "Train its bilingual baselines, each on as many tokens of its language",
+        "Train a bilingual baseline for each language, on the same number of tokens of that language",
         [
             "gshard-train",
             "--config",
@@ -50,7 +51,7 @@ STAGES = [
         None,
     ),
     (
-        "Decode the test sets and write the report",
+        "Translate the test sets and write the report",
         [
             "gshard-eval",
             "--workdir",
@@ -70,25 +71,28 @@ STAGES = [
 
 
 def main() -> int:
-    """Runs the stages in order; stops at the first that fails."""
+    """Runs the stages in order, up to the first that fails. Returns the exit code."""
     programs = Path(sys.executable).parent
     times = []
-    for title, command, done in STAGES:
-        if done and done.exists():
-            print(f"\n== {title}: done before ({done.parent})", flush=True)
+    for title, command, result in STAGES:
+        if result and result.exists():
+            print(f"\n== {title}: already done, see {result.parent}", flush=True)
             continue
         print(f"\n== {title}\n$ {' '.join(command)}", flush=True)
-        began = time.monotonic()
+        start = time.monotonic()
         code = subprocess.run([programs / command[0], *command[1:]], check=False).returncode
         if code:
-            print(f"stopped with code {code}; the same command goes on from here", file=sys.stderr)
+            print(
+                f"{command[0]} ended with exit code {code}; run the same command again to continue here",
+                file=sys.stderr,
+            )
             return code
-        times.append((time.monotonic() - began, title))
+        times.append((time.monotonic() - start, title))
     print("\n== Wall time")
     for seconds, title in times:
         print(f"{seconds:6.0f} s  {title}")
     print(
-        f"{sum(seconds for seconds, _ in times):6.0f} s  in all\n\nThe report: {RUN}/report/index.html"
+        f"{sum(seconds for seconds, _ in times):6.0f} s  in total\n\nThe report: {RUN}/report/index.html"
     )
     return 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements.lock: one exact version, with hashes, of everything that `make` installs, the
-# same on Python 3.11, 3.12 and 3.13, for Linux on x86-64.
+# Writes requirements.lock: the exact version and the hashes of every package that `make` installs. It
+# is the same for Python 3.11, 3.12 and 3.13, on Linux on x86-64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,8 @@ trap 'rm -rf "$tools"' EXIT
 "${PYTHON:-python3}" -m venv "$tools"
 "$tools/bin/pip" install --quiet uv
 
-# The resolver repeats the platform of pyproject.toml behind every line; the header says it once.
+# The resolver writes the platform of pyproject.toml on every line. The header already says it, so sed
+# removes it.
 platform="python_full_version < '3.14' and platform_machine == 'x86_64' and sys_platform == 'linux'"
 {
   echo "# Everything \`make\` installs, pinned: Python 3.11 to 3.13 on Linux, x86-64."

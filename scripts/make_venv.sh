@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment FOLDER from requirements.lock and installs this checkout into it.
-# PYTHON names an interpreter; without it the first of python3.11, 3.12, 3.13, python3 that serves.
+# PYTHON names the interpreter. If it is not set, the script takes the first of python3.11, python3.12,
+# python3.13 and python3 that has a supported version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1
@@ -12,26 +13,26 @@ fail() {
 
 [[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail \
   "this is $(uname -s) on $(uname -m); requirements.lock pins wheels for Linux on x86-64." \
-  "On another platform try 'pip install -e .[demo,dev]' in an environment of your own."
+  "On another platform, try 'pip install -e .[demo,dev]' in your own virtual environment."
 
-serves='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 python=""
 for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
-  # A shim may be on the path for a version that is not there, so each candidate is tried.
-  if "$candidate" -c "$serves" 2>/dev/null; then
+  # Run each candidate: a shim may be on the path although its version is not installed.
+  if "$candidate" -c "$supported" 2>/dev/null; then
     python=$candidate
     break
   fi
 done
 [[ -n "$python" ]] || fail \
-  "no Python 3.11, 3.12 or 3.13 found (looked for: ${PYTHON:-python3.11 python3.12 python3.13 python3})." \
-  "Install one, or name one: make venv PYTHON=/path/to/python3.11"
+  "no Python 3.11, 3.12 or 3.13 found (tried: ${PYTHON:-python3.11 python3.12 python3.13 python3})." \
+  "Install one, or give its path: make venv PYTHON=/path/to/python3.11"
 "$python" -c 'import ensurepip, venv' 2>/dev/null || fail \
   "$python cannot make virtual environments: its venv module is missing." \
   "On Debian and Ubuntu: apt-get install python3-venv"
 
-# An environment of another Python version cannot be mended, only made anew.
-if [[ -e "$folder" ]] && ! "$folder/bin/python" -c "$serves" 2>/dev/null; then
+# An environment with an unsupported Python version cannot be updated, so it is removed.
+if [[ -e "$folder" ]] && ! "$folder/bin/python" -c "$supported" 2>/dev/null; then
   rm -rf "$folder"
 fi
 if [[ ! -e "$folder" ]]; then

@@ -2,11 +2,47 @@
 
 import os
 
+import hypothesis
+import pytest
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 # Threads of numerical libraries change no result here and only compete for the cores.
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
+# Most test programs run once: LLVM spends more time on optimizing them than they run. These flags leave
+# XLA's own passes alone: partitioning, fusion and the choice of collectives are the same. The programs
+# that tests start as processes do not get them (tests/integration/conftest.py).
+os.environ["XLA_FLAGS"] = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    + os.environ.get("XLA_FLAGS", "")
+)
+
+PROPERTY_TIMES = 10
+"""With --hypothesis-profile=soak a property test has these many times its usual examples."""
+
+hypothesis.settings.register_profile(
+    "soak",
+    max_examples=100 * PROPERTY_TIMES,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    print_blob=True,
+)
+
+
+# With few workers a long file that starts last is waited for, so these start first.
+LONGEST_FILES = (
+    "integration/test_pipeline.py",
+    "multidevice/test_train_step.py",
+    "integration/test_processes.py",
+    "multidevice/test_meshes.py",
+    "model/test_families.py",
+    "multidevice/",
+    "integration/",
+    "system/",
+    "decoding/",
+    "model/",
+)
 
 
 def pytest_configure() -> None:
@@ -14,3 +50,32 @@ def pytest_configure() -> None:
     import jax
 
     jax.config.update("jax_num_cpu_devices", 8)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Starts the longest files first; with the profile `soak` only property tests, extended."""
+    items.sort(key=_place)
+    if config.getoption("hypothesis_profile") == "soak":
+        others = [item for item in items if not hasattr(item.obj, "hypothesis")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if hasattr(item.obj, "hypothesis")]
+        _extend(items)
+
+
+def _place(item: pytest.Item) -> int:
+    path = item.path.as_posix()
+    places = [i for i, name in enumerate(LONGEST_FILES) if f"tests/{name}" in path]
+    return min(places, default=len(LONGEST_FILES))
+
+
+def _extend(items: list[pytest.Item]) -> None:
+    """Multiplies the number of examples, which would win over the profile's if it stands at a test."""
+    for test in {id(item.function): item.function for item in items}.values():
+        own = test._hypothesis_internal_use_settings
+        if own.max_examples < 100 * PROPERTY_TIMES:
+            test._hypothesis_internal_use_settings = hypothesis.settings(
+                own,
+                max_examples=PROPERTY_TIMES * own.max_examples,
+                suppress_health_check=list(hypothesis.HealthCheck),
+                print_blob=True,
+            )

@@ -7,10 +7,11 @@ import pytest
 
 from gshard_nmt.cli import runner
 from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, INSPECT, TRAIN
-from gshard_nmt.settings import values
+from gshard_nmt.settings.find import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.settings.values import read_run_config
 
-CONFIGS = values.configs_folder()
+CONFIGS = configs_folder()
 FRAGMENTS = [
     *CONFIGS.glob("models/*.gin"),
     *CONFIGS.glob("meshes/*.gin"),
@@ -42,7 +43,7 @@ def test_an_experiment_makes_a_config_that_reads_back(path, tmp_path):
     config = load_config(path.stem)
     written = tmp_path / "config.gin"
     written.write_text(config.text, encoding="utf-8")
-    assert values.read_config(written) == config
+    assert read_run_config(written) == config
     assert load_config(str(written)) == config
 
 

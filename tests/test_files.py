@@ -45,7 +45,7 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path, through_a_link):
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
 
 
-def test_what_cannot_be_written_leaves_no_temporary(tmp_path):
+def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         files.write(tmp_path / "folder", "x")
@@ -54,7 +54,7 @@ def test_what_cannot_be_written_leaves_no_temporary(tmp_path):
     assert os.listdir(tmp_path) == ["folder"]
 
 
-def test_a_check_finds_what_writing_would_and_changes_nothing(tmp_path):
+def test_a_check_raises_as_writing_does_and_changes_nothing(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "a.json").write_text("old")
     files.check_writable(tmp_path / "a.json")
@@ -66,7 +66,7 @@ def test_a_check_finds_what_writing_would_and_changes_nothing(tmp_path):
     assert (tmp_path / "a.json").read_text() == "old"
 
 
-def test_a_failure_is_told_with_the_flag(tmp_path):
+def test_a_failure_is_reported_with_the_flag(tmp_path):
     with (
         pytest.raises(UserError, match=r"^--json x\.json: it cannot be written: No space left"),
         files.reported_as("--json x.json"),

@@ -37,21 +37,23 @@ def test_a_corpus_of_all_languages_with_its_counts(root, tmp_path, capsys):
     report = json.loads((tmp_path / "corpus" / "corpus.json").read_text())
     assert (report["catalogues"], report["unreadable"]) == (30, 0)
     assert list(report["languages"]) == ["fr", "pt-BR"]
-    found = {}
+    english = {}
     for pair in find_pairs(tmp_path / "corpus"):
         for split in ("train", "dev", "test"):
             rows = list(read_pairs(pair, split, pair.language, "en")) if pair.files(split) else []
             assert len(rows) == report["languages"][pair.language][split]
-            found[pair.language, split] = {english for _, english in rows}
-    assert sum(len(found["fr", split]) for split in ("train", "dev", "test")) == 29
+            english[pair.language, split] = {row[1] for row in rows}
+    assert sum(len(english["fr", split]) for split in ("train", "dev", "test")) == 29
     # One English sentence is in one split, whatever the language.
-    (brazilian,) = set().union(*(found["pt-BR", s] for s in ("train", "dev", "test")))
-    split = next(s for s in ("train", "dev", "test") if brazilian in found["pt-BR", s])
-    assert brazilian in found["fr", split]
-    assert "fr" in capsys.readouterr().out
+    (brazilian,) = set().union(*(english["pt-BR", s] for s in ("train", "dev", "test")))
+    split = next(s for s in ("train", "dev", "test") if brazilian in english["pt-BR", s])
+    assert brazilian in english["fr", split]
+    out = " ".join(capsys.readouterr().out.split())
+    assert "fr" in out
+    assert "Read 30 catalogues; 0 of them are damaged. Messages left out: none." in out
 
 
-def test_a_harvest_replaces_the_one_before_it(root, tmp_path):
+def test_a_harvest_replaces_an_earlier_one(root, tmp_path):
     harvest(tmp_path / "corpus", [root], system=False)
     before = (tmp_path / "corpus" / "corpus.json").read_text()
     harvest(tmp_path / "corpus", [root], system=False)
@@ -59,18 +61,18 @@ def test_a_harvest_replaces_the_one_before_it(root, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_no_catalogues_is_a_mistake_with_a_way_out(tmp_path):
+def test_no_catalogues_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(UserError, match=r"no message catalogues \(\.mo, \.po\) below .*--root DIR"):
         harvest(tmp_path / "corpus", [tmp_path], system=False)
     assert not (tmp_path / "corpus").exists()
 
 
-def test_what_is_no_corpus_is_not_replaced(root, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+def test_a_folder_with_other_files_is_not_replaced(root, tmp_path):
+    (tmp_path / "writing").mkdir()
+    (tmp_path / "writing" / "thesis.txt").write_text("years of work")
     with pytest.raises(UserError, match="not empty and not a harvested corpus"):
-        harvest(tmp_path / "mine", [root], system=False)
-    assert (tmp_path / "mine" / "thesis.txt").exists()
+        harvest(tmp_path / "writing", [root], system=False)
+    assert (tmp_path / "writing" / "thesis.txt").exists()
 
 
 def test_a_damaged_catalogue_is_counted_and_left_out(root, tmp_path):
@@ -81,3 +83,18 @@ def test_a_damaged_catalogue_is_counted_and_left_out(root, tmp_path):
     report = json.loads((tmp_path / "corpus" / "corpus.json").read_text())
     assert report["unreadable"] == 1
     assert "de" not in report["languages"]
+
+
+def test_languages_without_enough_pairs_are_an_error_that_says_what_to_do(root, tmp_path):
+    with pytest.raises(UserError) as error:
+        harvest(tmp_path / "corpus", [root], system=False, minimum_pairs=1000)
+    assert str(error.value) == (
+        f"no language has 1000 or more training pairs in the 30 catalogues below {root}. Name more "
+        "folders with --root DIR."
+    )
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_a_missing_root_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"--root .*gone: there is no such folder"):
+        harvest(tmp_path / "corpus", [tmp_path / "gone"], system=False)

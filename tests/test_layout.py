@@ -1,6 +1,12 @@
-"""The import rules: stages know nothing of each other, programs alone cross them."""
+"""The import rules: who may import whom, without a circle; and slow libraries are imported late.
+
+Every import counts: at the top of a module, inside a function, under `TYPE_CHECKING`, and a module
+that is named by a string.
+"""
 
 import ast
+import functools
+import graphlib
 import pathlib
 
 import pytest
@@ -10,19 +16,37 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-# Folder or module -> the parts of the package that it may import.
-ALLOWED = {
-    "data/": ("data", "errors", "files", "ranges"),
-    "model/": ("model", "spmd.sharding", "errors", "ranges"),
-    "spmd/": ("spmd", "errors", "files", "ranges"),
-    "decoding/beam_search.py": ("errors",),
-    "evaluation/bleu.py": ("errors", "evaluation.bleu"),
-    "inspection/": ("inspection", "spmd", "errors", "files", "web_page"),
-    "run/checkpoint.py": ("errors",),
-    "evaluation/report.py": ("errors", "evaluation.bleu", "files", "web_page"),
+GROUND = ("errors", "files", "ranges", "suggest", "web_page")
+PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
+
+# The parts of the package that the modules of a folder, or one module, may import. The package
+# itself, for its version, is free to all.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    **{f"{module}.py": GROUND for module in GROUND},
+    "data/": ("data", *GROUND),
+    "spmd/": ("spmd", *GROUND),
+    "model/": ("model", "spmd.sharding", *GROUND),
+    "settings/": ("settings", "data", "model", "spmd", *GROUND),
+    "inspection/": ("inspection", "settings", "spmd", *GROUND),
+    "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
+    "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
+    "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
+    "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
+    "cli/": ("cli", *PROGRAMS, "checks", "decoding", "run", "settings", "spmd", *GROUND),
+    "__main__.py": ("cli",),
+    "__init__.py": (),
+    # A program may use every stage, and no other program.
+    **{
+        f"{program}.py": (
+            *("checks", "evaluation", "decoding", "inspection", "run", "settings"),
+            *("data", "model", "spmd", *GROUND),
+        )
+        for program in PROGRAMS
+    },
 }
 
-# What only these import as they are imported themselves; elsewhere inside a function.
+# These libraries are slow to import. Only these modules import them at their top level; others do
+# it inside a function.
 EAGER_ONLY_IN = {
     "jax": ("spmd/", "model/"),
     "tensorflow": ("spmd/", "model/", "decoding/beam_search.py"),
@@ -33,36 +57,76 @@ EAGER_ONLY_IN = {
 }
 
 
-def imports(module: str, eager: bool = False) -> set[str]:
-    """Dotted names that a module imports, `from a import b` as both a and a.b.
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
 
-    With `eager` only those of its top level, so neither in functions nor under `TYPE_CHECKING`.
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def imports(module: str, eager: bool = False) -> set[str]:
+    """Returns the dotted names that a module imports, `from a import b` as both a and a.b.
+
+    With `eager` these are the imports that run when the module is imported.
     """
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     names: set[str] = set()
-    for node in tree.body if eager else ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module} imports relatively; write the full name."
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-            names.add(node.module or "")
+    for node in tree_of(module).body if eager else ast.walk(tree_of(module)):
+        match node:
+            case ast.Import():
+                names.update(alias.name for alias in node.names)
+            case ast.ImportFrom():
+                assert node.level == 0, f"{module} imports relatively; write the full name."
+                names.update(f"{node.module}.{alias.name}" for alias in node.names)
+                names.add(node.module or "")
+            case ast.Constant(value=str(name)) if name.startswith("gshard_nmt.") and is_module(
+                name
+            ):
+                names.add(name)
     return names
+
+
+def modules_imported(module: str) -> set[str]:
+    """Returns the modules of this package that a module imports, as dotted names."""
+    names = {name for name in imports(module) if name.split(".")[0] == "gshard_nmt"}
+    modules = {name for name in names if is_module(name)}
+    # `from gshard_nmt.spmd import sharding` also names the package, which holds nothing.
+    packages = {name for name in modules if any(other.startswith(f"{name}.") for other in modules)}
+    return modules - packages - {"gshard_nmt"}
+
+
+def dotted(module: str) -> str:
+    return "gshard_nmt." + module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def is_within(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith(tuple(ALLOWED))])
-def test_a_stage_imports_no_other_stage(module):
-    allowed = next(parts for start, parts in ALLOWED.items() if module.startswith(start))
-    allowed_names = tuple(f"gshard_nmt.{part}" for part in allowed)
-    # `from gshard_nmt.spmd import sharding` also names the package, which holds nothing.
-    packages = {name.rpartition(".")[0] for name in allowed_names}
-    ours = {name for name in imports(module) if name.split(".")[0] == "gshard_nmt"}
-    wrong = {name for name in ours - packages if not is_within(name, allowed_names)}
-    assert not wrong, f"{module} may import of gshard_nmt only {allowed}"
+def rule_of(module: str) -> tuple[str, ...]:
+    """Returns what a module may import, by the rule of its folder or its own."""
+    (rule,) = [ALLOWED[start] for start in ALLOWED if module.startswith(start)]
+    return rule
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_folder_may(module):
+    allowed = tuple(f"gshard_nmt.{part}" for part in rule_of(module))
+    wrong = {name for name in modules_imported(module) if not is_within(name, allowed)}
+    assert not wrong, f"{module} may import of gshard_nmt only {rule_of(module)}"
+
+
+def test_there_is_no_circle():
+    graph = {dotted(module): modules_imported(module) - {dotted(module)} for module in MODULES}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(MODULES)
+
+
+def test_nothing_but_the_command_line_imports_a_program():
+    programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
+    importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
+    assert importers == {"cli/commands.py"}
 
 
 def test_gin_has_one_importer():
@@ -79,21 +143,54 @@ def test_slow_imports_wait_until_they_are_needed(module):
 
 
 def test_the_command_line_loads_before_any_library():
-    for module in (
-        "cli/commands.py",
-        "cli/runner.py",
-        "settings/values.py",
-        "settings/config.py",
-        "errors.py",
-    ):
-        eager = {name.split(".")[0] for name in imports(module, eager=True)}
-        assert not eager & {"numpy", "gin", "rich", "scipy", "sacrebleu", "sentencepiece"}, module
+    waiting, seen = ["cli/commands.py"], set()
+    while waiting:
+        module = waiting.pop()
+        seen.add(module)
+        names = imports(module, eager=True)
+        libraries = {name.split(".")[0] for name in names}
+        assert not libraries & {"numpy", "gin", "rich", "sacrebleu", "sentencepiece"}, module
+        paths = {f"{name.removeprefix('gshard_nmt.').replace('.', '/')}.py" for name in names}
+        waiting += [path for path in paths if path in MODULES and path not in seen]
+    assert seen == {"cli/commands.py", "cli/runner.py", "errors.py", "suggest.py"}
 
 
 def test_there_is_no_drawer_of_odds_and_ends():
     assert not [module for module in MODULES if "util" in module or "helper" in module]
 
 
+def test_the_top_of_the_package_holds_programs_and_the_ground_alone():
+    top = {module.removesuffix(".py") for module in MODULES if "/" not in module}
+    assert top == {*PROGRAMS, *GROUND, "__init__", "__main__"}
+
+
 def test_the_rules_name_modules_that_exist():
     for start in ALLOWED:
         assert any(module.startswith(start) for module in MODULES), start
+
+
+ROOT = PACKAGE.parent
+
+
+def test_docs_architecture_names_every_module():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    missing = [
+        module
+        for module in MODULES
+        if not module.endswith("__init__.py") and f"`{module}`" not in page
+    ]
+    assert not missing, "name these modules in docs/architecture.md"
+
+
+def test_the_test_of_a_module_is_found_by_its_name():
+    tests = {path.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("*.py")}
+    without = []
+    for module in MODULES:
+        folder, _, name = module.rpartition("/")
+        if name.startswith("__"):
+            continue
+        places = (folder, "multidevice", "integration")
+        names = {f"{place}/test_{name}".lstrip("/") for place in places}
+        if not names & tests:
+            without.append(module)
+    assert not without, "these modules have no test file of their name"

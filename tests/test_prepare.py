@@ -1,15 +1,16 @@
-"""From a corpus to batches: nothing lost, exact resume, and errors that say what to do."""
+"""From a corpus to prepared data: what is written, when it is written again, and the errors."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
-from gshard_nmt.data.batches import TrainBatches, dev_batches, dev_examples
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.corpus import find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import BOS, EOS, Vocabulary
+from gshard_nmt.data.vocabulary import EOS, Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.prepare import prepare
+from gshard_nmt.prepare import choose_pairs, prepare
 
 CONFIG = Data(
     source_vocabulary=400,
@@ -43,113 +44,103 @@ def data(corpus, tmp_path_factory):
     return PreparedData.open(out)
 
 
-def take(batches: TrainBatches, number: int):
-    found = [next(batches) for _ in range(number)]
-    state = batches.state()
-    batches.close()
-    return found, state
-
-
-def unpack(arrays) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The examples of a batch, row by row."""
-    found = []
-    for row in range(len(arrays["source_ids"])):
-        segments = arrays["source_segments"][row].max()
-        for segment in range(1, segments + 1):
-            source = arrays["source_ids"][row][arrays["source_segments"][row] == segment]
-            target = arrays["target_labels"][row][arrays["target_segments"][row] == segment]
-            found.append((tuple(source.tolist()), tuple(target.tolist())))
-    return found
-
-
-def test_batches_hold_whole_examples_of_the_data(data):
-    known = set()
-    for pair in data.pairs:
-        reader = data.reader(pair, "train")
-        for example in reader.read(np.arange(len(reader))):
-            known.add((tuple(example.source.tolist()), tuple(example.target.tolist())))
-    ((arrays, info), (second, _)), _ = take(TrainBatches(data, CONFIG), 2)
-    examples = unpack(arrays)
-    assert set(examples) <= known
-    assert len(examples) > CONFIG.rows
-    assert unpack(second) != examples
-    real = (arrays["source_segments"] > 0).sum() + (arrays["target_segments"] > 0).sum()
-    assert sum(info.tokens.values()) == real == sum(len(s) + len(t) for s, t in examples)
-    for side in ("source", "target"):
-        starts = arrays[f"{side}_positions"] == 0
-        np.testing.assert_array_equal(arrays[f"{side}_segments"][~starts] > 0, True)
-    begins = (arrays["target_positions"] == 0) & (arrays["target_segments"] > 0)
-    assert (arrays["target_inputs"][begins] == BOS).all()
-    inside = arrays["target_positions"] > 0
-    np.testing.assert_array_equal(
-        arrays["target_inputs"][inside], np.roll(arrays["target_labels"], 1, axis=1)[inside]
-    )
-
-
-def test_an_epoch_shows_each_example_of_a_language_about_once(data):
-    import dataclasses
-
-    config = dataclasses.replace(CONFIG, languages=("de",))
-    found, _ = take(TrainBatches(data, config), 30)
-    counts: dict = {}
-    for arrays, _ in found:
-        for example in unpack(arrays):
-            counts[example] = counts.get(example, 0) + 1
-    reader = data.reader(data.pairs_of(config)[0], "train")
-    distinct = {
-        (tuple(e.source.tolist()), tuple(e.target.tolist()))
-        for e in reader.read(np.arange(len(reader)))
-    }
-    assert set(counts) == distinct
-
-
-@pytest.mark.parametrize("stop", [1, 5])
-def test_resuming_gives_the_batches_that_would_have_come(data, stop):
-    whole, _ = take(TrainBatches(data, CONFIG), stop + 4)
-    _, state = take(TrainBatches(data, CONFIG), stop)
-    resumed, _ = take(TrainBatches(data, CONFIG, state=state), 4)
-    for (one, _), (other, _) in zip(whole[stop:], resumed, strict=True):
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name])
-
-
-def test_a_process_makes_its_own_rows_of_the_same_batches(data):
-    whole, _ = take(TrainBatches(data, CONFIG), 3)
-    part, _ = take(TrainBatches(data, CONFIG, rows=range(1, 3)), 3)
-    for (one, _), (other, _) in zip(whole, part, strict=True):
-        np.testing.assert_array_equal(one["source_ids"][1:3], other["source_ids"])
-
-
-def test_dev_batches_hold_every_dev_example_once(data):
-    batches = list(dev_batches(data, CONFIG, "fr", 100))
-    assert all(batch["source_ids"].shape == (CONFIG.rows, 24) for batch in batches)
-    found = sorted(example for batch in batches for example in unpack(batch))
-    examples = dev_examples(data, CONFIG, "fr", 0)
-    expected = sorted((tuple(e.source.tolist()), tuple(e.target.tolist())) for e in examples)
-    assert found == expected
-
-
 def test_text_survives_the_vocabularies(data):
     for name in ("source", "target"):
         vocabulary = Vocabulary.load(data.folder / f"{name}.model")
         texts = ["red apple", "Ελληνικά", "naïve 東京"]
         ids = vocabulary.encode_target(texts)
-        assert all(one[-1] == EOS for one in ids)
+        assert all(sentence[-1] == EOS for sentence in ids)
         assert vocabulary.decode(ids) == texts
 
 
-def test_preparing_again_does_nothing_and_other_text_prepares_anew(corpus, tmp_path, capsys):
+def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
+    source, target = (
+        Vocabulary.load(data.folder / f"{side}.model") for side in ("source", "target")
+    )
+    assert [(pair.language, pair.splits["train"].examples) for pair in data.pairs] == [
+        ("fr", 120),
+        ("de", 40),
+    ]
+    for pair in data.pairs:
+        (corpus_pair,) = [p for p in find_pairs(corpus) if p.language == pair.language]
+        for split in ("train", "dev"):
+            reader = data.reader(pair, split)
+            examples = reader.read(np.arange(len(reader)))
+            texts = [
+                vocabulary.decode([getattr(example, side).tolist() for example in examples])
+                for vocabulary, side in ((source, "source"), (target, "target"))
+            ]
+            rows = read_pairs(corpus_pair, split, pair.source, "en")
+            assert list(zip(*texts, strict=True)) == list(rows)
+            counts = pair.splits[split]
+            assert counts.examples == counts.pairs == len(examples)
+            assert counts.source_tokens == sum(len(example.source) for example in examples)
+            assert counts.target_tokens == sum(len(example.target) for example in examples)
+            assert counts.fallback_tokens == 0
+        assert pair.splits["test"].pairs == 10
+        assert pair.splits["test"].examples == 0
+
+
+def test_longer_examples_are_left_out_and_counted(corpus, tmp_path):
+    config = dataclasses.replace(CONFIG, source_length=8, target_length=4, maximum_pairs=100)
+    prepare(config, corpus, tmp_path / "prepared")
+    data = PreparedData.open(tmp_path / "prepared")
+    for pair in data.pairs:
+        train = pair.splits["train"]
+        assert train.pairs == (100 if pair.language == "fr" else 40)
+        assert 0 < train.examples < train.pairs
+        reader = data.reader(pair, "train")
+        for example in reader.read(np.arange(len(reader))):
+            assert len(example.source) <= 8
+            assert len(example.target) <= 4
+
+
+@pytest.mark.parametrize(("maximum", "languages"), [(1, "a"), (2, "ae"), (3, "ace"), (0, "abcde")])
+def test_languages_are_taken_at_even_steps_from_the_largest_to_the_smallest(
+    tmp_path, maximum, languages
+):
+    for rank, language in enumerate("abcde"):
+        rows = [("x", "y")] * (10 - rank)
+        write_pairs(tmp_path / f"{language}-en", "train", language, "en", rows)
+    write_pairs(tmp_path / "f-en", "train", "f", "en", [("x", "y")])
+    config = dataclasses.replace(CONFIG, maximum_languages=maximum, minimum_pairs=2)
+    chosen = choose_pairs(config, find_pairs(tmp_path))
+    assert "".join(pair.language for pair in chosen) == languages
+
+
+def test_a_folder_with_other_files_is_not_replaced(corpus, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(
+        UserError, match="is not empty and not prepared data; choose another folder"
+    ):
+        prepare(CONFIG, corpus, tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_the_report_explains_its_columns(corpus, tmp_path, capsys):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "2 language pairs with 160 training examples" in out
+    assert "Byte fallback: tokens that are single bytes of rare characters." in out
+
+
+def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
+    corpus, tmp_path, capsys
+):
     out = tmp_path / "prepared"
     prepare(CONFIG, corpus, out)
     before = (out / "manifest.json").stat().st_mtime_ns
     prepare(CONFIG, corpus, out)
     assert (out / "manifest.json").stat().st_mtime_ns == before
     assert "is up to date" in capsys.readouterr().err
+    prepare(dataclasses.replace(CONFIG, rows=8), corpus, out)
+    assert (out / "manifest.json").stat().st_mtime_ns == before
+    prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
+    assert PreparedData.open(out).manifest["data"]["source_length"] == 30
+    assert "is up to date" not in capsys.readouterr().err.split("reading")[-1]
 
 
 def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
-    import dataclasses
-
     config = dataclasses.replace(CONFIG, direction="many-to-many")
     prepare(config, corpus, tmp_path / "prepared")
     data = PreparedData.open(tmp_path / "prepared")
@@ -169,18 +160,11 @@ def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
     ("changes", "words"),
     [
         ({"languages": ("frr",)}, "Did you mean fr"),
-        ({"minimum_pairs": 500}, "the largest are fr 120, de 40"),
-        ({"source_length": 8, "target_length": 4}, None),
+        ({"minimum_pairs": 500}, "the largest are fr 120, de 40. Lower Data.minimum_pairs"),
     ],
 )
-def test_what_does_not_fit_is_said(corpus, tmp_path, changes, words):
-    import dataclasses
-
+def test_languages_that_are_missing_or_too_small_are_an_error(corpus, tmp_path, changes, words):
     config = dataclasses.replace(CONFIG, **changes)
-    if words is None:
-        prepare(config, corpus, tmp_path / "prepared")
-        assert PreparedData.open(tmp_path / "prepared").pairs
-        return
     with pytest.raises(UserError, match=words):
         prepare(config, corpus, tmp_path / "prepared")
     assert not (tmp_path / "prepared").exists()

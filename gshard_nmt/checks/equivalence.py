@@ -18,8 +18,8 @@ from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
     CONTROL,
     batch_specs,
-    state_specs,
     step_functions,
+    training_arrays,
     weight_specs,
     weights_of,
 )
@@ -123,7 +123,7 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
             "target_vocabulary": VOCABULARY,
         },
     )
-    check_divides(reduced, {**batch_specs(reduced), **state_specs(step_functions(reduced))})
+    check_divides(reduced, training_arrays(reduced, step_functions(reduced)))
     return reduced
 
 

@@ -143,7 +143,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise UserError(
-            f"there is no text to train the vocabulary {path.name} on; the training files are empty."
+            f"the training text for {path.name} is empty; add lines to the train files of the corpus."
         )
     room = spec.size - SPECIALS - BYTES - len(spec.tags)
     if room < 2:

@@ -1,60 +1,78 @@
-"""Flat beam search: a beam in one loop whose caches are never reordered (GShard section A.1).
+"""Flat beam search: a loop over steps whose caches are never reordered (GShard section A.1).
 
-All hypotheses of a row are interleaved in one flat sequence of K * T slots: slot t * K + j belongs to
-beam j of step t. A hypothesis is the set of slots that it descends from, a 0/1 mask over all slots, and
-selecting beams moves masks, not caches. Its tokens are read back from its mask and a history of what was
-fed at each slot. The search knows no model: `step` is called with the newest tokens and the masks, and
-gives log-probabilities.
+A search has at most I steps with K beams. All hypotheses of a row are interleaved in one flat sequence
+of T = K * I slots: slot i * K + k holds the token that beam k was fed at step i. A hypothesis is the set
+of slots of its tokens, as a 0/1 mask over all slots. When the search selects beams it moves masks, not
+caches. At the end it reads the tokens of a hypothesis from its mask and from the history, which is the
+token fed at each slot.
 
-Every shape is constant and rows are independent, so the loop compiles as it is and partitions over B; the
-rows meet only in the question whether any of them goes on.
+The search knows no model: a `DecoderStep` gives the log-probabilities. Every shape is constant and rows
+are independent, so the loop compiles as it is and partitions over B. Rows meet only in one question:
+does any row continue?
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-
-from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
-_NONE = -1e9
-"""The log-probability and the score of a hypothesis that does not exist."""
+_MISSING = -1e9
+"""The log-probability and the score of a missing hypothesis."""
 _CHUNK = 64
-"""Entries of a vocabulary of which `_top` looks at the largest first."""
+"""The size of the chunks of a vocabulary in `_top`."""
 
-Step = Callable[..., tuple["tf.Tensor", Any]]
-"""(ids int32[B, K], positions int32[B, K], mask float32[B, K, K * T], t int32[], cache) ->
-(log_probs float32[B, K, V], the cache with the slots of step t filled).
 
-`ids` are the newest tokens (BOS at step 0), `positions` their places (t), and `mask` is 1 at the slots
-that each hypothesis may see, its own newest one included, so `step` first writes what it keeps of `ids`
-to slots t * K to t * K + K - 1 and then attends. In a compiled program the write is one
-`XlaDynamicUpdateSlice` of K entries at t * K, which happens in place; `tf.where` over the slots does the
-same anywhere. What other slots hold must not matter. Log-probabilities are 0 or less; -inf (or a value
-that is not a number) forbids a token."""
+class DecoderStep(Protocol):
+    """The decoder, called once for each step of the search."""
+
+    def __call__(
+        self,
+        ids: "tf.Tensor",
+        positions: "tf.Tensor",
+        mask: "tf.Tensor",
+        i: "tf.Tensor",
+        cache: Any,
+        /,
+    ) -> tuple["tf.Tensor", Any]:
+        """Computes the log-probabilities of the next token of every hypothesis.
+
+        A decoder first writes what it keeps of `ids` to slots i * K to i * K + K - 1 of its cache, and
+        then attends to the slots of `mask`. In a compiled program an `XlaDynamicUpdateSlice` writes the
+        slots in place; `tf.where` over all slots works everywhere. The result must not depend on the
+        contents of slots that `mask` hides.
+
+        Args:
+          ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
+          positions: int32[B, K], the position of each of these tokens, which is i.
+          mask: float32[B, K, T], 1 at the slots that each hypothesis sees, including that of `ids`.
+          i: int32[], the step, 0 for the first.
+          cache: any nest of tensors, with the slots of the steps before i filled.
+
+        Returns:
+          log_probs: float32[B, K, V], 0 or less. -inf or NaN forbids a token.
+          cache: the same nest, with the slots of step i filled.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class BeamSearch:
-    """The rules of a search.
+    """The settings of a search; the settings class `Decode` checks their ranges.
+
+    A score is the log-probability of a translation divided by a norm of its number of tokens |Y|, EOS
+    included.
 
     Attributes:
-      beam: K, the hypotheses that go on at each step.
-      max_steps: T, the tokens of a translation at most, EOS included.
-      nbest: translations returned for each row; may exceed the beam.
-      length_norm: a score is the log-probability divided by, with |Y| tokens EOS included,
-        "gnmt": ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14, which GShard section A.1 cites);
-        "lingvo": ((4 + |Y|) / 5) ** alpha, what the authors' code computes; "none": 1.
-      alpha: the exponent. 0.6 is the usual one with "gnmt"; the authors decoded with 0.8 and "lingvo".
-      eos, bos: token ids.
-
-    Raises:
-      UserError: a value is out of range.
+      beam: K, the number of hypotheses that continue at each step.
+      max_steps: I, the largest number of tokens of a translation, EOS included.
+      nbest: the number of translations to return for each row. It may be larger than the beam.
+      length_norm: "gnmt" for ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14, which GShard section
+        A.1 cites), "lingvo" for ((4 + |Y|) / 5) ** alpha (the authors' code), or "none" for 1.
+      alpha: the exponent. 0.6 is usual with "gnmt". The authors decoded with 0.8 and "lingvo".
+      eos, bos: the ids of these tokens.
     """
 
     beam: int = 4
@@ -65,21 +83,10 @@ class BeamSearch:
     eos: int = 1
     bos: int = 3
 
-    def __post_init__(self) -> None:
-        for name in ("beam", "max_steps", "nbest"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more.")
-        if self.length_norm not in LENGTH_NORMS:
-            raise UserError(
-                f"length_norm is {self.length_norm!r}; it must be one of {list(LENGTH_NORMS)}."
-            )
-        if self.alpha < 0:
-            raise UserError(f"alpha is {self.alpha}; it must be 0 or more.")
-
     def norms(self) -> np.ndarray:
-        """float32[T + 1]: what a log-probability is divided by, for each length, EOS included.
+        """Returns the divisor of a log-probability for each length |Y|: float32[I + 1].
 
-        A table, so that one length has one divisor to the last digit wherever it is used.
+        This is a table, so that a length has exactly the same divisor everywhere.
         """
         lengths = np.arange(self.max_steps + 1, dtype=np.float64)
         bases = {"gnmt": (5 + lengths) / 6, "lingvo": (4 + lengths) / 5, "none": lengths**0}
@@ -88,13 +95,13 @@ class BeamSearch:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """The n-best of each row, best first; equals in the order in which they were found.
+    """The n-best translations of each row, best first. Of equal scores the earlier one comes first.
 
     Attributes:
-      ids: int32[B, nbest, T], ending in EOS, then 0.
-      lengths: int32[B, nbest], EOS included; 0 where there is no such hypothesis.
-      scores: float32[B, nbest], normalised; -1e9 where there is no such hypothesis.
-      log_probs: float32[B, nbest], not normalised, that of EOS included; -1e9 likewise.
+      ids: int32[B, nbest, I], the tokens up to EOS, then 0.
+      lengths: int32[B, nbest], the number of tokens, EOS included. 0 if the hypothesis is missing.
+      scores: float32[B, nbest], normalized by length. -1e9 if the hypothesis is missing.
+      log_probs: float32[B, nbest], not normalized, EOS included. -1e9 if the hypothesis is missing.
     """
 
     ids: "tf.Tensor"
@@ -104,10 +111,13 @@ class Hypotheses:
 
 
 class _Finished(NamedTuple):
-    """The n-best so far.
+    """The n-best translations so far.
 
-    mask float32[B, nbest, K * T], the slots of all tokens but EOS; scores and log_probs
-    float32[B, nbest]; lengths int32[B, nbest].
+    Attributes:
+      mask: float32[B, nbest, T], the slots of all tokens except EOS.
+      scores: float32[B, nbest], normalized by length.
+      log_probs: float32[B, nbest], not normalized.
+      lengths: int32[B, nbest], EOS included.
     """
 
     mask: Any
@@ -117,14 +127,19 @@ class _Finished(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What the loop carries.
+    """The state of the loop.
 
-    t int32[]; of the live hypotheses ids int32[B, K], the tokens to feed, mask float32[B, K, K * T],
-    the slots of the tokens before those, and log_probs float32[B, K]; history int32[B, K * T], the
-    token fed at each slot; finished; and the cache.
+    Attributes:
+      i: int32[], the next step.
+      ids: int32[B, K], the tokens to feed for each live hypothesis.
+      mask: float32[B, K, T], the slots of the tokens before `ids`.
+      log_probs: float32[B, K], the log-probability of each live hypothesis.
+      history: int32[B, T], the token that was fed at each slot.
+      finished: the n-best translations so far.
+      cache: the nest of tensors of the decoder.
     """
 
-    t: Any
+    i: Any
     ids: Any
     mask: Any
     log_probs: Any
@@ -134,7 +149,7 @@ class _State(NamedTuple):
 
 
 def flat_beam_search(
-    step: Step,
+    step: DecoderStep,
     cache: Any,
     rows: int,
     search: BeamSearch,
@@ -142,21 +157,22 @@ def flat_beam_search(
     max_lengths: "tf.Tensor | None" = None,
     early_stop: bool = True,
 ) -> Hypotheses:
-    """Searches the best translations of a batch.
+    """Searches for the best translations of a batch (GShard section A.1).
 
-    At every step each live hypothesis offers its EOS to the n-best, and then the K best of all K * V
-    continuations without EOS live on; of equals the one of the lower beam, then of the lower id. EOS so
-    never takes a place among the K. (The authors' code takes the top K with EOS among them.)
+    At every step each live hypothesis offers its EOS to the n-best. Then the K best of all K * V
+    continuations without EOS live on; if two are equal, the lower beam comes first, then the lower id.
+    We depart from the authors' code here: it takes the top K with EOS among them, so that an EOS may use
+    one of the K places.
 
     Args:
       step: the decoder.
-      cache: whatever `step` needs; any nest of tensors of constant shapes.
+      cache: the first cache for `step`, any nest of tensors of constant shapes.
       rows: B.
-      search: the rules.
-      live: bool[B], False for rows whose result does not matter, which then end after one token.
-      max_lengths: int32[B], tokens of each row at most, EOS included: from 1 to max_steps, what is
-        beyond counts as the nearest. None = max_steps.
-      early_stop: leave the loop once no row can improve; it never changes a result.
+      search: the settings.
+      live: bool[B], False for rows whose result does not matter. They end after one token.
+      max_lengths: int32[B], the largest number of tokens of each row, EOS included. It is clipped to 1
+        to max_steps, and None means max_steps.
+      early_stop: whether to leave the loop when no row can improve. This never changes a result.
     """
     import tensorflow as tf
 
@@ -166,8 +182,10 @@ def flat_beam_search(
         limits = tf.where(live, limits, 1)
 
     def condition(state):
-        more = state.t < search.max_steps
-        return more & tf.reduce_any(_can_improve(state, limits, search)) if early_stop else more
+        continues = state.i < search.max_steps
+        if early_stop:
+            continues &= tf.reduce_any(_can_improve(state, limits, search))
+        return continues
 
     def body(state):
         return [_advance(state, step, limits, search)]
@@ -182,16 +200,16 @@ def _start(cache: Any, rows: int, search: BeamSearch) -> _State:
     k, n, slots = search.beam, search.nbest, search.beam * search.max_steps
     finished = _Finished(
         mask=tf.zeros([rows, n, slots]),
-        scores=tf.fill([rows, n], _NONE),
-        log_probs=tf.fill([rows, n], _NONE),
+        scores=tf.fill([rows, n], _MISSING),
+        log_probs=tf.fill([rows, n], _MISSING),
         lengths=tf.zeros([rows, n], tf.int32),
     )
     return _State(
-        t=tf.constant(0),
+        i=tf.constant(0),
         ids=tf.fill([rows, k], search.bos),
         mask=tf.zeros([rows, k, slots]),
-        # All K would be the same hypothesis; only the first exists.
-        log_probs=tf.tile(tf.constant([[0.0] + [_NONE] * (k - 1)]), [rows, 1]),
+        # All K beams hold the same hypothesis at first, so only the first one counts.
+        log_probs=tf.tile(tf.constant([[0.0] + [_MISSING] * (k - 1)]), [rows, 1]),
         history=tf.zeros([rows, slots], tf.int32),
         finished=finished,
         cache=cache,
@@ -199,15 +217,17 @@ def _start(cache: Any, rows: int, search: BeamSearch) -> _State:
 
 
 def _exists(log_probs: "tf.Tensor") -> "tf.Tensor":
-    return log_probs > _NONE / 2
+    """Returns whether each hypothesis exists, bool, from its log-probability."""
+    return log_probs > _MISSING / 2
 
 
 def _can_improve(state: _State, limits: "tf.Tensor", search: BeamSearch) -> "tf.Tensor":
-    """bool[B]: whether a live hypothesis may yet enter the n-best.
+    """Returns whether a live hypothesis of each row may still enter the n-best, bool[B].
 
-    Log-probabilities only fall, and a longer translation divides by more: the best that a live
-    hypothesis can reach is its own log-probability over the norm of the longest length allowed. To
-    reach the score of the worst of the n-best is not enough: of equals the earlier stays.
+    Log-probabilities only fall, and longer translations have larger norms. So the best score that a live
+    hypothesis can reach is its log-probability divided by the norm of the largest length. It must be
+    greater than the worst score of the n-best, because the earlier one stays if two scores are
+    equal.
     """
     import tensorflow as tf
 
@@ -216,28 +236,28 @@ def _can_improve(state: _State, limits: "tf.Tensor", search: BeamSearch) -> "tf.
     return _exists(best) & (bound > tf.reduce_min(state.finished.scores, axis=1))
 
 
-def _advance(state: _State, step: Step, limits: "tf.Tensor", search: BeamSearch) -> _State:
-    """One step: feeds the newest tokens, offers every EOS, and selects who lives on."""
+def _advance(state: _State, step: DecoderStep, limits: "tf.Tensor", search: BeamSearch) -> _State:
+    """Makes one step: feeds the newest tokens, offers every EOS, and selects the beams that continue."""
     import tensorflow as tf
 
-    k, t = search.beam, state.t
+    k, i = search.beam, state.i
     slots = tf.range(k * search.max_steps)
-    newest = tf.cast(slots == t * k + tf.range(k)[:, tf.newaxis], tf.float32)
+    newest = tf.cast(slots == i * k + tf.range(k)[:, tf.newaxis], tf.float32)
     mask = state.mask + newest
     fed = tf.tile(state.ids, [1, search.max_steps])
-    history = tf.where(slots // k == t, fed, state.history)
-    positions = tf.broadcast_to(t, state.ids.shape)
-    log_probs, cache = step(state.ids, positions, mask, t, state.cache)
+    history = tf.where(slots // k == i, fed, state.history)
+    positions = tf.broadcast_to(i, state.ids.shape)
+    log_probs, cache = step(state.ids, positions, mask, i, state.cache)
 
-    length = t + 1
+    length = i + 1
     ended = state.log_probs + log_probs[:, :, search.eos]
     finished = _finish(state.finished, mask, ended, length, search)
     ids, parents, best = _continue(state.log_probs, log_probs, search)
     return _State(
-        t=length,
+        i=length,
         ids=ids,
         mask=tf.matmul(parents, mask),
-        log_probs=tf.where((length < limits)[:, tf.newaxis], best, _NONE),
+        log_probs=tf.where((length < limits)[:, tf.newaxis], best, _MISSING),
         history=history,
         finished=finished,
         cache=cache,
@@ -251,45 +271,47 @@ def _finish(
     length: "tf.Tensor",
     search: BeamSearch,
 ) -> _Finished:
-    """The n-best of those finished before and those that end now, `length` tokens long.
+    """Returns the n-best of the finished hypotheses and of the live ones that end at this step.
 
     Args:
-      finished: the n-best before.
-      mask: float32[B, K, K * T] of the live hypotheses.
-      log_probs: float32[B, K] of the live hypotheses with EOS.
-      length: int32[].
-      search: the rules.
+      finished: the n-best before this step.
+      mask: float32[B, K, T], the slots of the live hypotheses.
+      log_probs: float32[B, K], the log-probabilities of the live hypotheses with EOS.
+      length: int32[], the number of tokens of these hypotheses, EOS included.
+      search: the settings.
     """
     import tensorflow as tf
 
     exists = _exists(log_probs)
-    log_probs = tf.where(exists, log_probs, _NONE)
-    scores = tf.where(exists, log_probs / tf.gather(search.norms(), length), _NONE)
+    log_probs = tf.where(exists, log_probs, _MISSING)
+    scores = tf.where(exists, log_probs / tf.gather(search.norms(), length), _MISSING)
     lengths = tf.where(exists, length, 0)
-    scores, kept = _top(tf.concat([finished.scores, scores], axis=1), search.nbest)
+    scores, best = _top(tf.concat([finished.scores, scores], axis=1), search.nbest)
     masks = tf.concat([finished.mask, mask], axis=1)
-    pick = tf.one_hot(kept, masks.shape[1])  # a product with it partitions over rows
+    # [B, nbest, nbest + K]. A product with a one-hot array partitions over rows; a gather does not.
+    one_hot = tf.one_hot(best, masks.shape[1])
     return _Finished(
-        mask=tf.matmul(pick, masks),
+        mask=tf.matmul(one_hot, masks),
         scores=scores,
-        log_probs=_take(tf.concat([finished.log_probs, log_probs], axis=1), kept),
-        lengths=_take(tf.concat([finished.lengths, lengths], axis=1), kept),
+        log_probs=_take(tf.concat([finished.log_probs, log_probs], axis=1), best),
+        lengths=_take(tf.concat([finished.lengths, lengths], axis=1), best),
     )
 
 
 def _continue(
     totals: "tf.Tensor", log_probs: "tf.Tensor", search: BeamSearch
 ) -> tuple["tf.Tensor", "tf.Tensor", "tf.Tensor"]:
-    """The K best continuations, none of them EOS.
+    """Returns the K best continuations of each row, without EOS.
 
     Args:
-      totals: float32[B, K], log-probabilities of the live hypotheses.
-      log_probs: float32[B, K, V] of their next tokens.
-      search: the rules.
+      totals: float32[B, K], the log-probabilities of the live hypotheses.
+      log_probs: float32[B, K, V], the log-probabilities of their next tokens.
+      search: the settings.
 
     Returns:
-      ids int32[B, K], the tokens; parents float32[B, K, K], one-hot, whom they continue; and
-      float32[B, K], their log-probabilities.
+      ids: int32[B, K], the next token of each continuation.
+      parents: float32[B, K, K], one-hot in the last dimension: the beam that each one continues.
+      log_probs: float32[B, K], the log-probability of each continuation.
     """
     import tensorflow as tf
 
@@ -297,23 +319,24 @@ def _continue(
     totals = totals[:, :, tf.newaxis] + log_probs
     allowed = _exists(totals) & (tf.range(vocabulary) != search.eos)
     width = min(k, vocabulary)
-    best, tokens = _top(tf.where(allowed, totals, _NONE), width)
-    best, chosen = _top(tf.reshape(best, [rows, k * width]), k)
-    ids = _take(tf.reshape(tokens, [rows, k * width]), chosen)
-    return ids, tf.one_hot(chosen // width, k), best
+    best, tokens = _top(tf.where(allowed, totals, _MISSING), width)
+    # [B, K, width] -> [B, K * width]
+    best, places = _top(tf.reshape(best, [rows, k * width]), k)
+    ids = _take(tf.reshape(tokens, [rows, k * width]), places)
+    return ids, tf.one_hot(places // width, k), best
 
 
 def _top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """The largest values and int32 their places [..., count], descending, the first of equals first.
+    """Returns the `count` largest values and their places int32[..., count], in descending order.
 
-    `tf.math.top_k` may lower to a sort of the whole vocabulary, and passes over it are slow as well
-    (137 and 9 ms a step for 256 hypotheses and 4000 tokens on two cores; 1.2 ms for this). So chunks
-    are ranked by their largest value: the `count` best values lie in the `count` best chunks, or in
-    the remainder, which makes no whole chunk.
+    Of equal values the first comes first. `tf.math.top_k` may lower to a sort of the whole vocabulary,
+    and `count` passes over the vocabulary are slow too. For 256 hypotheses and 4000 tokens on two cores
+    they take 137 and 9 ms per step, and this takes 1.2 ms. It ranks chunks by their largest value: the
+    `count` best values are in the `count` best chunks or in the rest, which does not fill a chunk.
 
     Args:
-      values: [..., V], finite, V at least `count`.
-      count: how many.
+      values: [..., V], finite, with V of at least `count`.
+      count: the number of values to return.
     """
     import tensorflow as tf
 
@@ -322,39 +345,44 @@ def _top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
     if chunks <= count:
         return _passes(values, tf.range(size), count)
     whole = chunks * _CHUNK
+    # [..., whole] -> [..., chunks, _CHUNK]
     chunked = tf.reshape(values[..., :whole], [*batch, chunks, _CHUNK])
     _, best = _passes(tf.reduce_max(chunked, axis=-1), tf.range(chunks), count)
-    found = tf.gather(chunked, best, batch_dims=len(batch))
+    best_chunks = tf.gather(chunked, best, batch_dims=len(batch))
     places = best[..., tf.newaxis] * _CHUNK + tf.range(_CHUNK)
-    remainder = tf.broadcast_to(tf.range(whole, size), [*batch, size - whole])
-    candidates = tf.concat([tf.reshape(found, [*batch, -1]), values[..., whole:]], axis=-1)
-    places = tf.concat([tf.reshape(places, [*batch, -1]), remainder], axis=-1)
+    rest = tf.broadcast_to(tf.range(whole, size), [*batch, size - whole])
+    candidates = tf.concat([tf.reshape(best_chunks, [*batch, -1]), values[..., whole:]], axis=-1)
+    places = tf.concat([tf.reshape(places, [*batch, -1]), rest], axis=-1)
     return _passes(candidates, places, count)
 
 
 def _passes(
     values: "tf.Tensor", places: "tf.Tensor", count: int
 ) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """The `count` largest values and their places, of equals the lowest place first, pass by pass.
+    """Returns the `count` largest values and their places, one pass for each; lower places first.
 
-    A maximum, then the lowest place that holds it: two plain reductions are faster than one arg-max.
+    A pass takes the maximum, then the lowest place that holds it. These two reductions are faster than
+    one arg-max.
     """
     import tensorflow as tf
 
-    largest, found = [], []
+    largest_values, largest_places = [], []
     for _ in range(count):
         value = tf.reduce_max(values, axis=-1, keepdims=True)
         place = tf.reduce_min(
             tf.where(values == value, places, tf.int32.max), axis=-1, keepdims=True
         )
         values = tf.where(places == place, -float("inf"), values)
-        largest.append(value)
-        found.append(place)
-    return tf.concat(largest, axis=-1), tf.concat(found, axis=-1)
+        largest_values.append(value)
+        largest_places.append(place)
+    return tf.concat(largest_values, axis=-1), tf.concat(largest_places, axis=-1)
 
 
 def _take(values: "tf.Tensor", places: "tf.Tensor") -> "tf.Tensor":
-    """values[b, places[b, j]]: [B, n], int32[B, m] -> [B, m]; exact, and partitions over rows."""
+    """Returns values[b, places[b, j]]: [B, n], int32[B, m] -> [B, m].
+
+    The result is exact, and unlike a gather it partitions over rows.
+    """
     import tensorflow as tf
 
     picked = tf.range(values.shape[1]) == places[..., tf.newaxis]
@@ -362,16 +390,16 @@ def _take(values: "tf.Tensor", places: "tf.Tensor") -> "tf.Tensor":
 
 
 def _read(state: _State, search: BeamSearch) -> Hypotheses:
-    """Reads the finished hypotheses' tokens from their masks and the history."""
+    """Reads the tokens of the finished hypotheses from their masks and the history."""
     import tensorflow as tf
 
     finished, steps = state.finished, search.max_steps
     rows, n = finished.scores.shape.as_list()
     fed = tf.cast(finished.mask, tf.int32) * state.history[:, tf.newaxis]
-    # A hypothesis has one slot a step: [B, nbest, T, K] -> [B, nbest, T].
+    # A hypothesis has one slot in each step: [B, nbest, T] -> [B, nbest, I, K] -> [B, nbest, I]
     fed = tf.reduce_sum(tf.reshape(fed, [rows, n, steps, search.beam]), axis=-1)
-    # What is fed at step t + 1 is the translation's token t; step 0 was fed BOS.
+    # Step 0 was fed BOS, so token i of the translation was fed at step i + 1.
     ids = tf.concat([fed[:, :, 1:], tf.zeros([rows, n, 1], tf.int32)], axis=-1)
-    place, last = tf.range(steps), finished.lengths[:, :, tf.newaxis] - 1
-    ids = tf.where(place < last, ids, tf.where(place == last, search.eos, 0))
+    positions, last = tf.range(steps), finished.lengths[:, :, tf.newaxis] - 1
+    ids = tf.where(positions < last, ids, tf.where(positions == last, search.eos, 0))
     return Hypotheses(ids, finished.lengths, finished.scores, finished.log_probs)

@@ -1,8 +1,8 @@
-"""Multi-head attention over packed rows, and over the slots of a flat beam.
+"""Multi-head attention over packed rows, and over the positions of a flat beam.
 
-No 1/sqrt(D) at run time and no biases: the scale is in the query's initialisation, as in the authors'
-code. Masked logits get -1e9 (added), so a fully masked row is uniform and finite; its output is
-zeroed by the caller. Logits and softmax are float32 with activations of either dtype.
+There is no factor 1/sqrt(D) at run time and no bias: the scale is in the initialization of the query, as
+in the authors' code. A mask adds -1e9 to a logit, so a fully masked row is uniform and finite, and the
+caller sets its output to zero. Logits and softmax are float32 for activations of either dtype.
 """
 
 import math
@@ -21,7 +21,7 @@ _MASKED = -1e9
 def declare_attention(
     model_dim: int, heads: int, head_dim: int, relative: bool
 ) -> dict[str, Parameter]:
-    """Query, key, value and output projections, and where asked T5's relative bias NU."""
+    """Declares the query, key, value and output projections, and T5's bias NU if `relative`."""
     m, n, d = model_dim, heads, head_dim
     declared = {
         "query": Parameter((m, n, d), "MND", normal(1 / math.sqrt(m * d))),
@@ -43,18 +43,19 @@ def attend(
     mode: Mode,
     dropout_rate: float,
 ) -> "tf.Tensor":
-    """Attention from x to memory.
+    """Computes the attention from x to memory.
 
     Args:
       p: the projections.
-      x: float32[B, L, M], the queries' side.
-      memory: float32[B, T, M], the keys' side; x itself for self-attention.
+      x: float32 or bfloat16[B, L, M], from which the queries are made.
+      memory: float32 or bfloat16[B, T, M], from which keys and values are made. In self-attention it
+        is x.
       bias: float32[B or 1, N or 1, L, T], added to the logits: mask and relative bias.
-      mode: training or not, and random numbers.
-      dropout_rate: of the attention probabilities.
+      mode: training or evaluation, and the random numbers.
+      dropout_rate: the dropout rate of the attention probabilities.
 
     Returns:
-      float32[B, L, M].
+      [B, L, M], in the dtype of x.
     """
     query = annotate(project("BLM,MND->BLND", x, p, "query"), "BLND")
     keys, values = project_memory(p, memory)
@@ -68,7 +69,7 @@ def attend(
 def project_memory(
     p: Mapping[str, "tf.Tensor"], memory: "tf.Tensor"
 ) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Keys and values, float32[B, T, N, D] each, of memory float32[B, T, M]."""
+    """Returns keys and values, [B, T, N, D] each, of memory[B, T, M]."""
     keys = annotate(project("BTM,MND->BTND", memory, p, "key"), "BTND")
     values = annotate(project("BTM,MND->BTND", memory, p, "value"), "BTND")
     return keys, values
@@ -81,17 +82,17 @@ def attend_cached(
     values: "tf.Tensor",
     bias: "tf.Tensor",
 ) -> "tf.Tensor":
-    """Attention from K beams to keys and values that are there already.
+    """Computes the attention from K beams to cached keys and values.
 
     Args:
       p: the projections.
-      x: float32[B, K, M], one token of each beam.
-      keys: float32[B, T, N, D]; T counts slots of the flat beam, or source positions.
-      values: float32[B, T, N, D].
-      bias: float32[B, N or 1, K, T].
+      x: float32 or bfloat16[B, K, M], one token of each beam.
+      keys: [B, T, N, D], where T are the positions of the flat beam, or of the source.
+      values: [B, T, N, D].
+      bias: float32[B, N or 1, K, T], added to the logits: mask and relative bias.
 
     Returns:
-      float32[B, K, M].
+      [B, K, M], in the dtype of x.
     """
     query = project("BKM,MND->BKND", x, p, "query")
     logits = tf.einsum("BKND,BTND->BNKT", to_float32(query), to_float32(keys)) + bias
@@ -101,57 +102,63 @@ def attend_cached(
 
 
 def segment_bias(query_segments: "tf.Tensor", key_segments: "tf.Tensor") -> "tf.Tensor":
-    """0 where two tokens share a segment, -1e9 elsewhere: int32[B, L], [B, T] -> [B, 1, L, T].
+    """Returns 0 for two tokens of one segment and -1e9 otherwise: int32[B, L], [B, T] -> [B, 1, L, T].
 
     Segment 0 is padding and sees nothing.
     """
     same = query_segments[:, :, tf.newaxis] == key_segments[:, tf.newaxis, :]
-    real = (query_segments > 0)[:, :, tf.newaxis]
-    return _mask_to_bias(same & real)[:, tf.newaxis]
+    is_token = (query_segments > 0)[:, :, tf.newaxis]
+    # Shape: [B, L, T] -> [B, 1, L, T]
+    return _mask_to_bias(same & is_token)[:, tf.newaxis]
 
 
 def causal_bias(positions: "tf.Tensor") -> "tf.Tensor":
-    """0 where the key is not later than the query, -1e9 elsewhere: int32[B, L] -> [B, 1, L, L].
+    """Returns 0 if the key is not later than the query and -1e9 otherwise: int32[B, L] -> [B, 1, L, L].
 
-    Positions restart with each segment, so this is right only together with `segment_bias`.
+    Always add `segment_bias` to it. Positions restart with each segment, so without it a token would see
+    tokens of other segments, even later ones of its row.
     """
     return _mask_to_bias(positions[:, :, tf.newaxis] >= positions[:, tf.newaxis, :])[:, tf.newaxis]
 
 
 def beam_bias(mask: "tf.Tensor") -> "tf.Tensor":
-    """The flat beam's 0/1 mask float32[B, K, T] as a bias [B, 1, K, T] (GShard section A.1)."""
+    """Returns the 0/1 mask of a flat beam as a bias: float32[B, K, T] -> [B, 1, K, T] (GShard A.1)."""
     return ((mask - 1.0) * -_MASKED)[:, tf.newaxis]
 
 
 def relative_bias(table: "tf.Tensor", distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
-    """T5's learned bias of a head for each distance: [N, U], int32[...] -> float32[N, ...].
+    """Returns T5's learned bias of each head and distance: [N, U], int32[L, T] -> float32[N, L, T].
 
-    `distances` are query position minus key position. The table is read by a one-hot product, which
-    shards, where a gather's gradient would scatter.
+    A distance is the query's position minus the key's. The table is read by a one-hot product, because
+    the gradient of a gather is a scatter.
     """
     one_hot = tf.one_hot(buckets(distances, causal), BUCKETS, dtype=table.dtype)
     return tf.einsum("NU,LTU->NLT", table, one_hot)
 
 
 def relative_bias_of_row(table: "tf.Tensor", length: int, causal: bool) -> "tf.Tensor":
-    """`relative_bias` of every query and key of a row: [N, U] -> float32[N, L, L].
+    """Returns `relative_bias` for every query and key of a row: [N, U] -> float32[N, L, L].
 
-    It depends on key minus query alone, so 2 L values are looked up and laid out L times, each row one
-    place further: a one-hot LTU would be 32 times as large, and TF2XLA would fold it to a constant.
+    The bias depends only on key minus query, so 2 L values are enough. They are laid out L times, and
+    each row is shifted by one position. A one-hot LTU would be 32 times as large, and TF2XLA would fold
+    it to a constant.
     """
-    # For key - query = 0, 1, ..., L - 1, (L, never read), 1 - L, ..., -1.
+    # The order is key - query = 0, 1, ..., L - 1, (L, never read), 1 - L, ..., -1.
     ahead = tf.concat([tf.range(length + 1), tf.range(1 - length, 0)], axis=0)
     by_distance = relative_bias(table, -ahead[tf.newaxis], causal)[:, 0]  # [N, 2L]
-    heads, around = table.shape[0], 2 * length
-    # Rows of 2L - 1 cut from repeats of 2L: row l begins at value -l.
-    repeated = tf.tile(by_distance, [1, length])[:, : length * (around - 1)]
-    return tf.reshape(repeated, [heads, length, around - 1])[:, :, :length]
+    heads, row = table.shape[0], 2 * length - 1
+    # The 2L values are repeated and cut into rows of 2L - 1, so row l begins at the value of -l.
+    # Shape: [N, 2L] -> [N, L * (2L - 1)] -> [N, L, 2L - 1] -> [N, L, L]
+    repeated = tf.tile(by_distance, [1, length])[:, : length * row]
+    return tf.reshape(repeated, [heads, length, row])[:, :, :length]
 
 
 def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
-    """int32 bucket of each distance (Raffel et al. 2020, section 2.1): exact near, log-spaced far.
+    """Returns the bucket of each distance, int32 (Raffel et al. 2020, section 2.1).
 
-    Causal: 32 buckets for keys at or before the query. Otherwise 16 a side, +16 for later keys.
+    Near distances have a bucket each, far distances share buckets that are spaced by their logarithm.
+    Causal attention has 32 buckets for keys at or before the query. Otherwise there are 16 for these
+    keys and 16 more for later keys.
     """
     count = BUCKETS if causal else BUCKETS // 2
     later = tf.zeros_like(distances)
@@ -161,7 +168,7 @@ def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
     distances = tf.maximum(distances, 0)
     exact = count // 2
     ratio = tf.cast(tf.maximum(distances, 1), tf.float32) / exact
-    # A hair above, so that a distance on a bucket's edge does not fall below it by rounding.
+    # 1e-5 is added so that rounding does not put a distance at the edge of a bucket below it.
     log = tf.math.log(ratio) / math.log(_MAX_DISTANCE / exact) * (count - exact) + 1e-5
     far = tf.minimum(exact + tf.cast(log, tf.int32), count - 1)
     return later + tf.where(distances < exact, distances, far)

@@ -1,8 +1,8 @@
-"""Counter-based random numbers that partition freely and are the same on any mesh.
+"""Counter-based random numbers, which can be partitioned freely and are the same on any mesh.
 
-TensorFlow's stateless generators lower to RngBitGenerator, which the partitioner replicates: every
-device would make the whole global tensor. Here each element is Threefry-2x32 (Salmon et al. 2011) of
-its own two-word index, in elementwise integer operations.
+TensorFlow's stateless generators lower to RngBitGenerator. The partitioner replicates it, so every
+device would draw the whole global array. Here each element is Threefry-2x32 (Salmon et al. 2011,
+section 4.2) of its own index, which is two words, in elementwise integer operations.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
 
-# The fewest rounds that the authors found to pass BigCrush, for Threefry-2x32 (their Table 2).
+# The smallest number of rounds that passes BigCrush for Threefry-2x32 (Salmon et al., Table 2).
 _ROUNDS = 13
 _ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
@@ -20,23 +20,23 @@ _PARITY = 0x1BD11BDA
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """Two run-time words that select one stream of random numbers."""
+    """Two words, known at run time, that select a stream of random numbers."""
 
     word0: "tf.Tensor"  # uint32[]
     word1: "tf.Tensor"  # uint32[]
 
     @classmethod
     def from_seed(cls, seed: "tf.Tensor") -> "Key":
-        """The key of uint32[2], for instance (the run's seed, the step)."""
+        """Returns the key of uint32[2], for example the seed of the run and the step."""
         return cls(seed[0], seed[1])
 
     def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
-        """An independent key for a named use, and for one repeat of it (an int or int32[])."""
+        """Returns an independent key for a named use, and for one repeat of it (an int or int32[])."""
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
     def fold_each(self, names: Sequence[str], count: int = 1) -> "KeyTable":
-        """The same as `fold` of every name with index 0, 1, ... count - 1, in one call."""
+        """Returns the keys that `fold` gives for every name and index 0 to count - 1, in one call."""
         tags = tf.constant([zlib.crc32(name.encode()) for name in names], tf.uint32)
         indices = tf.cast(tf.range(count), tf.uint32)[:, tf.newaxis]
         return KeyTable(tuple(names), *threefry(self, tags, indices))
@@ -44,22 +44,22 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class KeyTable:
-    """The keys of several uses, each with several repeats."""
+    """The keys of several named uses, for several repeats of each."""
 
     names: tuple[str, ...]
     word0: "tf.Tensor"  # uint32[repeats, uses]
     word1: "tf.Tensor"  # uint32[repeats, uses]
 
     def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
-        """The key of each use, of one repeat (an int or int32[])."""
+        """Returns the key of each use for one repeat (an int or int32[])."""
         row0, row1 = tf.unstack(self.word0[index]), tf.unstack(self.word1[index])
         return {name: Key(row0[i], row1[i]) for i, name in enumerate(self.names)}
 
 
 def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
-    """Threefry-2x32: two uint32 words of the key and two of the counter give two random words.
+    """Returns two random uint32 words from the two words of a key and of a counter (Threefry-2x32).
 
-    The counters broadcast against each other.
+    The two words of the counter are arrays of uint32, which are broadcast against each other.
     """
     words = (key.word0, key.word1, key.word0 ^ key.word1 ^ tf.constant(_PARITY, tf.uint32))
     x0, x1 = counter0 + words[0], counter1 + words[1]
@@ -74,60 +74,60 @@ def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
 
 
 def bits(key: Key, shape: Sequence[int]) -> tuple:
-    """Two independent uint32 words for each element of an array of `shape`.
+    """Returns two arrays uint32[shape] of independent random words.
 
-    The index of an element is two words, one of its leading dimensions and one of the others, so that
-    no index repeats below 2**32 elements of either.
+    The index of an element has two words: one for the leading dimensions and one for the others. No
+    index occurs twice as long as each part has at most 2**32 elements.
     """
     cut = _cut(shape)
-    # The indices start from a run-time zero: TF2XLA would add them up on the host, at the global size.
+    # We start from a run-time zero, because TF2XLA would add constants up on the host at global size.
     zero = key.word0 & tf.constant(0, tf.uint32)
     leading, others = range(cut), range(cut, len(shape))
     return threefry(key, _indices(shape, leading, zero), _indices(shape, others, zero))
 
 
 def uniform(key: Key, shape: Sequence[int]) -> "tf.Tensor":
-    """float32[shape] in [0, 1), multiples of 2**-24."""
+    """Returns float32[shape], uniform in [0, 1), in multiples of 2**-24."""
     word, _ = bits(key, shape)
     return _to_unit(word)
 
 
 def normal(key: Key, shape: Sequence[int]) -> "tf.Tensor":
-    """float32[shape] of mean 0 and variance 1 (Box and Muller 1958)."""
+    """Returns float32[shape], normal with mean 0 and variance 1 (Box and Muller 1958)."""
     word0, word1 = bits(key, shape)
     radius = tf.sqrt(-2.0 * tf.math.log(1.0 - _to_unit(word0)))
     return radius * tf.cos(2.0 * math.pi * _to_unit(word1))
 
 
 def keep_mask(key: Key, shape: Sequence[int], rate: float) -> "tf.Tensor":
-    """A dropout mask: bool[shape], False with probability `rate` (a multiple of 2**-32).
+    """Returns a dropout mask bool[shape], False with probability `rate`, rounded to 2**-32.
 
-    One call of the generator an element, though a call makes 64 bits: on a CPU this is one vectorised
-    loop, where sharing a call among four elements ran eight times slower for its interleaving.
+    A call of the generator gives 64 bits, of which this uses 32. That is one vectorized loop on a CPU.
+    Sharing a call among four elements was eight times slower, because their bits must be interleaved.
     """
     word, _ = bits(key, shape)
     return word >= tf.constant(round(rate * 2**32), tf.uint32)
 
 
 def _cut(shape: Sequence[int]) -> int:
-    """How many leading dimensions the first index word counts: as even a cut as there is."""
+    """Returns how many leading dimensions the first index word counts, so that the parts are balanced."""
     sizes = [max(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(len(shape) + 1)]
     return sizes.index(min(sizes))
 
 
 def _indices(shape: Sequence[int], dims: range, zero: "tf.Tensor") -> "tf.Tensor":
-    """uint32 row-major index over `dims`, broadcastable to `shape`; `zero` is a uint32[] 0.
+    """Returns the row-major index over `dims`, uint32, broadcastable to `shape`.
 
-    Made dimension by dimension: one range over all elements would be folded on the host at its full,
-    unpartitioned size.
+    It is a sum over the dimensions, because TF2XLA would compute one range over all elements on the
+    host at its global size. `zero` is a run-time 0, uint32[].
     """
     index = tf.reshape(zero, [1] * len(shape))
     stride = 1
     for dim in reversed(dims):
         along = [1] * len(shape)
         along[dim] = shape[dim]
-        steps = tf.cast(tf.range(shape[dim], dtype=tf.int64) * stride, tf.uint32)
-        index = index + tf.reshape(steps, along)
+        offsets = tf.cast(tf.range(shape[dim], dtype=tf.int64) * stride, tf.uint32)
+        index = index + tf.reshape(offsets, along)
         stride *= shape[dim]
     return index
 
@@ -142,6 +142,6 @@ def _shift_right(x: "tf.Tensor", n: int) -> "tf.Tensor":
 
 
 def _to_unit(word: "tf.Tensor") -> "tf.Tensor":
-    # Through int32: a uint32 to float conversion is slow on a CPU, and 24 bits fit either way.
+    # We convert through int32, because a CPU converts uint32 to float slowly. 24 bits fit in both.
     high = tf.cast(_shift_right(word, 8), tf.int32)
     return tf.cast(high, tf.float32) * 2.0**-24

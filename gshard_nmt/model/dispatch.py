@@ -1,12 +1,12 @@
-"""Dispatch and combine: tokens to the slots of their experts, and outputs back, weighted.
+"""Dispatch and combine: tokens go to the slots of their experts, and weighted outputs come back.
 
-Three implementations of one contract, equal to rounding in outputs and gradients. Each makes from a
-routing a pair of functions
+There are three implementations of one contract. Their outputs and gradients are equal up to rounding.
+Each takes a routing and returns a pair of functions:
 
-    dispatch: [G, S, M] -> [G, E, C, M], empty slots zero
-    combine:  [G, E, C, M] -> [G, S, M], the weighted sum over a token's slots
+    dispatch: [G, S, M] -> [G, E, C, M], empty slots are zero
+    combine:  [G, E, C, M] -> [G, S, M], the weighted sum over the slots of a token
 
-`dense` has no slots: every expert sees every token, [G, S, M] -> [E, G, S, M] and back.
+`dense` has no slots. Every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
 """
 
 from collections.abc import Callable
@@ -19,101 +19,145 @@ Pair = tuple[Callable[["tf.Tensor"], "tf.Tensor"], Callable[["tf.Tensor"], "tf.T
 
 
 def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
-    """Products with one-hot tensors GSEC (GShard Algorithm 2): best on a TPU, whose products are fast.
+    """Returns dispatch and combine as products with one-hot tensors GSEC (GShard Algorithm 2).
 
-    Costs S / (2H) of the experts' work for each group of S tokens.
+    This is best on a TPU, because a TPU is fast at products. It costs S / (2H) of the experts' work for
+    each group of S tokens, so it is slow for large groups.
     """
-    g, s, _ = routing.slot.shape.as_list()
-    slots = experts * routing.capacity
-    one_hot = tf.one_hot(routing.slot, slots, dtype=dtype)  # GSKJ
+    num_groups, group_size, _ = routing.slot.shape.as_list()
+    expert_capacity = routing.capacity
+    num_slots = experts * expert_capacity
+    # Shape: [G, S, A] -> [G, S, A, J]
+    one_hot = tf.one_hot(routing.slot, num_slots, dtype=dtype)
 
-    def by_slot(of_choices: "tf.Tensor") -> "tf.Tensor":
-        """GSKJ -> GSJ, split as GSEC. With thousands of experts C is 2 or 4, and products whose last
-        dimension is as short waste most of a TPU's lanes: J = EC is the same numbers in one dimension.
+    def by_slot(values: "tf.Tensor") -> "tf.Tensor":
+        """Sums [G, S, A, J] over the assignments of a token: [G, S, J], sharded as [G, S, E, C].
+
+        With thousands of experts, C is 2 or 4. A product with so short a last dimension wastes most
+        lanes of a TPU, so E and C are merged into one dimension J.
         """
-        summed = tf.reduce_sum(of_choices, axis=2)
-        annotated = annotate(tf.reshape(summed, [g, s, experts, routing.capacity]), "GSEC")
-        return tf.reshape(annotated, [g, s, slots])
+        summed = tf.reduce_sum(values, axis=2)
+        # Shape: [G, S, J] -> [G, S, E, C]
+        shape = [num_groups, group_size, experts, expert_capacity]
+        annotated = annotate(tf.reshape(summed, shape), "GSEC")
+        # Shape: [G, S, E, C] -> [G, S, J]
+        return tf.reshape(annotated, [num_groups, group_size, num_slots])
 
     dispatch_mask = by_slot(one_hot)
     combine_weights = by_slot(one_hot * tf.cast(routing.weight, dtype)[..., tf.newaxis])
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        slotted = tf.einsum("GSJ,GSM->GJM", dispatch_mask, tokens)
-        shape = [g, experts, routing.capacity, tokens.shape[-1]]
-        return annotate(tf.reshape(slotted, shape), "GECM")
+        inputs = tf.einsum("GSJ,GSM->GJM", dispatch_mask, tokens)
+        # Shape: [G, J, M] -> [G, E, C, M]
+        shape = [num_groups, experts, expert_capacity, tokens.shape[-1]]
+        return annotate(tf.reshape(inputs, shape), "GECM")
 
     def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        flat = tf.reshape(annotate(outputs, "GECM"), [g, slots, outputs.shape[-1]])
-        return tf.einsum("GSJ,GJM->GSM", combine_weights, flat)
+        # Shape: [G, E, C, M] -> [G, J, M]
+        shape = [num_groups, num_slots, outputs.shape[-1]]
+        outputs = tf.reshape(annotate(outputs, "GECM"), shape)
+        return tf.einsum("GSJ,GJM->GSM", combine_weights, outputs)
 
     return dispatch, combine
 
 
 def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
-    """Indices within the group (GShard section 3.2): best on a CPU and for large groups.
+    """Returns dispatch and combine with indices within the group (GShard section 3.2).
 
-    A slot holds at most one token, so the gradient of a gather over slots is a gather over tokens:
-    activations are never scattered, in either direction.
+    This is best on a CPU and for large groups.
+
+    (1) For each slot, find the token in it. A slot holds at most one token.
+    (2) Dispatch gathers, for each slot, its token.
+    (3) Combine gathers, for each token, the outputs of its slots, and adds them with their weights.
+
+    The automatic gradient of a gather is a scatter. Here the gradient of (2) gathers over tokens, as in
+    (3), and the gradient of (3) gathers over slots, as in (2), so no activation is ever scattered. This
+    is right only because a slot holds at most one token.
     """
-    g, s, choices = routing.slot.shape.as_list()
-    slots = experts * routing.capacity
-    hit = routing.slot[..., tf.newaxis] == tf.range(slots)  # bool[G, S, K, J]
-    numbered = tf.where(hit, tf.range(1, s + 1)[:, tf.newaxis, tf.newaxis], 0)
-    occupant = tf.reduce_sum(numbered, axis=[1, 2]) - 1  # int32[G, J]; -1 = empty
-    token_of_slot, full = tf.maximum(occupant, 0), tf.cast(occupant >= 0, dtype)
-    slot = tf.minimum(routing.slot, slots - 1)
-    kept = tf.cast(routing.slot < slots, dtype)
-    second = tf.reduce_any(hit[:, :, -1], axis=1) if choices > 1 else None  # bool[G, J]
+    num_groups, group_size, assignments = routing.slot.shape.as_list()
+    expert_capacity = routing.capacity
+    num_slots = experts * expert_capacity
+    # (1) The token in each slot.
+    # Shape: [G, S, A] -> bool[G, S, A, J]
+    is_in_slot = routing.slot[..., tf.newaxis] == tf.range(num_slots)
+    token_numbers = tf.range(1, group_size + 1)[:, tf.newaxis, tf.newaxis]
+    # Shape: [G, S, A, J] -> int32[G, J]; -1 in an empty slot
+    token_or_empty = tf.reduce_sum(tf.where(is_in_slot, token_numbers, 0), axis=[1, 2]) - 1
+    token_of_slot = tf.maximum(token_or_empty, 0)
+    is_occupied = tf.cast(token_or_empty >= 0, dtype)  # [G, J]
+    # A dropped choice has no slot; it reads the last one, and the mask makes it zero.
+    slot_of_choice = tf.minimum(routing.slot, num_slots - 1)  # [G, S, A]
+    is_admitted = tf.cast(routing.slot < num_slots, dtype)  # [G, S, A]
+    holds_second_choice = None
+    if assignments > 1:
+        # Shape: [G, S, J] -> bool[G, J]
+        holds_second_choice = tf.reduce_any(is_in_slot[:, :, -1], axis=1)
 
     def to_slots(tokens: "tf.Tensor") -> "tf.Tensor":
-        return tf.gather(tokens, token_of_slot, batch_dims=1) * full[..., tf.newaxis]
+        """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
+        return tf.gather(tokens, token_of_slot, batch_dims=1) * is_occupied[..., tf.newaxis]
 
-    def of_choice(slotted: "tf.Tensor", k: int) -> "tf.Tensor":
-        return tf.gather(slotted, slot[:, :, k], batch_dims=1) * kept[:, :, k, tf.newaxis]
+    def of_choice(slots: "tf.Tensor", a: int) -> "tf.Tensor":
+        """Reads the slot of one choice of each token: [G, J, M] -> [G, S, M]."""
+        read = tf.gather(slots, slot_of_choice[:, :, a], batch_dims=1)
+        return read * is_admitted[:, :, a, tf.newaxis]
 
     @tf.custom_gradient
     def dispatch_flat(tokens):
-        return to_slots(tokens), lambda dy: sum(of_choice(dy, k) for k in range(choices))
+        return to_slots(tokens), lambda dy: sum(of_choice(dy, a) for a in range(assignments))
 
     @tf.custom_gradient
     def combine_flat(outputs, weight):
-        chosen = [of_choice(outputs, k) for k in range(choices)]
-        combined = sum(weight[:, :, k, tf.newaxis] * chosen[k] for k in range(choices))
+        chosen = [of_choice(outputs, a) for a in range(assignments)]
+        combined = sum(weight[:, :, a, tf.newaxis] * chosen[a] for a in range(assignments))
 
         def gradient(dy):
-            d_weight = tf.stack([tf.reduce_sum(one * dy, axis=-1) for one in chosen], axis=-1)
-            of_token = tf.gather(weight, token_of_slot, batch_dims=1)  # GJK
-            of_slot = of_token[..., 0]
-            if second is not None:
-                of_slot = tf.where(second, of_token[..., 1], of_slot)
-            return to_slots(dy) * of_slot[..., tf.newaxis], d_weight
+            d_weight = tf.stack([tf.reduce_sum(y * dy, axis=-1) for y in chosen], axis=-1)
+            # Shape: [G, S, A] -> [G, J, A] -> [G, J]
+            weights_of_token = tf.gather(weight, token_of_slot, batch_dims=1)
+            weight_of_slot = weights_of_token[..., 0]
+            if holds_second_choice is not None:
+                weight_of_slot = tf.where(
+                    holds_second_choice, weights_of_token[..., 1], weight_of_slot
+                )
+            return to_slots(dy) * weight_of_slot[..., tf.newaxis], d_weight
 
         return combined, gradient
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        shape = [g, experts, routing.capacity, tokens.shape[-1]]
+        # (2) Shape: [G, S, M] -> [G, J, M] -> [G, E, C, M]
+        shape = [num_groups, experts, expert_capacity, tokens.shape[-1]]
         return annotate(tf.reshape(annotate(dispatch_flat(tokens), "GJM"), shape), "GECM")
 
     def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        flat = annotate(tf.reshape(outputs, [g, slots, outputs.shape[-1]]), "GJM")
-        return combine_flat(flat, tf.cast(routing.weight, dtype))
+        # (3) Shape: [G, E, C, M] -> [G, J, M] -> [G, S, M]
+        shape = [num_groups, num_slots, outputs.shape[-1]]
+        outputs = annotate(tf.reshape(outputs, shape), "GJM")
+        return combine_flat(outputs, tf.cast(routing.weight, dtype))
 
     return dispatch, combine
 
 
 def dense(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
-    """Every expert on every token, weighted by the gates of those it chose: no capacity, no drops."""
-    one_hot = tf.one_hot(routing.slot // routing.capacity, experts, dtype=dtype)  # GSKE
+    """Returns dispatch and combine that run every expert on every token.
+
+    The output is weighted by the gates of the experts that a token chose. The routing must have room
+    for all tokens, C = S: a choice that the routing dropped has weight 0 here too.
+    """
+    # Shape: [G, S, A] -> [G, S, A, E]
+    one_hot = tf.one_hot(routing.slot // routing.capacity, experts, dtype=dtype)
     weight = tf.cast(routing.weight, dtype)
-    mixture = annotate(tf.reduce_sum(one_hot * weight[..., tf.newaxis], axis=2), "GSE")
+    # Shape: [G, S, A, E] -> [G, S, E]
+    combine_weights = annotate(tf.reduce_sum(one_hot * weight[..., tf.newaxis], axis=2), "GSE")
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        g, s, m = tokens.shape.as_list()
-        return annotate(tf.broadcast_to(tokens[tf.newaxis], [experts, g, s, m]), "EGSM")
+        num_groups, group_size, model_dim = tokens.shape.as_list()
+        # Shape: [G, S, M] -> [E, G, S, M]
+        shape = [experts, num_groups, group_size, model_dim]
+        return annotate(tf.broadcast_to(tokens[tf.newaxis], shape), "EGSM")
 
     def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        return tf.einsum("GSE,EGSM->GSM", mixture, outputs)
+        return tf.einsum("GSE,EGSM->GSM", combine_weights, outputs)
 
     return dispatch, combine
 

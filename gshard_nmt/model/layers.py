@@ -1,7 +1,7 @@
 """The layers that every Transformer shares: norm, dropout, feed-forward, positions, products.
 
-Parameters are float32. Activations have the dtype of the model, float32 or bfloat16; a weight is cast
-where it is used. Norms, softmax and the gate compute in float32 whatever they are given.
+Parameters are float32. Activations have the dtype of the model, float32 or bfloat16, and a weight is
+cast to it at each use. Norms, softmax and the gate always compute in float32.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ ACTIVATIONS = ("relu", "geglu")
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """How a layer is being run.
+    """How a layer runs: in training or not, and with which random numbers.
 
     Attributes:
       training: whether dropout and the random second expert are on.
-      key: where a training step's random numbers come from; None outside training.
-      scope: the layer's name, with which those of its random numbers begin.
-      prepared: keys that were made beforehand, by their full name.
+      key: the random key of the training step; None outside training.
+      scope: the name of the layer, a prefix of the names of its random streams.
+      prepared: keys that were derived beforehand, by their full name.
     """
 
     training: bool = False
@@ -34,11 +34,11 @@ class Mode:
     prepared: Mapping[str, counter_random.Key] = dataclasses.field(default_factory=dict)
 
     def named(self, name: str) -> "Mode":
-        """The same mode, for a layer of this name within."""
+        """Returns the same mode for an inner layer of this name."""
         return dataclasses.replace(self, scope=f"{self.scope}{name}/")
 
     def key_of(self, use: str) -> counter_random.Key | None:
-        """The key of one use of random numbers in this layer; None where nothing is drawn."""
+        """Returns the key of one random stream of this layer, or None outside training."""
         if not self.training or self.key is None:
             return None
         name = f"{self.scope}{use}"
@@ -46,33 +46,36 @@ class Mode:
 
 
 def declare_norm(model_dim: int) -> dict[str, Parameter]:
-    """The scale of one norm, M."""
+    """Declares the scale of one norm, M."""
     return {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
 
 
 def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """x / rms(x) * scale over the last dimension, no mean and no bias; float32 inside."""
+    """Returns x / rms(x) * scale, normalized over the last dimension of x[..., M].
+
+    It has no mean and no bias, and computes in float32. GShard has layer normalization (Figure 3).
+    """
     x32 = to_float32(x)
     mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
     return tf.cast(x32 * tf.math.rsqrt(mean_square + _EPSILON) * p["scale"], x.dtype)
 
 
 def to_float32(x: "tf.Tensor") -> "tf.Tensor":
-    """The same values in float32, or in float64 if they have it."""
+    """Casts x to float32. A float64 tensor, as in tests of gradients, stays float64."""
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
 def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
-    """tf.einsum of x and the weight of a name, in the dtype of x.
+    """Returns the einsum of x and the weight `name`, which is cast to the dtype of x.
 
-    The name reaches the compiled program, where gshard-inspect reads whose gradient is added up.
+    The name reaches the compiled program. There gshard-inspect reads which gradient an all-reduce adds.
     """
     with tf.name_scope(name):
         return tf.einsum(equation, x, tf.cast(p[name], x.dtype))
 
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
-    """Zeroes each element with probability `rate` and rescales the others; training only."""
+    """Sets each element to 0 with probability `rate` and rescales the others, in training only."""
     key = mode.key_of(name) if rate else None
     if key is None:
         return x
@@ -83,7 +86,10 @@ def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
 def declare_feed_forward(
     model_dim: int, hidden_dim: int, activation: str = "relu"
 ) -> dict[str, Parameter]:
-    """Two matrices without biases, three where the activation is gated; variance 1 / fan-in."""
+    """Declares two matrices without biases, or three if the activation is gated.
+
+    Their variance is 1 / fan-in.
+    """
     declared = {
         "wi": Parameter((model_dim, hidden_dim), "MH", fan_in_uniform(model_dim)),
         "wo": Parameter((hidden_dim, model_dim), "HM", fan_in_uniform(hidden_dim)),
@@ -94,13 +100,16 @@ def declare_feed_forward(
 
 
 def feed_forward(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """relu(x wi) wo, or (gelu(x wi) * (x wi_linear)) wo, for x[B, L, M]."""
+    """Returns relu(x wi) wo, or (gelu(x wi) * (x wi_linear)) wo, for x[B, L, M]."""
     hidden = annotate(activated(p, "BLM,MH->BLH", x), "BLH")
     return project("BLH,HM->BLM", hidden, p, "wo")
 
 
 def activated(p: Mapping[str, "tf.Tensor"], equation: str, x: "tf.Tensor") -> "tf.Tensor":
-    """The hidden layer: ReLU, or with a `wi_linear` GEGLU (Shazeer 2020), gelu(x wi) * (x wi_linear)."""
+    """Returns the hidden layer: relu(x wi), or gelu(x wi) * (x wi_linear) if there is a `wi_linear`.
+
+    The second is GEGLU (Shazeer 2020).
+    """
     hidden = project(equation, x, p, "wi")
     if "wi_linear" not in p:
         return tf.nn.relu(hidden)
@@ -108,7 +117,7 @@ def activated(p: Mapping[str, "tf.Tensor"], equation: str, x: "tf.Tensor") -> "t
 
 
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """x[..., M] weight[M, E] in true float32, forward and backward.
+    """Returns x[..., M] weight[M, E] in true float32, forward and backward.
 
     At the default precision a TPU multiplies float32 operands in bfloat16.
     """
@@ -130,7 +139,7 @@ def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
 def _dot(
     left: "tf.Tensor", right: "tf.Tensor", left_dims: Sequence[int], right_dims: Sequence[int]
 ) -> "tf.Tensor":
-    """Contracts some dimensions of two arrays at XLA's precision HIGHEST."""
+    """Contracts the given dimensions of two arrays at XLA's precision HIGHEST."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
@@ -145,7 +154,10 @@ def _dot(
 
 
 def sinusoids(positions: "tf.Tensor", model_dim: int) -> "tf.Tensor":
-    """Sines and cosines of positions, float32[..., M] (Vaswani et al. 2017, section 3.5)."""
+    """Returns sines and cosines of positions: int32[...] -> float32[..., M].
+
+    See Vaswani et al. 2017, section 3.5. All sines come first, then all cosines.
+    """
     half = model_dim // 2
     exponents = tf.range(half, dtype=tf.float32) * (-math.log(10_000.0) / max(half - 1, 1))
     angles = tf.cast(positions, tf.float32)[..., tf.newaxis] * tf.exp(exponents)

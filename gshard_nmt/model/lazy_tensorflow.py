@@ -1,7 +1,7 @@
-"""TensorFlow, imported when it is first used.
+"""Imports TensorFlow when it is first used.
 
-Parameters are declared, counted and sharded by the same modules that compute with them; whoever only
-declares must not wait for TensorFlow, nor need it.
+The modules that compute with parameters also declare, count and shard them. A program that only
+declares parameters need not wait for TensorFlow, nor have it installed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class _TensorFlow:
-        """Stands for the module until an attribute is read."""
+        """Imports the module when an attribute is first read, and keeps the attribute."""
 
         def __getattr__(self, name: str) -> Any:
             import tensorflow

@@ -1,4 +1,4 @@
-"""The training loss: label-smoothed cross-entropy and z-loss over real target tokens."""
+"""Computes the training loss: label-smoothed cross-entropy and z-loss, without padding."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ from gshard_nmt.model.lazy_tensorflow import tf
 
 @dataclasses.dataclass(frozen=True)
 class TokenLoss:
-    """Means over the real target tokens of a batch.
+    """The means over the target tokens of a batch; padding does not count.
 
     Attributes:
-      loss: float32[], label-smoothed cross-entropy plus z-loss, in nats.
-      nll: float32[], cross-entropy without smoothing, in nats.
-      tokens: float32[], how many real target tokens.
+      loss: float32[], the label-smoothed cross-entropy plus the z-loss, in nats per token.
+      nll: float32[], the cross-entropy without smoothing, in nats per token.
+      tokens: float32[], the number of target tokens.
     """
 
     loss: "tf.Tensor"
@@ -23,28 +23,37 @@ class TokenLoss:
 def token_loss(
     logits: "tf.Tensor",
     labels: "tf.Tensor",
-    real: "tf.Tensor",
+    is_token: "tf.Tensor",
     label_smoothing: float,
     z_loss_weight: float,
 ) -> TokenLoss:
-    """Loss of logits float32[B, L, V] against labels int32[B, L] where real bool[B, L].
+    """Returns the loss of a batch.
 
-    The smoothed target is eps / V everywhere and 1 - eps more at the label. The denominator counts
-    real tokens; the authors' code divides by the full size of the target tensor, padding included,
-    which makes the loss depend on how well rows are packed.
+    The smoothed target distribution is (1 - eps) one_hot(label) + eps / V (Szegedy et al. 2016, section
+    7). The z-loss is the squared logarithm of the softmax's normalizer.
+
+    We divide by the number of target tokens. We depart from the authors' code here: it divides by the
+    full size of the target array with its padding, so its loss depends on how full the rows are.
+
+    Args:
+      logits: float32[B, L, V].
+      labels: int32[B, L].
+      is_token: bool[B, L], False for padding.
+      label_smoothing: eps.
+      z_loss_weight: the factor of the z-loss.
     """
     vocabulary = logits.shape[-1]
-    # A one-hot contraction rather than a gather: XLA fuses it, its gradient does not scatter, and its
-    # indices do not overflow int32 on a pod.
+    # We contract with a one-hot array instead of a gather: XLA fuses it, its gradient has no scatter,
+    # and its indices do not overflow int32 on a pod.
     one_hot = tf.cast(labels[..., tf.newaxis] == tf.range(vocabulary), logits.dtype)
     log_z = tf.reduce_logsumexp(logits, axis=-1)
     nll = log_z - tf.reduce_sum(logits * one_hot, axis=-1)
     smoothed = nll
     if label_smoothing:
-        flat = log_z - tf.reduce_mean(logits, axis=-1)
-        smoothed = (1.0 - label_smoothing) * nll + label_smoothing * flat
+        uniform_nll = log_z - tf.reduce_mean(logits, axis=-1)
+        smoothed = (1.0 - label_smoothing) * nll + label_smoothing * uniform_nll
     total = smoothed + z_loss_weight * tf.square(log_z)
-    weight = tf.cast(real, logits.dtype)
+    weight = tf.cast(is_token, logits.dtype)
     tokens = tf.reduce_sum(weight)
     denominator = tf.maximum(tokens, 1.0)
     return TokenLoss(

@@ -1,8 +1,8 @@
-"""Adafactor (Shazeer and Stern 2018), as GShard section A.2 sets it.
+"""Adafactor (Shazeer and Stern 2018, Algorithm 4) with the settings of GShard section A.2.
 
-beta1 = 0, so no momentum; the second moment of a matrix is kept as its row and column means. R
-(repeats) and E (experts) are batch dimensions: each expert's matrix is factored on its own, and the
-moments are sharded as their parameter is.
+beta1 is 0, so there is no momentum. The second moment of a matrix is stored as the means of its rows
+and of its columns. R (repeats) and E (experts) are batch dimensions: each expert's matrix is factored
+separately. The moments are sharded like their parameter.
 """
 
 import dataclasses
@@ -17,44 +17,56 @@ from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"
 RMS_OVER = {"tensor": "R", "expert": "RE"}
-"""The letters whose indices have a root mean square of their own."""
+"""Letters of the dimensions that a root mean square keeps, by the value of `Optimizer.rms_over`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """Adafactor and its schedule.
+    """Adafactor and its learning rate schedule."""
 
-    Attributes:
-      learning_rate: multiplies the schedule; with `scale_by_parameter` a relative step size.
-      warmup_steps: the schedule is 1 / sqrt(max(step, warmup_steps)).
-      linear_warmup_steps: the step size also rises linearly from 0 over so many steps; 0 = none.
-      cooldown_steps: over the last so many steps of the run it falls linearly to 0; 0 = none, as in
-        the paper.
-      decay_exponent: beta2 of step t is 1 - t ** -decay_exponent. The paper's beta2 = 0.99 is dead in
-        the authors' code, which uses this schedule instead of it.
-      maximum_beta2: an upper bound of beta2; 0.99 would be the other reading of the paper, and binds
-        from step 317 on.
-      clip_threshold: the root mean square of an update is at most this, before the step size.
-      scale_by_parameter: multiply by max(epsilon2, RMS of the parameter).
-      rms_over: what a root mean square, of a parameter or of an update, is taken over: "tensor", all
-        experts of a layer together, as in the authors' code; "expert", each alone, as in T5X, which
-        takes larger steps where an expert is rarely used.
-      min_factored_size: a matrix is factored where both sides have at least this size.
-      epsilon1, epsilon2: added to the squared gradient; least parameter scale.
-    """
-
+    # Learning rate
     learning_rate: float = 1.0
+    """Factor of the whole schedule. With `scale_by_parameter` it is a relative step size."""
+
     warmup_steps: int = 10_000
+    """The learning rate of step t is proportional to 1 / sqrt(max(t, warmup_steps))."""
+
     linear_warmup_steps: int = 0
+    """In these first steps the learning rate also rises linearly from 0. 0 turns this off."""
+
     cooldown_steps: int = 0
+    """In these last steps of the run the learning rate falls linearly to 0. 0 turns this off, as in the
+    paper."""
+
+    # Second moments
     decay_exponent: float = 0.8
-    clip_threshold: float = 1.0
-    scale_by_parameter: bool = True
-    min_factored_size: int = 128
-    epsilon1: float = 1e-30
-    epsilon2: float = 1e-3
+    """beta2 of step t is 1 - t ** -decay_exponent. GShard section A.2 prints beta2 = 0.99, but the
+    authors' code never reads it and uses this schedule."""
+
     maximum_beta2: float = 1.0
+    """The largest beta2. 0.99 is the other reading of the paper, and takes effect from step 317 on."""
+
+    min_factored_size: int = 128
+    """A matrix is factored if both of its sides have at least this size."""
+
+    epsilon1: float = 1e-30
+    """This is added to the squared gradient."""
+
+    # Size of an update
+    clip_threshold: float = 1.0
+    """The largest root mean square of an update, before the learning rate multiplies it (Shazeer and
+    Stern, section 6)."""
+
+    scale_by_parameter: bool = True
+    """Whether max(epsilon2, root mean square of the parameter) also multiplies the update (section 8)."""
+
+    epsilon2: float = 1e-3
+    """The smallest scale of a parameter for `scale_by_parameter`."""
+
     rms_over: str = "tensor"
+    """What a root mean square of a parameter or of an update covers. "tensor" takes all experts of a
+    layer together, as in the authors' code. "expert" takes each expert separately, as in T5X; an
+    expert that is rarely used then takes larger steps."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         above(0, "learning_rate", "decay_exponent", "clip_threshold", "epsilon1"),
@@ -70,14 +82,17 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class _Factors:
-    """The dimensions over which a parameter's moments are means."""
+    """The dimensions that form the rows and those that form the columns of a factored matrix."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
 
 def declare_moments(optimizer: Optimizer, declared: Parameters) -> dict[str, Parameter]:
-    """The optimiser's state: `row/NAME` and `column/NAME`, or `full/NAME` where not factored."""
+    """Returns the optimizer's state for each parameter.
+
+    It is `row/NAME` and `column/NAME` if the parameter is factored, and `full/NAME` if it is not.
+    """
     moments = {}
     for name, parameter in declared.items():
         factors = _factors(optimizer, parameter)
@@ -90,7 +105,13 @@ def declare_moments(optimizer: Optimizer, declared: Parameters) -> dict[str, Par
 
 
 def learning_rate(optimizer: Optimizer, step: "tf.Tensor", last_step: "tf.Tensor") -> "tf.Tensor":
-    """The step size of step 1, 2, ... (int32[]) in a run of `last_step` steps (int32[])."""
+    """Returns the learning rate float32[] of a step.
+
+    Args:
+      optimizer: the schedule.
+      step: int32[], 1 for the first.
+      last_step: int32[], the number of steps of the run.
+    """
     t = tf.cast(step, tf.float32)
     rate = optimizer.learning_rate * tf.math.rsqrt(tf.maximum(t, float(optimizer.warmup_steps)))
     if optimizer.linear_warmup_steps:
@@ -110,16 +131,16 @@ def update(
     step: "tf.Tensor",
     rate: "tf.Tensor",
 ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """One step of Adafactor (A.2).
+    """Computes one step of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard section A.2).
 
     Args:
-      optimizer: the rules.
+      optimizer: the settings.
       declared: every parameter.
       values: the parameters, float32.
-      gradients: of the same names and shapes.
-      moments: as `declare_moments` names them.
+      gradients: the gradients, with the names and shapes of the parameters.
+      moments: the optimizer's state, with the names that `declare_moments` gives.
       step: int32[], 1 for the first.
-      rate: float32[], the step size.
+      rate: float32[], the learning rate.
 
     Returns:
       The new values and the new moments.
@@ -154,7 +175,7 @@ def update(
 
 
 def _beta2(optimizer: Optimizer, step: "tf.Tensor") -> "tf.Tensor":
-    """The decay of the second moments; 0 in step 1."""
+    """Returns the decay of the second moments, which is 0 in step 1 (Algorithm 4; section 7.2)."""
     beta2 = 1.0 - tf.pow(step, -optimizer.decay_exponent)
     return beta2 if optimizer.maximum_beta2 == 1.0 else tf.minimum(beta2, optimizer.maximum_beta2)
 
@@ -162,7 +183,7 @@ def _beta2(optimizer: Optimizer, step: "tf.Tensor") -> "tf.Tensor":
 def _inverse_root(
     parameter: Parameter, factors: _Factors, row: "tf.Tensor", column: "tf.Tensor"
 ) -> "tf.Tensor":
-    """1 / sqrt(row column / mean(row)), broadcastable to the parameter's shape."""
+    """Returns 1 / sqrt(row column / mean(row)) (Algorithm 4), broadcastable to the parameter's shape."""
     rows_left = _without(parameter, factors.columns)
     row_dims = [i for i, letter in enumerate(rows_left.letters) if letter not in BATCH_LETTERS]
     scaled = tf.math.rsqrt(row / tf.reduce_mean(row, row_dims, keepdims=True))
@@ -176,10 +197,11 @@ def _expanded(x: "tf.Tensor", dims: tuple[int, ...]) -> "tf.Tensor":
 
 
 def _factors(optimizer: Optimizer, parameter: Parameter) -> _Factors | None:
-    """M against all other dimensions that are no batch; None where that is not a matrix.
+    """Returns the matrix that a parameter is factored as, or None if it is not factored.
 
-    A projection MND is the matrix M x (N D), as it is used; taking the two largest dimensions, as the
-    authors' code does, would depend on the number of experts and mix them at E >= 1024.
+    The rows are M, and the columns are all other dimensions except R and E. A projection MND is the
+    matrix M x (N D), because it is used as one. We depart from the authors' code here: it factors the
+    two largest dimensions, which would mix the experts if there are 1024 or more.
     """
     matrix = [i for i, letter in enumerate(parameter.letters) if letter not in BATCH_LETTERS]
     rows = tuple(i for i in matrix if parameter.letters[i] == "M")
@@ -200,6 +222,6 @@ def _without(parameter: Parameter, dims: tuple[int, ...]) -> Parameter:
 
 
 def _rms(x: "tf.Tensor", parameter: Parameter, over: str) -> "tf.Tensor":
-    """Of each layer's tensor, or of each expert's; broadcastable to x."""
+    """Returns the root mean square for each index of RMS_OVER[over], broadcastable to x."""
     dims = [i for i, letter in enumerate(parameter.letters) if letter not in RMS_OVER[over]]
     return tf.sqrt(tf.reduce_mean(tf.square(x), dims, keepdims=True))

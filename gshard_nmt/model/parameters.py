@@ -1,7 +1,7 @@
-"""Parameters are declared before they exist: name, shape, letters, initialiser.
+"""Declares parameters before they exist: name, shape, letters, initializer.
 
-A model of 600 billion parameters is described, counted, sharded and lowered from these declarations
-without allocating a byte of it. Nothing here imports TensorFlow until values are asked for.
+We describe, count, shard and lower a model of 600 billion parameters from these declarations, without
+allocating any of it. Nothing here imports TensorFlow until `initial_values` draws the values.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from gshard_nmt.model.lazy_tensorflow import tf
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """How a parameter starts: its distribution and that distribution's scale.
+    """The distribution that the initial values of a parameter are drawn from.
 
     Attributes:
-      kind: "normal" (scale = standard deviation), "uniform" (scale = limit on either side) or
-        "constant" (scale = the value).
-      scale: see kind.
+      kind: "normal", "uniform" or "constant".
+      scale: the standard deviation of a normal distribution, the limit on either side of 0 of a
+        uniform one, or the value of a constant.
     """
 
     kind: str
@@ -28,14 +28,14 @@ class Initializer:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A weight, as declared.
+    """The declaration of one array of weights.
 
     Attributes:
-      shape: sizes, one a letter.
-      letters: the dimensions; R and E are batch dimensions to the optimiser.
-      initializer: how it starts.
-      dtype: of its values.
-      keep_float32: whether it is used in float32 even if activations are bfloat16.
+      shape: the size of each dimension.
+      letters: one letter for each dimension. R and E are batch dimensions for the optimizer.
+      initializer: the distribution of the initial values.
+      dtype: the dtype of the values.
+      keep_float32: whether the weight is used in float32 even if activations are bfloat16.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Parameter:
 
     @property
     def size(self) -> int:
-        """Number of weights."""
+        """Returns the number of weights in the array."""
         return math.prod(self.shape)
 
 
@@ -54,12 +54,12 @@ Parameters = Mapping[str, Parameter]
 
 
 def normal(standard_deviation: float) -> Initializer:
-    """N(0, standard_deviation**2)."""
+    """Returns the initializer N(0, standard_deviation**2)."""
     return Initializer("normal", standard_deviation)
 
 
 def fan_in_uniform(fan_in: int) -> Initializer:
-    """U(-sqrt(3 / fan_in), sqrt(3 / fan_in)): variance 1 / fan_in."""
+    """Returns the initializer U(-sqrt(3 / fan_in), sqrt(3 / fan_in)), whose variance is 1 / fan_in."""
     return Initializer("uniform", math.sqrt(3.0 / fan_in))
 
 
@@ -68,12 +68,12 @@ ZEROS = Initializer("constant", 0.0)
 
 
 def scoped(prefix: str, declared: Parameters) -> dict[str, Parameter]:
-    """The same parameters under `prefix/`."""
+    """Returns the same parameters with `prefix/` before each name."""
     return {f"{prefix}/{name}": parameter for name, parameter in declared.items()}
 
 
 def stacked(repeats: int, declared: Parameters) -> dict[str, Parameter]:
-    """The same parameters for `repeats` equal blocks, with a leading dimension R."""
+    """Returns the parameters of `repeats` equal blocks: the same ones with a leading dimension R."""
     return {
         name: dataclasses.replace(p, shape=(repeats, *p.shape), letters="R" + p.letters)
         for name, p in declared.items()
@@ -81,13 +81,17 @@ def stacked(repeats: int, declared: Parameters) -> dict[str, Parameter]:
 
 
 def within(values: Mapping[str, "tf.Tensor"], prefix: str) -> dict[str, "tf.Tensor"]:
-    """The values whose names begin with `prefix/`, without it."""
+    """Returns the values whose names begin with `prefix/`, by the rest of their name."""
     start = f"{prefix}/"
     return {name[len(start) :]: v for name, v in values.items() if name.startswith(start)}
 
 
 def initial_values(declared: Parameters, key: counter_random.Key) -> dict[str, "tf.Tensor"]:
-    """Draws every parameter, float32, elementwise in its index: sharded, each device draws its own."""
+    """Draws the initial values of every parameter.
+
+    Random values are float32, and constants have the declared dtype. A value depends only on the key
+    and on its own index, so each device draws its own shard alone.
+    """
     drawn = [name for name, p in declared.items() if p.initializer.kind != "constant"]
     keys = key.fold_each(drawn).at(0)
     return {name: _draw(p, keys.get(name, key)) for name, p in declared.items()}
@@ -99,11 +103,6 @@ def _draw(parameter: Parameter, key: counter_random.Key) -> "tf.Tensor":
         return counter_random.normal(key, parameter.shape) * scale
     if kind == "uniform":
         return (2.0 * counter_random.uniform(key, parameter.shape) - 1.0) * scale
-    # From a run-time zero: a constant would be folded on the host at its full, unpartitioned size.
+    # We add to a run-time zero, because TF2XLA would build a constant on the host at its global size.
     zero = tf.cast(key.word0 & tf.constant(0, tf.uint32), parameter.dtype)
     return tf.broadcast_to(zero + tf.cast(scale, parameter.dtype), parameter.shape)
-
-
-def count(declared: Parameters) -> int:
-    """Number of weights in all."""
-    return sum(p.size for p in declared.values())

@@ -1,9 +1,11 @@
-"""A stack of equal blocks, applied one after another: unrolled or as a loop, remembering or not.
+"""Applies a stack of equal blocks: unrolled or as a loop, with or without recomputation.
 
-The parameters of a block are kept once with a leading dimension R. Unrolled, the program grows with
-the depth; as a loop it holds one block forward and one backward, whatever the depth (GSPMD section
-3.3: identical layers). TensorFlow's own gradient of a loop keeps every intermediate result of every
-repeat; the loop here keeps the inputs of each part of the block and computes the rest again.
+The parameters of a block have a leading dimension R, one index for each repeat of the block. If the
+stack is unrolled, the program grows with the depth. As a loop it holds one block forward and one block
+backward, whatever the depth (GSPMD section 3.3: identical layers).
+
+TensorFlow's own gradient of a loop keeps every intermediate result of every repeat. The loop here keeps
+only the inputs of each part of the block, and the backward pass computes the rest again.
 """
 
 import dataclasses
@@ -15,21 +17,21 @@ from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
-"""Sums over the repeats, by name; for instance of the auxiliary losses."""
+"""Sums over the repeats by name, for example of the auxiliary losses."""
 
 Index = Any
-"""Which repeat: an int where the stack is unrolled, int32[] in a loop."""
+"""The number of a repeat: an int if the stack is unrolled, int32[] in a loop."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a block that is remembered by its input alone where anything is recomputed.
+    """A part of a block. If the stack recomputes, it keeps only the input of each part.
 
     Attributes:
-      names: of the parameters that it uses.
-      apply: (values, x, shared, repeat) -> (x, totals): the part on x[B, L, M], with the parameters
-        of one repeat and the tensors that all repeats share; repeat is an int or int32[].
-      low_precision: which of the names every use casts to the dtype of x.
+      names: the names of the parameters that the part uses.
+      apply: (values, x, shared, repeat) -> (x, totals), which computes the part on x[B, L, M] from the
+        parameters of one repeat and the tensors that all repeats share.
+      low_precision: the names of the parameters that every use casts to the dtype of x.
     """
 
     names: Sequence[str]
@@ -37,20 +39,20 @@ class Part:
     low_precision: Collection[str] = ()
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
-        """The parameters of one repeat, int32[], the low_precision ones in a dtype."""
-        read = {name: _read(stacked[name], repeat) for name in self.names}
-        return {n: tf.cast(v, dtype) if n in self.low_precision else v for n, v in read.items()}
+        """Returns the parameters of one repeat, int32[], and casts the low_precision ones to `dtype`."""
+        values = {name: _read(stacked[name], repeat) for name in self.names}
+        return {n: tf.cast(v, dtype) if n in self.low_precision else v for n, v in values.items()}
 
-    def pull_back(
+    def recompute_gradients(
         self, values: Values, x, shared: Sequence, repeat: Index, dy, d_totals: Totals
     ) -> tuple["tf.Tensor", list, dict[str, "tf.Tensor"]]:
-        """Computes the part again and gives the gradients of x, shared and values.
+        """Computes the part again and returns the gradients of x, of shared and of values.
 
-        A shared tensor that the part does not use has the gradient None.
+        If the part does not use a shared tensor, that tensor's gradient is None.
         """
         with tf.GradientTape() as tape:
             tape.watch([x, *shared, *values.values()])
-            # gshard-inspect tells it by this name in the compiled program.
+            # gshard-inspect recognizes recomputation in a compiled program by this name.
             with tf.name_scope("recomputed"):
                 y, totals = self.apply(values, x, shared, repeat)
         targets, seeds = [y], [dy]
@@ -71,11 +73,11 @@ def unrolled(
     """Applies every repeat of the block in turn.
 
     Args:
-      parts: of the block, in order.
-      stacked: parameters with a leading dimension R.
+      parts: the parts of the block, in order.
+      stacked: the parameters, with a leading dimension R.
       x: [B, L, M].
-      shared: what every repeat reads, with gradients.
-      recompute: keep only the inputs of the parts for the backward pass.
+      shared: tensors that every repeat reads and that need gradients.
+      recompute: whether the backward pass keeps only the inputs of the parts.
 
     Returns:
       x after the last block, and the totals.
@@ -87,48 +89,50 @@ def unrolled(
         for part in parts:
             values = {name: layers[name][repeat] for name in part.names}
             apply = _recomputed(part) if recompute else part.apply
-            x, found = apply(values, x, shared, repeat)
+            x, part_totals = apply(values, x, shared, repeat)
             totals = {
                 **totals,
-                **{k: v + totals[k] if k in totals else v for k, v in found.items()},
+                **{k: v + totals[k] if k in totals else v for k, v in part_totals.items()},
             }
     return x, totals
 
 
 def _recomputed(part: Part):
-    """The part, whose gradient computes it again from its input.
+    """Returns a function like `part.apply` whose gradient computes the part again from its input.
 
-    Without the barrier XLA would find both computations equal and keep the first.
+    Without the barrier XLA would see that both computations are equal, and keep the first one's results.
     """
 
     def apply(values: Values, x, shared: Sequence, repeat: Index):
         names = sorted(values)
-        totals_names: list[str] = []
+        total_names: list[str] = []
         sizes = [1, len(shared), len(names)]
 
         @tf.custom_gradient
         def run(*arguments):
-            x, shared, flat = _cut(arguments, sizes)
-            y, totals = part.apply(dict(zip(names, flat, strict=True)), x[0], shared, repeat)
-            totals_names[:] = sorted(totals)
+            (x,), shared, flat = _cut(arguments, sizes)
+            y, totals = part.apply(dict(zip(names, flat, strict=True)), x, shared, repeat)
+            total_names[:] = sorted(totals)
 
             def gradient(*seeds):
-                held = _barrier([*arguments, *seeds])
-                x, shared, flat, dy, d_totals = _cut(held, [*sizes, 1, len(totals_names)])
-                dx, d_shared, d_values = part.pull_back(
+                behind_barrier = _barrier([*arguments, *seeds])
+                (x,), shared, flat, (dy,), d_totals = _cut(
+                    behind_barrier, [*sizes, 1, len(total_names)]
+                )
+                dx, d_shared, d_values = part.recompute_gradients(
                     dict(zip(names, flat, strict=True)),
-                    x[0],
+                    x,
                     shared,
                     repeat,
-                    dy[0],
-                    dict(zip(totals_names, d_totals, strict=True)),
+                    dy,
+                    dict(zip(total_names, d_totals, strict=True)),
                 )
                 return (dx, *d_shared, *[d_values[name] for name in names])
 
-            return (y, *[totals[name] for name in totals_names]), gradient
+            return (y, *[totals[name] for name in total_names]), gradient
 
         y, *totals = run(x, *shared, *[values[name] for name in names])
-        return y, dict(zip(totals_names, totals, strict=True))
+        return y, dict(zip(total_names, totals, strict=True))
 
     return apply
 
@@ -136,90 +140,130 @@ def _recomputed(part: Part):
 def scanned(
     parts: Sequence[Part],
     stacked: Values,
-    laid_out: Callable[[str, "tf.Tensor"], "tf.Tensor"],
+    annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
     x: "tf.Tensor",
     shared: Sequence["tf.Tensor"],
     totals: Mapping[str, Sequence[int]],
 ) -> tuple["tf.Tensor", Totals]:
-    """As `unrolled` with recomputation, in a loop that is compiled once.
+    """Applies every repeat of the block in a loop that is compiled once, with recomputation.
+
+    For a block of two parts, a and b, the two loops do and keep the following:
+
+        forward    x -> a -> b -> x -> a -> b -> ... -> y      one repeat is "a -> b"
+        kept       x of a and x of b, for each repeat          inputs: [R, B, L, M] for each part
+        backward   dx <- a <- b <- dx <- a <- b <- ... <- dy   computes b and a again from their inputs
+        returned   dx, and the gradients of the parameters     d_stacked: R first, like `stacked`
 
     Args:
-      parts: of the block, in order.
-      stacked: parameters with a leading dimension R.
-      laid_out: annotates a gradient, by the name of its parameter, as the parameter is.
+      parts: the parts of the block, in order.
+      stacked: the parameters, with a leading dimension R.
+      annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
+        parameter's name and the gradient.
       x: [B, L, M].
-      shared: what every repeat reads, with gradients, [B, T, M] each.
-      totals: shapes of the totals of the whole block, float32.
+      shared: tensors [B, T, M] that every repeat reads and that need gradients.
+      totals: the shapes of the totals of the whole block, float32.
 
     Returns:
       x after the last block, and the totals.
     """
-    if tf.executing_eagerly():  # loops over XLA's slices are for compiled programs only
+    if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
         return unrolled(parts, stacked, x, shared, recompute=True)
-    names, total_names, repeats = sorted(stacked), sorted(totals), _repeats(stacked)
+    names, total_names = sorted(stacked), sorted(totals)
     sizes = [1, len(shared), len(names)]
 
+    # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
     def run(*arguments):
         (x,), shared, flat = _cut(arguments, sizes)
         stacked = dict(zip(names, flat, strict=True))
-        kept = [annotate(_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
-        sums = [_zeros(totals[name], tf.float32) for name in total_names]
-
-        def forward(repeat, x, kept, sums):
-            kept, found = list(kept), dict(zip(total_names, sums, strict=True))
-            for i, part in enumerate(parts):
-                kept[i] = _write(kept[i], repeat, x)
-                x, more = part.apply(part.values_at(stacked, repeat, x.dtype), x, shared, repeat)
-                found |= {name: found[name] + more[name] for name in more}
-            return repeat + 1, annotate(x, "BLM"), kept, [found[name] for name in total_names]
-
-        start = tf.zeros([], tf.int32)
-        _, y, kept, sums = tf.while_loop(
-            lambda repeat, *_: repeat < repeats, forward, [start, x, kept, sums]
-        )
+        y, inputs, sums = _forward_loop(parts, stacked, x, shared, totals)
 
         def gradient(dy, *d_sums):
             d_totals = dict(zip(total_names, d_sums, strict=True))
-            d_shared = [annotate(_zeros(one.shape, one.dtype), "BLM") for one in shared]
-            # All gradients are kept until the optimiser has them: of a weight that is used rounded to
-            # bfloat16 its gradient is as round, and takes half the memory so.
-            low_precision = {name for part in parts for name in part.low_precision}
-            d_stacked = {
-                name: laid_out(
-                    name, _zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
-                )
-                for name, v in stacked.items()
-            }
+            dx, d_shared, d_stacked = _backward_loop(
+                parts, stacked, annotate_gradient, inputs, shared, dy, d_totals
+            )
+            return (dx, *d_shared, *[d_stacked[name] for name in names])
 
-            def backward(after, dx, d_shared, d_flat):
-                repeat = after - 1
-                d_stacked = dict(zip(names, d_flat, strict=True))
-                for part, inputs in reversed(list(zip(parts, kept, strict=True))):
-                    x = _read(inputs, repeat)
-                    values = part.values_at(stacked, repeat, x.dtype)
-                    dx, more, d_values = part.pull_back(values, x, shared, repeat, dx, d_totals)
-                    d_shared = [
-                        one if extra is None else one + extra
-                        for one, extra in zip(d_shared, more, strict=True)
-                    ]
-                    for name, value in d_values.items():
-                        d_stacked[name] = _write(d_stacked[name], repeat, value)
-                d_shared = [annotate(one, "BLM") for one in d_shared]
-                return repeat, annotate(dx, "BLM"), d_shared, [d_stacked[n] for n in names]
-
-            start = [tf.constant(repeats), dy, d_shared, [d_stacked[name] for name in names]]
-            _, dx, d_shared, d_flat = tf.while_loop(lambda after, *_: after > 0, backward, start)
-            d_flat = [
-                tf.cast(laid_out(name, d), stacked[name].dtype)
-                for name, d in zip(names, d_flat, strict=True)
-            ]
-            return (dx, *d_shared, *d_flat)
-
-        return (y, *sums), gradient
+        return (y, *[sums[name] for name in total_names]), gradient
 
     y, *sums = run(x, *shared, *[stacked[name] for name in names])
     return y, dict(zip(total_names, sums, strict=True))
+
+
+def _forward_loop(
+    parts: Sequence[Part],
+    stacked: Values,
+    x: "tf.Tensor",
+    shared: Sequence["tf.Tensor"],
+    totals: Mapping[str, Sequence[int]],
+) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
+    """Returns x after the last block, the inputs [R, B, L, M] of each part, and the totals."""
+    repeats = _repeats(stacked)
+    inputs = [annotate(_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
+    sums = {name: _zeros(totals[name], tf.float32) for name in sorted(totals)}
+
+    def body(repeat, x, inputs, sums):
+        inputs, sums = list(inputs), dict(sums)
+        for i, part in enumerate(parts):
+            inputs[i] = _write(inputs[i], repeat, x)
+            values = part.values_at(stacked, repeat, x.dtype)
+            x, part_totals = part.apply(values, x, shared, repeat)
+            sums |= {name: sums[name] + total for name, total in part_totals.items()}
+        return repeat + 1, annotate(x, "BLM"), inputs, sums
+
+    start = tf.zeros([], tf.int32)
+    _, y, inputs, sums = tf.while_loop(
+        lambda repeat, *_: repeat < repeats, body, [start, x, inputs, sums]
+    )
+    return y, inputs, sums
+
+
+def _backward_loop(
+    parts: Sequence[Part],
+    stacked: Values,
+    annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
+    inputs: Sequence["tf.Tensor"],
+    shared: Sequence["tf.Tensor"],
+    dy: "tf.Tensor",
+    d_totals: Totals,
+) -> tuple["tf.Tensor", list["tf.Tensor"], dict[str, "tf.Tensor"]]:
+    """Returns the gradients of x, of `shared` and of `stacked`, from `inputs` of `_forward_loop`."""
+    d_shared = [annotate(_zeros(tensor.shape, tensor.dtype), "BLM") for tensor in shared]
+    # The loop keeps all gradients until the optimizer reads them. If a weight is cast to bfloat16 before
+    # use, its gradient has bfloat16 precision, so we store it as bfloat16 and halve its memory.
+    low_precision = {name for part in parts for name in part.low_precision}
+    d_stacked = {
+        name: annotate_gradient(
+            name, _zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
+        )
+        for name, v in stacked.items()
+    }
+
+    def body(after, dx, d_shared, d_stacked):
+        repeat, d_stacked = after - 1, dict(d_stacked)
+        for part, part_inputs in reversed(list(zip(parts, inputs, strict=True))):
+            x = _read(part_inputs, repeat)
+            values = part.values_at(stacked, repeat, x.dtype)
+            dx, d_shared_of_part, d_values = part.recompute_gradients(
+                values, x, shared, repeat, dx, d_totals
+            )
+            d_shared = [
+                total if term is None else total + term
+                for total, term in zip(d_shared, d_shared_of_part, strict=True)
+            ]
+            for name, value in d_values.items():
+                d_stacked[name] = _write(d_stacked[name], repeat, value)
+        d_shared = [annotate(gradient, "BLM") for gradient in d_shared]
+        return repeat, annotate(dx, "BLM"), d_shared, d_stacked
+
+    start = [tf.constant(_repeats(stacked)), dy, d_shared, d_stacked]
+    _, dx, d_shared, d_stacked = tf.while_loop(lambda after, *_: after > 0, body, start)
+    d_stacked = {
+        name: tf.cast(annotate_gradient(name, d_stacked[name]), v.dtype)
+        for name, v in stacked.items()
+    }
+    return dx, d_shared, d_stacked
 
 
 def _repeats(stacked: Values) -> int:
@@ -227,13 +271,13 @@ def _repeats(stacked: Values) -> int:
 
 
 def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
-    """Consecutive runs of a list, of these lengths."""
+    """Cuts a sequence into consecutive lists of these sizes."""
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
-    """The same tensors, which XLA takes for new ones."""
+    """Returns the same tensors behind an optimization barrier, so that XLA takes them for new ones."""
     if tf.executing_eagerly():
         return tensors
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -242,13 +286,16 @@ def _barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
 
 
 def _zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
-    """Zeros from a run-time zero: TF2XLA would build a constant on the host, at its global size."""
+    """Returns zeros made from a run-time zero.
+
+    TF2XLA would build a constant on the host at its global size.
+    """
     (zero,) = _barrier([tf.zeros([], dtype)])
     return tf.broadcast_to(zero, shape)
 
 
 def _read(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
-    """stacked[index] for int32[]."""
+    """Returns stacked[index], where index is int32[]."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     shape = stacked.shape.as_list()
@@ -259,7 +306,7 @@ def _read(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
 
 
 def _write(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "tf.Tensor":
-    """The same with stacked[index] = value."""
+    """Returns a copy of `stacked` in which stacked[index] is `value`; index is int32[]."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     starts = tf.stack([index, *[tf.zeros([], tf.int32)] * (stacked.shape.rank - 1)])

@@ -1,6 +1,6 @@
-"""The programs of a run, as pure functions of arrays: initialise, train, evaluate.
+"""The steps of a run as pure functions of arrays: initialize, train_step, eval_step.
 
-The state is one flat mapping: `parameters/NAME`, `moments/NAME` (Adafactor's) and `step`.
+The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Adafactor) and `step`.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ BATCH_ARRAYS = (
 
 @dataclasses.dataclass(frozen=True)
 class StepFunctions:
-    """What a run computes: a model of two vocabularies and its optimiser.
+    """The functions of a run: a model, its two vocabularies and its optimizer.
 
     Attributes:
-      model: the Transformer.
-      optimizer: Adafactor.
-      source_vocabulary, target_vocabulary: sizes.
+      model: the settings of the Transformer.
+      optimizer: the settings of Adafactor.
+      source_vocabulary, target_vocabulary: the vocabulary sizes.
     """
 
     model: Model
@@ -45,11 +45,11 @@ class StepFunctions:
     target_vocabulary: int
 
     def declare_parameters(self) -> dict[str, Parameter]:
-        """Every weight of the model."""
+        """Returns the declarations of all weights of the model."""
         return transformer.declare(self.model, self.source_vocabulary, self.target_vocabulary)
 
     def declare_state(self) -> dict[str, Parameter]:
-        """Every array of the training state."""
+        """Returns the declarations of all arrays of the training state."""
         declared = self.declare_parameters()
         moments = {
             name: dataclasses.replace(p, initializer=ZEROS)
@@ -59,25 +59,29 @@ class StepFunctions:
         return scoped("parameters", declared) | scoped("moments", moments) | step
 
     def initialize(self, control: Arrays) -> list[Arrays]:
-        """The state of step 0 from `seed` uint32[2]; each device draws its own shards."""
+        """Returns the state of step 0, of which each device draws its own shards.
+
+        Args:
+          control: `seed` uint32[2], the seed of the run.
+        """
         key = counter_random.Key.from_seed(control["seed"])
         declared = self.declare_state()
         values = initial_values(declared, key)
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
 
     def train_step(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
-        """One training step.
+        """Computes one training step.
 
         Args:
-          state: as `declare_state`.
-          batch: int32[B, L] each, see BATCH_ARRAYS.
-          control: `seed` uint32[2], the run's; `last_step` int32[]; `one` float32[], 1.0: the
-            gradient's seed is a run-time value, or constant folding would build global tensors on
-            the host.
+          state: the arrays of `declare_state`.
+          batch: the arrays of BATCH_ARRAYS, int32[B, L] each.
+          control: `seed` uint32[2], the seed of the run; `last_step` int32[], the number of steps of
+            the run; `one` float32[], the number 1.0. The gradient of the loss starts from `one`,
+            because TF2XLA would build global arrays on the host from a constant.
 
         Returns:
-          The new state, and metrics float32[]: loss, nll, tokens (real target tokens), those of
-          `_router_metrics`, learning_rate, gradient_norm.
+          The new state, and metrics float32[]: loss, nll, tokens (the number of target tokens),
+          learning_rate, gradient_norm and those of `_router_metrics`.
         """
         parameters = within(state, "parameters")
         step = state["step"] + 1
@@ -101,7 +105,7 @@ class StepFunctions:
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
-        """The gradient of every weight in a training step, int32[] from 1 on, and its metrics."""
+        """Returns the gradients of all weights and the metrics of a `step`, int32[], from 1 on."""
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         mode = Mode(training=True, key=key)
         with tf.GradientTape() as tape:
@@ -111,11 +115,14 @@ class StepFunctions:
         return {name: tf.convert_to_tensor(g) for name, g in gradients.items()}, metrics
 
     def eval_step(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
-        """Sum of the negative log-likelihood in nats and number of real target tokens of a batch."""
+        """Returns two sums over a batch, float32[]: `nll_sum` in nats, and the target `tokens`."""
         _, metrics = self._loss(parameters, batch, Mode())
         return [{"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}]
 
-    def _loss(self, parameters: Arrays, batch: Arrays, mode: Mode):
+    def _loss(
+        self, parameters: Arrays, batch: Arrays, mode: Mode
+    ) -> tuple["tf.Tensor", dict[str, "tf.Tensor"]]:
+        """Returns the loss with the auxiliary losses (GShard section 2.2), and the metrics."""
         model = self.model
         batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
         moe = model.moe(mode.training) if model.experts else None
@@ -148,15 +155,16 @@ class StepFunctions:
 
 
 def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
-    """The same arrays under `prefix/`."""
+    """Returns the same arrays with `prefix/` before each name."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def _router_metrics(model: Model, totals: Arrays) -> dict[str, "tf.Tensor"]:
-    """Means over MoE layers, float32[]; 0 for a dense model.
+    """Returns the means over MoE layers of the router's statistics, float32[].
 
-    aux_loss, overflow_fraction; with experts also router_z_loss, router_entropy (nats a token), and
-    busiest_expert, the share of first choices of the expert that gets most, times E: 1 at balance.
+    They are aux_loss and overflow_fraction, which are 0 in a dense model. With experts there are also
+    router_z_loss, router_entropy in nats per token, and busiest_expert. The latter is the largest share
+    of first choices that one expert gets, times E, so it is 1 at perfect balance.
     """
     if not totals:
         return {"aux_loss": tf.zeros([]), "overflow_fraction": tf.zeros([])}

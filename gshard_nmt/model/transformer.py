@@ -1,9 +1,9 @@
-"""The Transformer with a Mixture of Experts in every other layer.
+"""The Transformer with a Mixture of Experts in every other layer (GShard section 2.1 and Figure 3).
 
-Encoder and decoder, or a decoder alone as a language model. A stack is R equal blocks; a block is
-`moe_every` layers of which the first has the experts (the authors' order: attention, MoE, attention,
-dense). Each parameter of a block is kept once with a leading dimension R. Sub-layers are pre-norm:
-x + dropout(f(norm(x))), padding zeroed at each entry.
+It has an encoder and a decoder, or only a decoder as a language model. A stack is R equal blocks. A
+block is `moe_every` layers, and the first of them has the experts. This is the authors' order:
+attention, MoE, attention, dense feed-forward. Each parameter of a block is stored once, with a leading
+dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), and padding is set to 0 before each norm.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.model.parameters import Parameter, Parameters, normal, scoped, stacked, within
+from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
 from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
 from gshard_nmt.spmd.sharding import annotate
 
@@ -25,7 +25,7 @@ __all__ = ["POSITIONS", "Model", "declare", "decode", "encode"]
 
 
 def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, Parameter]:
-    """All parameters by name; the target embedding is also the output projection."""
+    """Declares all parameters by name. The target embedding is also the output projection."""
     declared: dict[str, Parameter] = {}
     for side, stack, depth, vocabulary in (
         ("source", "encoder", model.encoder_layers, source_vocabulary),
@@ -50,7 +50,7 @@ def _declare_stack(
 
 
 def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
-    """The parameters of one block of a stack, "encoder" or "decoder"."""
+    """Declares the parameters of one block of a stack, "encoder" or "decoder"."""
     block: dict[str, Parameter] = {}
     for sublayer in sublayers(model, stack):
         block |= scoped(sublayer, _declare_sublayer(model, sublayer))
@@ -58,19 +58,20 @@ def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
 
 
 def sublayers(model: Model, stack: str) -> list[str]:
-    """The names of a block's sub-layers in order, numbered by their layer in the block."""
+    """Returns the names of a block's sub-layers in order. A name ends in the number of its layer."""
     return [name for layer in _layers(model, stack) for name in layer]
 
 
 def _layers(model: Model, stack: str) -> list[list[str]]:
-    found = []
+    """Returns the names of the sub-layers of each layer of a block."""
+    layers_of_block = []
     for layer in range(model.block_layers):
         names = [f"self_attention_{layer}"]
         if stack == "decoder" and model.encoder_layers:
             names.append(f"cross_attention_{layer}")
         names.append(f"moe_{layer}" if model.experts and layer == 0 else f"feed_forward_{layer}")
-        found.append(names)
-    return found
+        layers_of_block.append(names)
+    return layers_of_block
 
 
 def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
@@ -87,79 +88,59 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
     return declared | scoped("norm", layers.declare_norm(model.model_dim))
 
 
-def kind_of(name: str) -> str:
-    """What a parameter is part of, by its name: one of KINDS."""
-    parts = name.split("/")
-    if parts[-1] in ("scale", "relative_bias"):
-        return "norms" if parts[-1] == "scale" else "positions"
-    if parts[-1].endswith("embedding"):
-        return "positions" if "position" in parts[-1] else "embeddings"
-    sublayer = parts[-2].rpartition("_")[0]
-    if sublayer == "moe":
-        return "gates" if parts[-1] == "gate" else "experts"
-    return "feed_forward" if sublayer == "feed_forward" else "attention"
-
-
-KINDS = ("experts", "gates", "attention", "feed_forward", "embeddings", "norms", "positions")
-
-
-def count_by_kind(declared: Parameters) -> dict[str, int]:
-    """Weights of each of KINDS; the papers count matrices, not norm scales and position tables."""
-    counts = dict.fromkeys(KINDS, 0)
-    for name, parameter in declared.items():
-        counts[kind_of(name)] += parameter.size
-    return counts
-
-
 Values = Mapping[str, "tf.Tensor"]
 Batch = Mapping[str, "tf.Tensor"]
 
 
 @dataclasses.dataclass(frozen=True)
 class SubLayers:
-    """The sub-layers of a block: each is x + dropout(f(norm(x))).
+    """The sub-layers of a block; each computes x + dropout(f(norm(x))).
 
     Attributes:
-      model: the shape.
+      model: the settings of the model.
       stack: "encoder" or "decoder".
-      keep: [B, L, 1] in the dtype of x, 0 at padding, which is zeroed at every entry.
-      mode: for the residual dropout, of this repeat.
-      f: (name, values, normed x) -> output of one sub-layer, before the residual.
+      token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
+        every norm.
+      mode: the mode of this repeat, for the residual dropout.
+      f: (name, values, normed x) -> output of one sub-layer, before the residual is added.
     """
 
     model: Model
     stack: str
-    keep: "tf.Tensor"
+    token_mask: "tf.Tensor"
     mode: Mode
     f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
 
     def apply(
         self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
     ) -> "tf.Tensor":
-        """Some of them in order, on x[B, L, M], with the parameters of one repeat of the block."""
+        """Applies the named sub-layers in order to x[B, L, M], with the parameters of one repeat."""
         for name in names:
             place = f"{repeat}_{name}" if isinstance(repeat, int) else name
             with tf.name_scope(f"{self.stack}_{place}"):
-                mine = within(values, name)
-                out = self.f(name, mine, rms_norm(within(mine, "norm"), x * self.keep))
+                p = within(values, name)
+                out = self.f(name, p, rms_norm(within(p, "norm"), x * self.token_mask))
                 x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
         return x
 
 
 @dataclasses.dataclass(frozen=True)
 class StackInputs:
-    """What the sub-layers of a stack read, besides their own input and parameters.
+    """The inputs of all sub-layers of a stack, besides their own x and parameters.
+
+    A bias is added to attention logits. It is 0 at visible positions and very negative at others.
 
     Attributes:
-      real: bool[B, L], False for padding.
-      visible: float32[B, 1, L, L], the mask of self-attention as a bias.
-      visible_memory: float32[B, 1, L, T], of the decoder's attention to the source.
-      moe: the rules of MoE layers; None in a dense model.
+      is_token: bool[B, L], False for padding.
+      self_bias: float32[B, 1, L, L], the mask of self-attention as a bias.
+      cross_bias: float32[B, 1, L, T], the mask of the decoder's attention to the source as a bias; None
+        in an encoder and in a language model.
+      moe: the settings of the MoE layers; None in a dense model.
     """
 
-    real: "tf.Tensor"
-    visible: "tf.Tensor"
-    visible_memory: "tf.Tensor | None"
+    is_token: "tf.Tensor"
+    self_bias: "tf.Tensor"
+    cross_bias: "tf.Tensor | None"
     moe: MoE | None
 
 
@@ -172,65 +153,73 @@ def run_stack(
     mode: Mode,
     memory: Sequence["tf.Tensor"] = (),
 ) -> tuple["tf.Tensor", Totals]:
-    """Applies the blocks of a stack, as Model.stack and Model.remat say, and the final norm.
+    """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
 
     Args:
-      model: the shape.
+      model: the settings of the model.
       stack: "encoder" or "decoder".
       p: all parameters of the model.
       x: [B, L, M].
-      inputs: masks and rules.
-      mode: for the dropouts.
-      memory: the encoder's output [B, T, M], where there is one to attend to.
+      inputs: the masks, and the settings of the MoE layers.
+      mode: the mode for the dropouts.
+      memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
       [B, L, M], and the sums over MoE layers of `routing_totals`.
     """
-    keep = tf.cast(inputs.real, x.dtype)[..., tf.newaxis]
+    # [B, L] -> [B, L, 1]
+    token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
     prefix, mode = f"{stack}/block", mode.named(stack)
     block, declared = within(p, prefix), declare_block(model, stack)
     depth = model.encoder_layers if stack == "encoder" else model.decoder_layers
-    draws = _draws(model, stack, mode, depth // model.block_layers)
+    keys = _random_keys(model, stack, mode, depth // model.block_layers)
 
     def part(names: Sequence[str]) -> Part:
         def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
             routings: list[Routing] = []
-            here = mode if draws is None else dataclasses.replace(mode, prepared=draws.at(repeat))
+            block_mode = mode
+            if keys is not None:
+                block_mode = dataclasses.replace(mode, prepared=keys.at(repeat))
 
             def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-                mine = here.named(name)
+                sublayer_mode, rate = block_mode.named(name), model.attention_dropout
                 if name.startswith("self_attention"):
-                    bias = inputs.visible + _self_bias(values, x.shape[1], stack == "decoder")
-                    return attention.attend(values, x, x, bias, mine, model.attention_dropout)
+                    bias = inputs.self_bias + _relative_bias(values, x.shape[1], stack == "decoder")
+                    return attention.attend(values, x, x, bias, sublayer_mode, rate)
                 if name.startswith("cross_attention"):
-                    rate, bias = model.attention_dropout, inputs.visible_memory
-                    return attention.attend(values, x, memory[0], bias, mine, rate)
-                return feed_forward_or_moe(values, x, inputs.real, inputs.moe, mine, routings)
+                    bias = inputs.cross_bias
+                    return attention.attend(values, x, memory[0], bias, sublayer_mode, rate)
+                return feed_forward_or_moe(
+                    values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
+                )
 
-            y = SubLayers(model, stack, keep, here, sublayer).apply(names, repeat, values, x)
-            return y, routing_totals(routings)
+            layers_of_part = SubLayers(model, stack, token_mask, block_mode, sublayer)
+            return layers_of_part.apply(names, repeat, values, x), routing_totals(routings)
 
-        mine = [name for name in declared if name.split("/")[0] in names]
-        return Part(
-            mine, apply, low_precision=[name for name in mine if not declared[name].keep_float32]
-        )
+        weights = [name for name in declared if name.split("/")[0] in names]
+        low_precision = [name for name in weights if not declared[name].keep_float32]
+        return Part(weights, apply, low_precision)
 
     by_layer = model.remat == "layer"
     groups = _layers(model, stack) if by_layer else [sublayers(model, stack)]
     parts = [part(names) for names in groups]
     if model.stack == "scan":
 
-        def laid_out(name: str, value: "tf.Tensor") -> "tf.Tensor":
-            return annotate(value, "R" + declared[name].letters, f"{prefix}/{name}")
+        def annotate_gradient(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
+            return annotate(gradient, "R" + declared[name].letters, f"{prefix}/{name}")
 
-        x, totals = scanned(parts, block, laid_out, x, memory, _totals_shapes(inputs.moe))
+        shapes = _shapes_of_totals(inputs.moe)
+        x, totals = scanned(parts, block, annotate_gradient, x, memory, shapes)
     else:
         x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
-    return rms_norm(within(p, f"{stack}/final_norm"), x) * keep, totals
+    return rms_norm(within(p, f"{stack}/final_norm"), x) * token_mask, totals
 
 
-def _draws(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | None:
-    """The keys of all random numbers of a stack, made at once: a key is a hundred scalar operations."""
+def _random_keys(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | None:
+    """Returns the keys of all random numbers of a stack, or None if nothing is random.
+
+    We make all keys in one call, because each call has about a hundred operations.
+    """
     if not mode.training or mode.key is None:
         return None
     uses = {
@@ -246,10 +235,10 @@ def _draws(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | Non
 
 
 def routing_totals(routings: Sequence[Routing]) -> Totals:
-    """Sums over some MoE layers of their losses and statistics, float32; {} without any.
+    """Returns the sums of the losses and statistics of some MoE layers, or {} if there is no layer.
 
-    aux_loss, z_loss, overflow_fraction, entropy float32[], load float32[E], and layers float32[], how
-    many there are.
+    They are aux_loss, z_loss, overflow_fraction and entropy float32[], load float32[E], and the number
+    of layers as float32[].
     """
     if not routings:
         return {}
@@ -260,7 +249,7 @@ def routing_totals(routings: Sequence[Routing]) -> Totals:
     return totals | {"layers": tf.constant(float(len(routings)), totals["load"].dtype)}
 
 
-def _totals_shapes(moe: MoE | None) -> dict[str, list[int]]:
+def _shapes_of_totals(moe: MoE | None) -> dict[str, list[int]]:
     if moe is None:
         return {}
     scalars = ("aux_loss", "z_loss", "overflow_fraction", "entropy", "layers")
@@ -268,14 +257,14 @@ def _totals_shapes(moe: MoE | None) -> dict[str, list[int]]:
 
 
 def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.Tensor"):
-    """Embeddings [B, L, M] of int32[B, L], with what positions add, in the activations' dtype.
+    """Returns the embeddings [B, L, M] of tokens and their positions, in the dtype of activations.
 
     Args:
-      model: the shape.
+      model: the settings of the model.
       p: all parameters.
       side: "source" or "target".
       ids: int32[B, L].
-      positions: int32[B, L], within the segment.
+      positions: int32[B, L], the position of each token in its segment.
     """
     x = tf.gather(p[f"{side}_embedding"], ids)
     if model.positions == "sinusoidal":
@@ -288,15 +277,18 @@ def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.T
 def _check_length(model: Model, ids: "tf.Tensor") -> None:
     if model.positions == "learned" and ids.shape[1] > model.max_positions:
         raise UserError(
-            f"rows of {ids.shape[1]} tokens need as many positions; Model.max_positions is "
-            f"{model.max_positions}. Make it {ids.shape[1]}, or the rows shorter."
+            f"rows have {ids.shape[1]} tokens, but Model.max_positions is {model.max_positions}. Set "
+            f"Model.max_positions to {ids.shape[1]} or more, or use shorter rows."
         )
 
 
 def encode(
     model: Model, p: Values, batch: Batch, mode: Mode, moe: MoE | None
 ) -> tuple["tf.Tensor", Totals]:
-    """Source ids, segments and positions int32[B, L] to memory [B, L, M] and routing totals."""
+    """Returns the memory [B, L, M], the encoder's output, and the routing totals.
+
+    `batch` has source ids, segments and positions int32[B, L].
+    """
     segments = batch["source_segments"]
     _check_length(model, segments)
     x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
@@ -314,52 +306,56 @@ def decode(
     mode: Mode,
     moe: MoE | None,
 ) -> tuple["tf.Tensor", Totals]:
-    """Target inputs int32[B, L] under teacher forcing to logits float32[B, L, V] and routing totals.
+    """Returns the logits float32[B, L, V] with teacher forcing, and the routing totals.
 
-    `memory` is the encoder's output, None in a decoder-only model.
+    `batch` has target inputs, segments and positions int32[B, L]. `memory` is the encoder's output
+    [B, T, M], or None in a decoder-only model.
     """
     segments, positions = batch["target_segments"], batch["target_positions"]
     _check_length(model, segments)
     x = embed(model, p, "target", batch["target_inputs"], positions)
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "target_input")
-    visible = attention.segment_bias(segments, segments) + attention.causal_bias(positions)
-    visible_memory = None
+    self_bias = attention.segment_bias(segments, segments) + attention.causal_bias(positions)
+    cross_bias = None
     if memory is not None:
-        visible_memory = attention.segment_bias(segments, batch["source_segments"])
-    inputs = StackInputs(segments > 0, visible, visible_memory, moe)
+        cross_bias = attention.segment_bias(segments, batch["source_segments"])
+    inputs = StackInputs(segments > 0, self_bias, cross_bias, moe)
     shared = [] if memory is None else [memory]
     x, totals = run_stack(model, "decoder", p, x, inputs, mode, shared)
     return output_logits(model, p, annotate(x, "BLM")), totals
 
 
 def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
-    """Logits float32[B, L, V] against the tied target embedding, of vectors [B, L, M] scaled by M**-0.5.
+    """Returns the logits float32[B, L, V] of x[B, L, M].
 
-    The product has float32 operands and result; a TPU multiplies them in bfloat16, as in the paper's
-    runs, and adds in float32.
+    They are the products with the target embedding of x * M**-0.5. The operands and the result are
+    float32. A TPU multiplies them in bfloat16, as in the paper's runs, and adds in float32.
     """
     scaled = layers.to_float32(x) * model.model_dim**-0.5
     return annotate(layers.project("BLM,VM->BLV", scaled, p, "target_embedding"), "BLV")
 
 
-def _self_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
+def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
     if "relative_bias" not in values:
         return 0.0
-    # Segments are contiguous, so positions differ as places in the row do.
+    # Segments are contiguous, so the distance of two positions is their distance in the row.
     return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
 
 
 def feed_forward_or_moe(
     values: Values,
     x: "tf.Tensor",
-    real: "tf.Tensor",
+    is_token: "tf.Tensor",
     moe: MoE | None,
     mode: Mode,
     routings: list[Routing],
 ) -> "tf.Tensor":
-    """The position-wise part of a layer, experts or dense; a routing is appended to `routings`."""
+    """Applies the feed-forward or the experts of a layer to x[B, L, M].
+
+    An MoE layer appends its routing to `routings`.
+    """
     if "gate" not in values or moe is None:
         return layers.feed_forward(values, x)
-    out, routing = moe_layer(values, x, real, moe, mode)
+    out, routing = moe_layer(values, x, is_token, moe, mode)
     routings.append(routing)
     return out

@@ -64,6 +64,11 @@ def batch_specs(config: Config) -> dict[str, ArraySpec]:
     }
 
 
+def training_arrays(config: Config, functions: StepFunctions) -> dict[str, ArraySpec]:
+    """Returns the specs of a batch and of the training state: all arrays that must fit the mesh."""
+    return {**batch_specs(config), **state_specs(functions)}
+
+
 def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the weights among the arrays (or specs) of a state, by the model's own names."""
     return {

@@ -141,7 +141,7 @@ def _checked(setting: Setting, hint: Any, name: str) -> object:
         if isinstance(setting.value, str) and hint in (int, float, bool):
             advice = " without quotes"
         raise UserError(
-            f"{setting.where}: {name} is {setting.value!r}; it must be {_describe(hint)}{advice}.",
+            f"{setting.where}: {name} is {setting.value!r}; it must be {describe_type(hint)}{advice}.",
             [name],
         ) from None
 
@@ -199,7 +199,7 @@ def _refuse() -> typing.NoReturn:
     raise _WrongTypeError
 
 
-def _describe(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Returns a type in the user's words."""
     words = {int: "a whole number", float: "a number", str: "a string in quotes"}
     if hint in words:
@@ -212,9 +212,9 @@ def _describe(hint: Any) -> str:
     if origin is typing.Literal:
         return "one of " + ", ".join(map(repr, arguments))
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_describe, arguments))
+        return " or ".join(map(describe_type, arguments))
     if origin in (dict, collections.abc.Mapping):
-        return f"a dict {{...}} from {_describe(arguments[0])} to {_describe(arguments[1])}"
+        return f"a dict {{...}} from {describe_type(arguments[0])} to {describe_type(arguments[1])}"
     if origin is tuple and arguments[-1] is not Ellipsis:
-        return f"a list [...] of {', '.join(map(_describe, arguments))}"
-    return f"a list [...], each entry {_describe(arguments[0])}"
+        return f"a list [...] of {', '.join(map(describe_type, arguments))}"
+    return f"a list [...], each entry {describe_type(arguments[0])}"

@@ -5,18 +5,19 @@ import json
 import pytest
 
 from gshard_nmt.checks import doctor, versions
-from gshard_nmt.checks.doctor import Patient, examine
+from gshard_nmt.checks.doctor import DoctorRequest, examine
 from gshard_nmt.cli import commands
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.resize import nearest_mesh
 from gshard_nmt.spmd.topology import Topology
 
 
-def problems(patient: Patient, area: str = "") -> list[str]:
+def problems(patient: DoctorRequest, area: str = "") -> list[str]:
     return [f.text for f in examine(patient) if f.is_problem and area in ("", f.area)]
 
 
 def test_a_run_that_is_in_order_says_what_was_looked_at(tmp_path):
-    findings = examine(Patient("demo", workdir=tmp_path / "not" / "yet"))
+    findings = examine(DoctorRequest("demo", workdir=tmp_path / "not" / "yet"))
     assert [finding.area for finding in findings] == [
         "versions",
         "config",
@@ -35,7 +36,7 @@ def test_every_wrong_setting_is_named_at_once():
         "Data.rows = 1.5",
         "Data.temperature = 0",
     ]
-    found = problems(Patient("demo", wrong))
+    found = problems(DoctorRequest("demo", wrong))
     assert len(found) == 5
     assert "Model.heads is 'a'; it must be a whole number without quotes." in found[0]
     assert "Model.positions is 'round'; it must be one of" in found[1]
@@ -52,7 +53,7 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
         "Model.experts = 7",  # does not divide over the mesh of 2
     ]
     (tmp_path / "file").touch()
-    findings = examine(Patient("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
+    findings = examine(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
     found = [(finding.area, finding.text) for finding in findings if finding.is_problem]
     areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
     assert [area for area, _ in found] == areas
@@ -76,7 +77,7 @@ def test_a_file_is_read_on_after_a_line_that_is_wrong(tmp_path):
     config.write_text(
         "include 'models/none.gin'\nModel.heds = 3\nModel.heads = @four\nModel.head_dim = 'a'\n"
     )
-    found = problems(Patient(str(config)), "config")
+    found = problems(DoctorRequest(str(config)), "config")
     assert [text.partition(":")[0] for text in found] == [
         f"{config}, line {line}" for line in (1, 2, 3, 4)
     ]
@@ -86,7 +87,7 @@ def test_a_file_is_read_on_after_a_line_that_is_wrong(tmp_path):
 def test_a_file_that_cannot_be_parsed_is_said_to_be_read_in_part(tmp_path):
     config = tmp_path / "mine.gin"
     config.write_text("Model.heads = 0\nModel.head_dim =\nModel.experts = -1\n")
-    found = problems(Patient(str(config), ["Data.rows = 0"]), "config")
+    found = problems(DoctorRequest(str(config), ["Data.rows = 0"]), "config")
     assert len(found) == 3
     assert found[0].startswith(f"{config}, line 2: cannot read 'Model.head_dim ='; a setting is ")
     assert found[0].endswith(" What follows in this file was not read.")
@@ -99,7 +100,7 @@ def test_a_file_that_cannot_be_parsed_is_said_to_be_read_in_part(tmp_path):
 def test_macros_in_a_ring_are_one_problem(tmp_path):
     config = tmp_path / "mine.gin"
     config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
-    assert problems(Patient(str(config)), "config") == [
+    assert problems(DoctorRequest(str(config)), "config") == [
         "the macros A, B use one another in a ring.",
         "Train.steps is 0; it must be from 1 to 2147483647.",
     ]
@@ -107,7 +108,7 @@ def test_macros_in_a_ring_are_one_problem(tmp_path):
 
 def test_a_setting_that_only_contradicts_a_wrong_one_is_no_problem_of_its_own():
     wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
-    findings = examine(Patient("demo", wrong))
+    findings = examine(DoctorRequest("demo", wrong))
     assert [finding.text for finding in findings if finding.is_problem] == [
         "Mesh.shape is [2, 0]; every entry must be from 1 to 1048576."
     ]
@@ -117,7 +118,7 @@ def test_a_setting_that_only_contradicts_a_wrong_one_is_no_problem_of_its_own():
 
 
 def test_of_two_settings_that_contradict_each_other_the_given_one_is_left_out():
-    findings = examine(Patient("demo", ["Mesh.shape = (2, 2)"]))
+    findings = examine(DoctorRequest("demo", ["Mesh.shape = (2, 2)"]))
     assert [finding.text for finding in findings if finding.mark != "ok"] == [
         "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
         "what follows is for the defaults instead: Mesh.shape = (1,)",
@@ -126,7 +127,8 @@ def test_of_two_settings_that_contradict_each_other_the_given_one_is_left_out():
 
 def test_every_size_that_does_not_divide_comes_with_the_nearest_legal_ones():
     found = problems(
-        Patient("demo", ["Mesh.shape = (3,)", "Model.num_groups = 7", "Data.rows = 32"]), "mesh"
+        DoctorRequest("demo", ["Mesh.shape = (3,)", "Model.num_groups = 7", "Data.rows = 32"]),
+        "mesh",
     )
     assert [text.partition(":")[0] for text in found] == [
         "Data.rows",
@@ -148,7 +150,7 @@ def test_prepared_data_of_another_vocabulary_and_longer_rows(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     for side in ("source", "target"):
         (tmp_path / f"{side}.model").write_bytes(b"")
-    patient = Patient("demo", ["Data.languages = ('fr',)"], data=tmp_path)
+    patient = DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path)
     assert problems(patient, "data") == [
         f"{tmp_path} holds examples of up to 96 tokens, and Data.source_length is 64; the nearest "
         "legal value is 96.",
@@ -166,13 +168,13 @@ def _format() -> str:
 
 def test_a_machine_that_is_too_small_is_told_by_how_much():
     big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
-    (found,) = problems(Patient("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
+    (found,) = problems(DoctorRequest("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
     assert "the training state takes" in found
     assert "times as many devices" in found
 
 
 def test_a_topology_of_another_size_gets_a_mesh_and_is_examined_with_it():
-    findings = examine(Patient("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
+    findings = examine(DoctorRequest("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
     mesh = [finding.text for finding in findings if finding.area == "mesh"]
     assert mesh == [
         "x=2: rows, groups, experts and every weight divide",
@@ -198,12 +200,12 @@ def test_a_topology_of_another_size_gets_a_mesh_and_is_examined_with_it():
 def test_the_nearest_mesh_has_as_many_devices_and_its_axes(shape, devices, made):
     axes = ("x", "y", "z")[: len(shape)]
     settings = [f"Mesh.axes = {axes}", f"Mesh.shape = {shape}"]
-    assert tuple(doctor.fitted(load_config("demo", settings), devices).mesh.shape) == made
+    assert tuple(nearest_mesh(load_config("demo", settings).mesh, devices).shape) == made
 
 
 def test_a_pattern_that_matches_no_tensor_is_noted_with_a_near_one():
     overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
-    notes = [f.text for f in examine(Patient("demo", [overrides])) if f.mark == "note"]
+    notes = [f.text for f in examine(DoctorRequest("demo", [overrides])) if f.mark == "note"]
     assert notes == [
         "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
         "Mesh.overrides has 'q/z', which no tensor of this model matches.",
@@ -211,7 +213,7 @@ def test_a_pattern_that_matches_no_tensor_is_noted_with_a_near_one():
 
 
 def test_an_override_of_another_rank_is_one_problem_and_memory_is_still_looked_at():
-    findings = examine(Patient("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
+    findings = examine(DoctorRequest("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
     (problem,) = [finding.text for finding in findings if finding.is_problem]
     assert problem == (
         "Mesh.overrides['*/gate'] is ['x'], but parameters/encoder/block/moe_0/gate has the "
@@ -221,12 +223,12 @@ def test_an_override_of_another_rank_is_one_problem_and_memory_is_still_looked_a
 
 
 def test_a_tpu_topology_needs_its_compiler(monkeypatch):
-    patient = Patient("demo", ["Mesh.shape = (8,)", "Data.rows = 16"], topologies=["v3:2x2"])
+    patient = DoctorRequest("demo", ["Mesh.shape = (8,)", "Data.rows = 16"], topologies=["v3:2x2"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert problems(patient, "versions") == [
         "libtpu is not installed, which --topology v3:2x2 needs: pip install 'libtpu==0.0.42.*'."
     ]
-    assert problems(Patient("demo", topologies=["cpu:2"]), "versions") == []
+    assert problems(DoctorRequest("demo", topologies=["cpu:2"]), "versions") == []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.421")
     assert list(versions.tpu_compiler([Topology.parse("v3:2x2")])) == [
@@ -237,7 +239,7 @@ def test_a_tpu_topology_needs_its_compiler(monkeypatch):
 def test_a_full_disk_is_found(monkeypatch, tmp_path):
     usage = doctor.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
-    (found,) = problems(Patient("demo", workdir=tmp_path), "disk")
+    (found,) = problems(DoctorRequest("demo", workdir=tmp_path), "disk")
     assert "three checkpoints take" in found
     assert f"of the 1,000 B free at {tmp_path}" in found
 

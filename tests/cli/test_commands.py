@@ -375,7 +375,7 @@ def run_folder(tmp_path):
 
 
 def test_decode_changes_the_runs_search_by_its_flags(monkeypatch, run_folder):
-    from gshard_nmt.settings.values import read_config
+    from gshard_nmt.settings.values import read_run_config
 
     calls, lines = [], []
 
@@ -386,7 +386,7 @@ def test_decode_changes_the_runs_search_by_its_flags(monkeypatch, run_folder):
     monkeypatch.setattr("gshard_nmt.decode.decode", decode)
     source, output = run_folder / "in.txt", run_folder / "out.txt"
     source.write_text("un\rdeux\n")
-    before = read_config(run_folder / "config.gin")
+    before = read_run_config(run_folder / "config.gin")
     code = commands.decode_program(
         [
             *(f"--workdir={run_folder}", "--lang=fr", "--beam=2", "--alpha=0.8"),

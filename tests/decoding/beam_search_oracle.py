@@ -1,7 +1,7 @@
 """A plain beam search, the oracle of the flat one, and decoders in two forms.
 
-`flat_*` decoders are TensorFlow and keep one flat cache for all hypotheses of a row; `plain_*` ones are
-numpy and keep a cache for every hypothesis.
+`flat_*` decoders are TensorFlow and keep one flat cache for all hypotheses of a row. `plain_*` decoders
+are numpy and keep a cache for every hypothesis.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ class Plain:
 
 
 def plain_beam_search(decoder, cache, search: BeamSearch, limit: int) -> tuple[list[Plain], float]:
-    """The n-best of one sentence, and how close the closest decision was.
+    """Returns the n-best of one sentence, and the smallest gap that decided between two hypotheses.
 
-    `decoder(token, position, cache)` gives log-probabilities float32[V] and a new cache.
+    `decoder(token, position, cache)` returns log-probabilities float32[V] and a new cache.
     """
     base = {"gnmt": lambda n: (5 + n) / 6, "lingvo": lambda n: (4 + n) / 5, "none": lambda _: 1.0}
     live, finished, closest = [([search.bos], np.float32(0), cache)], [], np.inf
-    for t in range(limit):
-        norm = np.float32(base[search.length_norm](t + 1) ** search.alpha)
+    for i in range(limit):
+        norm = np.float32(base[search.length_norm](i + 1) ** search.alpha)
         options = []
         for prefix, total, cache in live:
-            log_probs, cache = decoder(prefix[-1], t, cache)
+            log_probs, cache = decoder(prefix[-1], i, cache)
             totals = total + log_probs
             finished.append(Plain([*prefix[1:], search.eos], totals[search.eos], np.float32(0)))
             finished[-1].score = finished[-1].log_prob / norm
@@ -52,15 +52,15 @@ def plain_beam_search(decoder, cache, search: BeamSearch, limit: int) -> tuple[l
     return finished[: search.nbest], min(closest, *gaps, np.inf)
 
 
-def write(cache, new, t):
-    """Flat cache [B, K * T, ...] with `new` [B, K, ...] at the slots of step t."""
+def write(cache, new, i):
+    """Returns the flat cache [B, T, ...] with `new` [B, K, ...] in the slots of step i."""
     beam, slots = new.shape[1], cache.shape[1]
-    at = tf.reshape(tf.range(slots) // beam == t, [slots] + [1] * (len(cache.shape) - 2))
+    at = tf.reshape(tf.range(slots) // beam == i, [slots] + [1] * (len(cache.shape) - 2))
     return tf.where(at, tf.tile(new, [1, slots // beam] + [1] * (len(new.shape) - 2)), cache)
 
 
 def attention_weights(seed: int) -> dict[str, np.ndarray]:
-    """Of a random decoder that attends to its own past."""
+    """Draws the weights of a decoder that attends to its own past."""
     rng = np.random.default_rng(seed)
     shapes = dict.fromkeys(("query", "key", "value"), (WIDTH, WIDTH))
     shapes |= {"embedding": (VOCABULARY, WIDTH), "output": (WIDTH, VOCABULARY)}
@@ -68,10 +68,10 @@ def attention_weights(seed: int) -> dict[str, np.ndarray]:
 
 
 def flat_attention(weights):
-    def step(ids, positions, mask, t, cache):
+    def step(ids, positions, mask, i, cache):
         x = tf.gather(weights["embedding"], ids) + tf.sin(tf.cast(positions, tf.float32))[..., None]
-        keys = write(cache["keys"], x @ weights["key"], t)
-        values = write(cache["values"], x @ weights["value"], t)
+        keys = write(cache["keys"], x @ weights["key"], i)
+        values = write(cache["values"], x @ weights["value"], i)
         scores = tf.einsum("BKM,BTM->BKT", x @ weights["query"], keys) + (mask - 1) * 1e9
         context = tf.einsum("BKT,BTM->BKM", tf.nn.softmax(scores), values)
         log_probs = tf.nn.log_softmax(tf.tanh(x + context) @ weights["output"])
@@ -94,9 +94,9 @@ def plain_attention(weights):
 
 
 def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
-    """Log-probabilities float32[STATES, V] of a decoder whose state is a sum over all tokens.
+    """Returns log-probabilities float32[STATES, V] of a decoder whose state is a sum over all tokens.
 
-    They are eighths, so that sums are exact and equals abound; there are several chunks of them.
+    They are multiples of 1/8, so that sums are exact and many are equal. V has several chunks.
     """
     rng = np.random.default_rng(seed)
     table = -rng.integers(4, 40, size=(STATES, vocabulary)) / 8
@@ -106,9 +106,9 @@ def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
 
 
 def flat_table(table):
-    def step(ids, positions, mask, t, cache):
+    def step(ids, positions, mask, i, cache):
         codes = (ids * 5 + 2) * (positions + 1) % STATES
-        cache = write(cache, tf.cast(codes, tf.float32), t)
+        cache = write(cache, tf.cast(codes, tf.float32), i)
         state = tf.cast(tf.einsum("BKT,BT->BK", mask, cache), tf.int32) % STATES
         return tf.einsum("BKS,SV->BKV", tf.one_hot(state, STATES), table), cache
 

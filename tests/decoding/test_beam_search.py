@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
+from gshard_nmt.decode import LENGTH_NORMS, Decode
 from gshard_nmt.decoding.beam_search import BeamSearch, Hypotheses, flat_beam_search
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
@@ -30,31 +31,31 @@ from tests.decoding.beam_search_oracle import (
     write,
 )
 
-STEPS = 6
+MAX_STEPS = 6
 FIELDS = [field.name for field in dataclasses.fields(Hypotheses)]
 
 
-def texts(found, row: int = 0) -> list[list[int]]:
-    """The n-best of a row, without those that do not exist."""
-    ids, lengths = np.asarray(found.ids)[row], np.asarray(found.lengths)[row]
+def texts(result, row: int = 0) -> list[list[int]]:
+    """Returns the n-best of a row without the missing ones."""
+    ids, lengths = np.asarray(result.ids)[row], np.asarray(result.lengths)[row]
     return [line[:length].tolist() for line, length in zip(ids, lengths, strict=True) if length > 0]
 
 
 def poisoned(step):
-    """The same decoder, where for good `step` first spoils every slot that no beam may see."""
+    """Returns a decoder that first spoils every slot that no beam may see, and then is `step`."""
 
-    def poisoned_step(ids, positions, mask, t, cache):
+    def poisoned_step(ids, positions, mask, i, cache):
         seen = tf.reduce_max(mask, axis=1)[..., None] > 0
         poison = {"keys": 3e4, "values": -7e5}
         cache = {name: tf.where(seen, cache[name], poison[name]) for name in cache}
-        return step(ids, positions, mask, t, cache)
+        return step(ids, positions, mask, i, cache)
 
     return poisoned_step
 
 
 @functools.cache
 def attention_search(search: BeamSearch, poison: bool):
-    """Two rows by the same weights, compiled once for all examples."""
+    """Returns a search of two rows with the same weights, compiled once for all examples."""
 
     @tf.function(jit_compile=True, autograph=False)
     def run(weights, limits):
@@ -62,8 +63,8 @@ def attention_search(search: BeamSearch, poison: bool):
         step = flat_attention(weights)
         step = poisoned(step) if poison else step
         cache = {"keys": empty, "values": empty}
-        found = flat_beam_search(step, cache, 2, search, max_lengths=limits)
-        return {name: getattr(found, name) for name in FIELDS}
+        hypotheses = flat_beam_search(step, cache, 2, search, max_lengths=limits)
+        return {name: getattr(hypotheses, name) for name in FIELDS}
 
     return lambda weights, limits: Hypotheses(**run(weights, tf.constant(limits)))
 
@@ -72,27 +73,27 @@ RULES = [(1, 3, "gnmt"), (2, 4, "none"), (4, 2, "lingvo")]
 
 
 @settings(deadline=None, max_examples=50)
-@given(seed=st.integers(0, 2**16), rules=st.sampled_from(RULES), limit=st.integers(1, STEPS))
+@given(seed=st.integers(0, 2**16), rules=st.sampled_from(RULES), limit=st.integers(1, MAX_STEPS))
 def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, limit):
     beam, nbest, norm = rules
-    search = BeamSearch(beam=beam, max_steps=STEPS, nbest=nbest, length_norm=norm)
+    search = BeamSearch(beam=beam, max_steps=MAX_STEPS, nbest=nbest, length_norm=norm)
     weights = attention_weights(seed)
-    found = attention_search(search, False)(weights, [STEPS, limit])
-    for row, longest in enumerate([STEPS, limit]):
+    hypotheses = attention_search(search, False)(weights, [MAX_STEPS, limit])
+    for row, longest in enumerate([MAX_STEPS, limit]):
         empty = (np.zeros([0, WIDTH], "f"),) * 2
         expected, closest = plain_beam_search(plain_attention(weights), empty, search, longest)
-        assume(closest > 1e-4)  # a decision within rounding may fall either way
+        assume(closest > 1e-4)  # rounding may decide between hypotheses that are closer
         count = len(expected)
-        assert texts(found, row) == [plain.ids for plain in expected]
+        assert texts(hypotheses, row) == [plain.ids for plain in expected]
         for name, values in (
             ("log_probs", [plain.log_prob for plain in expected]),
             ("scores", [plain.score for plain in expected]),
         ):
-            got = getattr(found, name).numpy()[row]
+            got = getattr(hypotheses, name).numpy()[row]
             np.testing.assert_allclose(got[:count], values, rtol=1e-4, atol=1e-5)
             np.testing.assert_array_equal(got[count:], -1e9)
-        ids, lengths = found.ids.numpy()[row], found.lengths.numpy()[row]
-        padding = np.arange(STEPS) >= lengths[:, np.newaxis]
+        ids, lengths = hypotheses.ids.numpy()[row], hypotheses.lengths.numpy()[row]
+        padding = np.arange(MAX_STEPS) >= lengths[:, np.newaxis]
         assert (ids[padding] == 0).all()
         assert (ids[np.arange(count), lengths[:count] - 1] == EOS).all()
 
@@ -100,10 +101,10 @@ def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, lim
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**16))
 def test_what_masked_slots_hold_does_not_matter(seed):
-    search = BeamSearch(beam=4, max_steps=STEPS, nbest=2, length_norm="lingvo")
+    search = BeamSearch(beam=4, max_steps=MAX_STEPS, nbest=2, length_norm="lingvo")
     weights = attention_weights(seed)
-    clean = attention_search(search, False)(weights, [STEPS, 3])
-    spoilt = attention_search(search, True)(weights, [STEPS, 3])
+    clean = attention_search(search, False)(weights, [MAX_STEPS, 3])
+    spoilt = attention_search(search, True)(weights, [MAX_STEPS, 3])
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(clean, name), getattr(spoilt, name))
 
@@ -111,27 +112,27 @@ def test_what_masked_slots_hold_does_not_matter(seed):
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**16))
 def test_a_beam_of_one_is_greedy_with_an_end_at_every_step(seed):
-    search = BeamSearch(beam=1, max_steps=STEPS, nbest=3)
+    search = BeamSearch(beam=1, max_steps=MAX_STEPS, nbest=3)
     weights = attention_weights(seed)
-    found = attention_search(search, False)(weights, [STEPS, STEPS])
+    hypotheses = attention_search(search, False)(weights, [MAX_STEPS, MAX_STEPS])
     decoder, cache = plain_attention(weights), (np.zeros([0, WIDTH], "f"),) * 2
     token, path, total, ends = BOS, [], 0.0, []
-    for t in range(STEPS):
-        log_probs, cache = decoder(token, t, cache)
-        ends.append(((total + log_probs[EOS]) / ((6 + t) / 6) ** 0.6, [*path, EOS]))
+    for i in range(MAX_STEPS):
+        log_probs, cache = decoder(token, i, cache)
+        ends.append(((total + log_probs[EOS]) / ((6 + i) / 6) ** 0.6, [*path, EOS]))
         others = np.where(np.arange(VOCABULARY) == EOS, -np.inf, log_probs)
         assume(np.diff(np.sort(others)[-2:])[0] > 1e-4)
         token = int(others.argmax())
         path, total = [*path, token], total + log_probs[token]
     ends.sort(reverse=True)
     assume(np.diff([-score for score, _ in ends[:4]]).min() > 1e-4)
-    assert texts(found) == [ids for _, ids in ends[:3]]
+    assert texts(hypotheses) == [ids for _, ids in ends[:3]]
 
 
 def table_search(search: BeamSearch, early_stop: bool = True, rows: int = 2):
     def run(inputs):
         cache = tf.zeros([rows, search.beam * search.max_steps])
-        found = flat_beam_search(
+        hypotheses = flat_beam_search(
             flat_table(inputs["table"]),
             cache,
             rows,
@@ -139,7 +140,7 @@ def table_search(search: BeamSearch, early_stop: bool = True, rows: int = 2):
             max_lengths=inputs["limits"],
             early_stop=early_stop,
         )
-        return [{name: getattr(found, name) for name in FIELDS}]
+        return [{name: getattr(hypotheses, name) for name in FIELDS}]
 
     return run
 
@@ -159,28 +160,28 @@ def check_same(a: Hypotheses, b: Hypotheses):
 @given(
     seed=st.integers(0, 2**16),
     rules=st.sampled_from([(4, 3, "gnmt"), (3, 2, "none")]),
-    limit=st.integers(1, STEPS),
+    limit=st.integers(1, MAX_STEPS),
 )
-def test_of_equals_the_first_is_taken_and_early_stop_changes_nothing(seed, rules, limit):
+def test_the_first_of_equal_hypotheses_wins_and_early_stop_changes_nothing(seed, rules, limit):
     beam, nbest, norm = rules
-    search = BeamSearch(beam=beam, max_steps=STEPS, nbest=nbest, length_norm=norm)
-    table, limits = table_of(seed), tf.constant([limit, STEPS])
-    found = compiled_table_search(search, True)(table, limits)
-    check_same(found, compiled_table_search(search, False)(table, limits))
-    for row, longest in enumerate([limit, STEPS]):
+    search = BeamSearch(beam=beam, max_steps=MAX_STEPS, nbest=nbest, length_norm=norm)
+    table, limits = table_of(seed), tf.constant([limit, MAX_STEPS])
+    hypotheses = compiled_table_search(search, True)(table, limits)
+    check_same(hypotheses, compiled_table_search(search, False)(table, limits))
+    for row, longest in enumerate([limit, MAX_STEPS]):
         expected, _ = plain_beam_search(plain_table(table), 0, search, longest)
         count = len(expected)
-        assert texts(found, row) == [plain.ids for plain in expected]
-        got = found.log_probs.numpy()[row, :count]
+        assert texts(hypotheses, row) == [plain.ids for plain in expected]
+        got = hypotheses.log_probs.numpy()[row, :count]
         np.testing.assert_array_equal(got, [plain.log_prob for plain in expected])
-        scores = found.scores.numpy()[row, :count]
+        scores = hypotheses.scores.numpy()[row, :count]
         np.testing.assert_allclose(scores, [plain.score for plain in expected], rtol=1e-6)
         assert (np.diff(scores) <= 0).all()
-        assert len({tuple(ids) for ids in texts(found, row)}) == count
+        assert len({tuple(ids) for ids in texts(hypotheses, row)}) == count
 
 
 def test_eager_compiled_lowered_and_partitioned_searches_agree():
-    search, rows = BeamSearch(beam=4, max_steps=STEPS, nbest=3), 4
+    search, rows = BeamSearch(beam=4, max_steps=MAX_STEPS, nbest=3), 4
     inputs = {"table": table_of(5), "limits": np.array([6, 2, 5, 1], np.int32)}
     run = table_search(search, rows=rows)
     eager = Hypotheses(**run(inputs)[0])
@@ -197,17 +198,19 @@ def test_eager_compiled_lowered_and_partitioned_searches_agree():
     collectives = re.findall(
         r" = (\S+) (all-\w+|collective-permute|reduce-scatter)\(", compiled.as_text()
     )
-    assert collectives == [("pred[]", "all-reduce")], "rows meet only in whether any goes on"
+    assert collectives == [("pred[]", "all-reduce")], (
+        "rows meet only in the question whether any row continues"
+    )
 
 
 # Scripted decoders, run eagerly.
 
 
 def scripted(rule, vocabulary: int, calls: list | None = None):
-    """A decoder whose log-probabilities float[V] are `rule(tokens fed so far)`, seen by the mask."""
+    """Returns a decoder with log-probabilities float[V] `rule(tokens that the mask shows)`."""
 
-    def step(ids, positions, mask, t, cache):
-        cache = write(cache, ids, t)
+    def step(ids, positions, mask, i, cache):
+        cache = write(cache, ids, i)
         fed, visible = cache.numpy(), mask.numpy() > 0
         if calls is not None:
             calls.append((ids.numpy(), positions.numpy(), mask.numpy()))
@@ -223,13 +226,14 @@ def run_script(rule, search: BeamSearch, vocabulary: int, calls=None, rows=1, **
 
 
 def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:
-    """Log-probabilities; what is not named is impossible."""
+    """Returns log-probabilities of a vocabulary; tokens that are not named are impossible."""
     with np.errstate(divide="ignore"):
         return np.log([probabilities.get(v, 0.0) for v in range(vocabulary)])
 
 
-# After the authors' test decoders: the next number by a rule, or with falling odds one of the four
-# numbers above it; likely the end (0) after a number with a digit 9; the smaller of equals.
+# Like the test decoders of the authors: the likeliest token is the next number by a rule, then the four
+# numbers above it with falling probability. After a number with a digit 9 the end (0) is likely. If two
+# tokens are equally likely, the smaller number is a bit likelier.
 NEXT = {
     "+1": lambda seen: seen[-1] + 1,
     "sum": sum,
@@ -291,9 +295,9 @@ def test_the_two_length_norms_order_this_pair_differently(norm, best):
         return log_of({1: 0.2, 2: 0.5, 4: 0.3} if seen == [3] else {1: 0.3176, 4: 0.6824}, 5)
 
     search = BeamSearch(beam=2, max_steps=2, nbest=2, length_norm=norm, alpha=0.8)
-    found = run_script(rule, search, 5)
-    assert texts(found)[0] == best
-    scores = dict(zip(map(tuple, texts(found)), found.scores.numpy()[0], strict=True))
+    hypotheses = run_script(rule, search, 5)
+    assert texts(hypotheses)[0] == best
+    scores = dict(zip(map(tuple, texts(hypotheses)), hypotheses.scores.numpy()[0], strict=True))
     expected = {"lingvo": -1.590372, "gnmt": -1.626621}[norm]
     assert scores[(2, 1)] == pytest.approx(expected, abs=1e-5)
     assert scores[(1,)] == pytest.approx(-1.609438, abs=1e-5)
@@ -302,10 +306,10 @@ def test_the_two_length_norms_order_this_pair_differently(norm, best):
 def test_the_end_takes_no_place_among_those_that_go_on():
     calls = []
     search = BeamSearch(beam=2, max_steps=2, nbest=3, length_norm="none")
-    found = run_script(lambda _: log_of({1: 0.6, 4: 0.3, 2: 0.1}, 5), search, 5, calls)
+    hypotheses = run_script(lambda _: log_of({1: 0.6, 4: 0.3, 2: 0.1}, 5), search, 5, calls)
     assert calls[1][0].tolist() == [[4, 2]]
-    assert texts(found) == [[1], [4, 1], [2, 1]]
-    np.testing.assert_allclose(found.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
+    assert texts(hypotheses) == [[1], [4, 1], [2, 1]]
+    np.testing.assert_allclose(hypotheses.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
 
 
 def test_every_mask_is_a_line_of_descent():
@@ -314,12 +318,12 @@ def test_every_mask_is_a_line_of_descent():
     run_script(lambda seen: np.log(table[sum(seen) % 20]), search, 6, calls, early_stop=False)
     assert len(calls) == 5
     parents = np.zeros([3, 15])
-    for t, (_, positions, masks) in enumerate(calls):
-        newest = masks[0].reshape(3, 5, 3)[:, t]
+    for i, (_, positions, masks) in enumerate(calls):
+        newest = masks[0].reshape(3, 5, 3)[:, i]
         np.testing.assert_array_equal(newest, np.eye(3))
         np.testing.assert_array_equal(masks.sum(-1), positions + 1)
-        np.testing.assert_array_equal(masks[0].reshape(3, 5, 3).sum(-1).max(0), np.arange(5) <= t)
-        older = masks[0] * (np.arange(15) < 3 * t)
+        np.testing.assert_array_equal(masks[0].reshape(3, 5, 3).sum(-1).max(0), np.arange(5) <= i)
+        older = masks[0] * (np.arange(15) < 3 * i)
         assert all(any((line == parent).all() for parent in parents) for line in older)
         parents = masks[0]
 
@@ -351,20 +355,20 @@ def test_rows_that_do_not_matter_and_limits_hold_up_nothing():
 
     calls, search = [], BeamSearch(beam=2, max_steps=9, length_norm="none")
     live, limits = tf.constant([False, True, True]), tf.constant([9, 3, 0])
-    found = run_script(rule, search, 5, calls, rows=3, live=live, max_lengths=limits)
+    hypotheses = run_script(rule, search, 5, calls, rows=3, live=live, max_lengths=limits)
     assert len(calls) == 1  # no later end can be likelier than the first
-    assert [texts(found, row) for row in range(3)] == [[[1]]] * 3
+    assert [texts(hypotheses, row) for row in range(3)] == [[[1]]] * 3
 
     def late(seen):
         return log_of({1: 0.5, 4: 0.5} if len(seen) > 2 else {2: 0.9, 4: 0.1}, 5)
 
     calls.clear()
-    found = run_script(late, search, 5, calls, rows=3, live=live, max_lengths=limits)
+    hypotheses = run_script(late, search, 5, calls, rows=3, live=live, max_lengths=limits)
     assert len(calls) == 3
-    assert [texts(found, row) for row in range(3)] == [[], [[2, 2, 1]], []]
+    assert [texts(hypotheses, row) for row in range(3)] == [[], [[2, 2, 1]], []]
 
 
-def test_where_there_are_fewer_continuations_than_beams_the_others_do_not_exist():
+def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
     search = BeamSearch(beam=4, max_steps=30, nbest=4, alpha=2.0)
     only = run_script(lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2, early_stop=False)
     assert texts(only) == [[0] * n + [1] for n in (29, 28, 27, 26)]
@@ -380,16 +384,22 @@ def test_where_there_are_fewer_continuations_than_beams_the_others_do_not_exist(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"beam": 0}, "beam is 0; it must be 1 or more."),
-        ({"max_steps": 0}, "max_steps is 0; it must be 1 or more."),
-        ({"nbest": -1}, "nbest is -1; it must be 1 or more."),
-        ({"alpha": -0.5}, "alpha is -0.5; it must be 0 or more."),
+        ({"beam": 0}, "Decode.beam is 0; it must be from 1 to 16777216."),
+        ({"alpha": -0.5}, "Decode.alpha is -0.5; it must be from 0 to 10."),
         (
             {"length_norm": "GNMT"},
-            "length_norm is 'GNMT'; it must be one of ['gnmt', 'lingvo', 'none'].",
+            "Decode.length_norm is 'GNMT'; it must be one of ['gnmt', 'lingvo', 'none'].",
         ),
     ],
 )
-def test_rules_out_of_range_are_refused(values, message):
+def test_the_settings_of_decoding_refuse_rules_out_of_range(values, message):
     with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        BeamSearch(**values)
+        Decode(**values)
+
+
+def test_every_length_norm_that_settings_allow_is_known():
+    for name in LENGTH_NORMS:
+        norms = BeamSearch(max_steps=3, length_norm=name, alpha=1.0).norms()
+        assert norms.shape == (4,)
+        # A longer translation never has a smaller norm: early stopping relies on it.
+        assert (np.diff(norms) >= 0).all()

@@ -1,8 +1,15 @@
-"""A small corpus, its prepared data, and the programs run as a user runs them."""
+"""A small corpus, its prepared data, one trained run, and the programs run as a user runs them.
 
+The test files of a session share all of this, whichever worker runs them: `once` makes each folder in one
+worker while the others wait.
+"""
+
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +32,8 @@ SETTINGS = {
     "Data.source_length": 16,
     "Data.target_length": 16,
     "Data.rows": 8,
+    # As in runs of any length: a schedule that ends at the last step would be another program.
+    "Optimizer.cooldown_steps": 0,
     "Train.log_every": 1,
     "Train.checkpoint_every": 4,
     "Train.dev_every": 3,
@@ -41,7 +50,7 @@ def command(name: str, *arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Without the virtual devices of the tests: a program makes its own."""
+    """Returns the environment of a user: programs are compiled with XLA's usual flags."""
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
@@ -53,7 +62,7 @@ def program(name: str, *arguments: object, stdin: str | None = None):
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -69,18 +78,63 @@ def succeed(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory) -> Path:
-    """`corpus/` of two languages, words spelled backwards, and `data/`."""
-    root = tmp_path_factory.mktemp("pipeline")
+def once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Returns a folder that `make` has filled, in this worker or in another one before it."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        marker = folder.with_suffix(".made")
+        if not marker.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what a failed attempt left
+            folder.mkdir()
+            make(folder)
+            marker.touch()
+    return folder
+
+
+def share_programs(folder: Path) -> None:
+    """Lets all run folders in a folder use one cache of compiled programs.
+
+    A baselines.json has this effect. A program whose model, sizes and mesh another run has used is then
+    neither lowered nor compiled again.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / "baselines.json").write_text("{}\n")
+
+
+def prepare(root: Path) -> None:
+    """Writes `corpus/` of two languages, words spelled backwards, and prepares `data/`."""
+    share_programs(root)
     rng = np.random.default_rng(0)
     for language, count in (("fr", 150), ("de", 60)):
         for split, number in (("train", count), ("dev", 8), ("test", 6)):
             chosen = [rng.choice(WORDS, rng.integers(1, 5)) for _ in range(number)]
             rows = [(" ".join(w[::-1] for w in words), " ".join(words)) for words in chosen]
             write_pairs(root / "corpus" / f"{language}-en", split, language, "en", rows)
-    common = ["--config", "demo", *gin()]
-    succeed(
-        program("data", "prepare", *common, "--corpus", root / "corpus", "--out", root / "data")
-    )
-    return root
+    folders = ["--corpus", root / "corpus", "--out", root / "data"]
+    succeed(program("data", "prepare", "--config", "demo", *gin(), *folders))
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory) -> Path:
+    """A folder with `corpus/` and `data/`; run folders in it share their compiled programs."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # each worker has a folder of its own in it
+    return once(root / "pipeline", prepare)
+
+
+@pytest.fixture(scope="session")
+def trained(prepared) -> Path:
+    """A run of six steps in one process, never interrupted: `run/` beside the data.
+
+    `untouched/run` is a copy with programs of its own, for tests that no other test may disturb.
+    """
+
+    def train(untouched: Path) -> None:
+        folders = ["--data", prepared / "data", "--workdir", prepared / "run"]
+        succeed(program("train", "--config", "demo", *folders, *gin()))
+        shutil.copytree(prepared / "run", untouched / "run")
+        shutil.copytree(prepared / "programs", untouched / "run" / "programs")
+
+    once(prepared / "untouched", train)
+    return prepared / "run"

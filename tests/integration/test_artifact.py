@@ -1,13 +1,14 @@
 """The lowered functions of a run folder work on a host without TensorFlow."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import environment, gin, program, succeed
+from tests.integration.conftest import environment, gin, succeed
 
 WITHOUT_TENSORFLOW = """
 import sys
@@ -18,7 +19,7 @@ sys.exit(commands.train_program())
 
 
 def flags(prepared: Path, workdir: Path, **changes: object) -> list[str]:
-    settings = {"Train.dev_every": 0, "Optimizer.cooldown_steps": 0} | changes
+    settings = {"Train.dev_every": 0} | changes
     words = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
     return [*map(str, words), *gin(**settings)]
 
@@ -34,11 +35,10 @@ def train_without_tensorflow(arguments: list[str]) -> subprocess.CompletedProces
     )
 
 
-@pytest.fixture(scope="module")
-def run(prepared) -> Path:
-    """A run that was lowered and trained for four steps."""
-    succeed(program("train", *flags(prepared, prepared / "artifact", **{"Train.steps": 4})))
-    return prepared / "artifact"
+@pytest.fixture
+def run(prepared, trained, tmp_path) -> Path:
+    """A run that was lowered and trained for six steps, with programs of its own."""
+    return shutil.copytree(prepared / "untouched" / "run", tmp_path / "run")
 
 
 def losses(run: Path) -> list[float]:
@@ -48,8 +48,8 @@ def losses(run: Path) -> list[float]:
 
 def test_a_host_without_tensorflow_resumes_a_run(prepared, run):
     programs = sorted(run.glob("programs/*.jaxexport"))
-    succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 6})))
-    assert len(losses(run)) == 6
+    succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 8})))
+    assert len(losses(run)) == 8
     assert sorted(run.glob("programs/*.jaxexport")) == programs
 
 

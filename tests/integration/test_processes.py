@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gshard_nmt.run.arrays import state_specs, step_functions, weights_of, without_weights
 from gshard_nmt.run.checkpoint import LAST, Checkpoints
-from gshard_nmt.run.compiled_steps import Programs
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_config
+from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
-from tests.integration.conftest import command, environment, gin, program, succeed
+from tests.integration.conftest import command, environment, gin, share_programs
 
 TIMEOUT = 20
 ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
@@ -67,12 +67,9 @@ def wait_for_step(workdir: Path, step: int) -> None:
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
     """Returns every array of a run's last checkpoint, including the positions of its input."""
     run = RunFolder(workdir)
-    config = read_config(run.config)
-    programs = Programs(config, run.steps(config), runtime.start(config.mesh))
-    specs = programs.devices.abstract(programs.state_specs)
-    parameters = programs.parameters_of(specs)
-    others = {name: spec for name, spec in specs.items() if not name.startswith("parameters/")}
-    groups = {"parameters": parameters, "optimizer": others, "input": {}}
+    config = read_run_config(run.config)
+    specs = runtime.start(config.mesh).abstract(state_specs(step_functions(config, run.data)))
+    groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
     restored = Checkpoints(run.checkpoints).restore(LAST, groups)
     return {
         f"{g}/{name}": np.asarray(a) for g, arrays in restored.items() for name, a in arrays.items()
@@ -80,34 +77,38 @@ def state_of(workdir: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def together(prepared) -> Path:
+def runs(prepared) -> Path:
+    """A folder for runs of several processes; the first of them lowers the programs of all."""
+    share_programs(prepared / "several")
+    return prepared / "several"
+
+
+@pytest.fixture(scope="module")
+def together(prepared, runs) -> Path:
     """The folder of a run of two processes that has ended without an error."""
-    for code, stderr in ends(start(prepared, prepared / "together")):
+    for code, stderr in ends(start(prepared, runs / "together")):
         assert code == 0, stderr
-    return prepared / "together"
+    return runs / "together"
 
 
-def test_two_processes_give_the_result_of_one(prepared, together):
-    succeed(program("train", *train_flags(prepared, prepared / "alone")))
-    alone, joined = state_of(prepared / "alone"), state_of(together)
+def test_two_processes_give_the_result_of_one(trained, together):
+    alone, joined = state_of(trained), state_of(together)
     assert alone.keys() == joined.keys()
     for name, array in alone.items():
         np.testing.assert_allclose(joined[name], array, rtol=0, atol=1e-5, err_msg=name)
-    budgets = [
-        json.loads((prepared / n / "budget.json").read_text()) for n in ("alone", "together")
-    ]
+    budgets = [json.loads((run / "budget.json").read_text()) for run in (trained, together)]
     assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
 
 
-def test_two_runs_of_two_processes_give_the_same_result(prepared, together):
-    assert [code for code, _ in ends(start(prepared, prepared / "again"))] == [0, 0]
-    first, second = state_of(together), state_of(prepared / "again")
+def test_two_runs_of_two_processes_give_the_same_result(prepared, runs, together):
+    assert [code for code, _ in ends(start(prepared, runs / "again"))] == [0, 0]
+    first, second = state_of(together), state_of(runs / "again")
     for name, array in first.items():
         np.testing.assert_array_equal(second[name], array, err_msg=name)
 
 
-def test_a_killed_process_is_named_and_a_restart_resumes(prepared, tmp_path):
-    run = tmp_path / "run"
+def test_a_killed_process_is_named_and_a_restart_resumes(prepared, runs):
+    run = runs / "killed"
     first, second = start(prepared, run, **ENDLESS)
     wait_for_step(run, 7)
     second.send_signal(signal.SIGKILL)
@@ -125,12 +126,13 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, tmp_path):
     assert f"resuming {run} at step {saved}" in again[0][1]
 
 
-def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, tmp_path):
-    processes = start(prepared, tmp_path / "run", **ENDLESS)
-    wait_for_step(tmp_path / "run", 6)
+def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
+    run = runs / "stopped"
+    processes = start(prepared, run, **ENDLESS)
+    wait_for_step(run, 6)
     processes[1].send_signal(signal.SIGTERM)
     ended = ends(processes)
     assert [code for code, _ in ended] == [130, 130], ended
     steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
-    saved = json.loads((tmp_path / "run" / "budget.json").read_text())["steps"]
+    saved = json.loads((run / "budget.json").read_text())["steps"]
     assert steps == {saved}

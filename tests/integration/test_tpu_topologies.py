@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+from tests.integration.conftest import environment
+
 pytestmark = pytest.mark.slow
 
 # A language model of one block: an MoE layer and a dense layer. More layers would show nothing more.
@@ -47,6 +49,7 @@ def inspect(folder: pathlib.Path, *arguments: str, settings=SMALL):
         ],
         capture_output=True,
         text=True,
+        env=environment(),
     )
     assert process.returncode == 0, process.stderr
     return json.loads(file.read_text()), process.stdout

@@ -7,10 +7,10 @@ import numpy as np
 
 @dataclasses.dataclass
 class Gated:
-    """What Algorithm 1 computes for one group.
+    """The result of Algorithm 1 for one group.
 
     Attributes:
-      triples: of each token, (expert, slot, weight) of the choices that it kept.
+      triples: for each token, (expert, slot, weight) of the choices that it kept.
       aux_loss: l_aux, in the paper's scale.
     """
 
@@ -22,36 +22,36 @@ def top2_gating(
     gates: np.ndarray,
     capacity: int,
     draw: np.ndarray | None = None,
-    real: np.ndarray | None = None,
+    is_token: np.ndarray | None = None,
     dropped_takes_slot: bool = True,
 ) -> Gated:
-    """Algorithm 1, line by line.
+    """Computes Algorithm 1, line by line.
 
     Args:
       gates: float[S, E], softmax of the logits.
       capacity: C.
       draw: float[S] in [0, 1), `rnd` of the second pass; None keeps every second choice.
-      real: bool[S], False for padding, which the paper leaves out of its discussion.
+      is_token: bool[S], False for padding, which the paper leaves out of its discussion.
       dropped_takes_slot: as printed, `c_e2 += 1` stands outside the `if`. False is the authors' code:
         a second choice that the draw drops is not counted.
     """
     tokens, experts = gates.shape
-    real = np.ones(tokens, bool) if real is None else real
+    is_token = np.ones(tokens, bool) if is_token is None else is_token
     count = np.zeros(experts, int)
     kept: list[list[tuple[int, int, float]]] = [[] for _ in range(tokens)]
     order = np.argsort(-gates, axis=1, kind="stable")
     for s in range(tokens):
-        if not real[s]:
+        if not is_token[s]:
             continue
         e1, e2 = order[s, :2]
         w1 = gates[s, e1] / (gates[s, e1] + gates[s, e2])
         if count[e1] < capacity:
             kept[s].append((int(e1), int(count[e1]), float(w1)))
         count[e1] += 1
-    mean_gates = (gates * real[:, None]).mean(axis=0)
+    mean_gates = (gates * is_token[:, None]).mean(axis=0)
     aux_loss = float(np.mean(count / tokens * mean_gates))
     for s in range(tokens):
-        if not real[s]:
+        if not is_token[s]:
             continue
         e1, e2 = order[s, :2]
         w2 = gates[s, e2] / (gates[s, e1] + gates[s, e2])

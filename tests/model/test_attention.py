@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import attention
+from gshard_nmt.model import attention, counter_random
+from gshard_nmt.model.parameters import initial_values
 
 CAUSAL = {0: 0, 1: 1, 15: 15, 16: 16, 20: 17, 24: 19, 32: 21, 48: 24, 64: 26, 96: 29, 127: 31}
 CAUSAL |= {128: 31, -3: 0}
@@ -14,8 +15,8 @@ BIDIRECTIONAL |= {-1: 17, -7: 23, -8: 24, -16: 26, -64: 30, -128: 31}
 
 @pytest.mark.parametrize(("causal", "golden"), [(True, CAUSAL), (False, BIDIRECTIONAL)])
 def test_buckets_are_t5s(causal, golden):
-    found = attention.buckets(tf.constant(list(golden)), causal).numpy()
-    assert dict(zip(golden, found.tolist(), strict=True)) == golden
+    buckets = attention.buckets(tf.constant(list(golden)), causal).numpy()
+    assert dict(zip(golden, buckets.tolist(), strict=True)) == golden
 
 
 def visible(bias) -> list:
@@ -41,22 +42,33 @@ def test_attention_equals_its_definition():
     x, memory = rng.normal(size=(2, 4, 6)).astype("f"), rng.normal(size=(2, 5, 6)).astype("f")
     keys, values = attention.project_memory(p, tf.constant(memory))
     bias = np.where(rng.random((2, 1, 4, 5)) < 0.7, 0, -1e9).astype("f")
-    found = attention.attend_cached(p, tf.constant(x), keys, values, tf.constant(bias))
+    output = attention.attend_cached(p, tf.constant(x), keys, values, tf.constant(bias))
     query = np.einsum("blm,mnd->blnd", x, p["query"])
     logits = np.einsum("blnd,btnd->bnlt", query, keys.numpy()) + bias
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     context = np.einsum("bnlt,btnd->blnd", weights, values.numpy())
     np.testing.assert_allclose(
-        found, np.einsum("blnd,ndm->blm", context, p["output"]), rtol=1e-4, atol=1e-5
+        output, np.einsum("blnd,ndm->blm", context, p["output"]), rtol=1e-4, atol=1e-5
     )
+
+
+def test_query_times_key_has_unit_variance_at_the_start():
+    """The scale is in the initialization of the query, not at run time."""
+    declared = attention.declare_attention(64, 8, 16, relative=False)
+    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
+    x = tf.constant(np.random.default_rng(0).normal(size=(1, 256, 64)), tf.float32)
+    query = tf.einsum("BLM,MND->BLND", x, p["query"])
+    keys, _ = attention.project_memory(p, x)
+    products = tf.einsum("BLND,BTND->BNLT", query, keys).numpy()
+    assert products.var() == pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 40])
-def test_the_bias_of_a_row_is_that_of_each_distance(causal, length):
+def test_the_bias_of_a_row_is_the_bias_of_each_distance(causal, length):
     table = tf.constant(np.random.default_rng(0).normal(size=(3, attention.BUCKETS)), tf.float32)
     places = tf.range(length)
     distances = places[:, tf.newaxis] - places[tf.newaxis, :]
-    found = attention.relative_bias_of_row(table, length, causal)
-    np.testing.assert_array_equal(found, attention.relative_bias(table, distances, causal))
+    bias = attention.relative_bias_of_row(table, length, causal)
+    np.testing.assert_array_equal(bias, attention.relative_bias(table, distances, causal))

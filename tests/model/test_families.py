@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import transformer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.compiled_steps import check_fits_mesh
+from gshard_nmt.run.arrays import training_arrays
+from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.settings.gin_reader import load_config
+from tests.model.parameter_kinds import count_by_kind
 
 MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
 LAYERS = ("experts", "attention", "feed_forward")
@@ -102,7 +103,7 @@ def steps_of(name: str) -> StepFunctions:
 
 
 def counts_of(name: str) -> dict[str, int]:
-    return transformer.count_by_kind(steps_of(name).declare_parameters())
+    return count_by_kind(steps_of(name).declare_parameters())
 
 
 @pytest.mark.parametrize(("name", "family"), FAMILIES.items())
@@ -117,9 +118,7 @@ def test_a_family_has_the_papers_number_of_weights(name, family):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_fits_its_mesh(name):
     config, steps = load_config(name), steps_of(name)
-    check_fits_mesh(config)
-    for array, p in steps.declare_state().items():
-        config.mesh.check_divides(array, p.letters, p.shape)
+    check_divides(config, training_arrays(config, steps))
 
 
 def reduced(steps: StepFunctions) -> StepFunctions:

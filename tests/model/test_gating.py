@@ -23,12 +23,12 @@ ALL = Gating(3, second_expert="all", capacity=2)
 RANDOM = dataclasses.replace(ALL, second_expert="random")
 
 
-def assign(rules: Gating, gates=GATES, draw=None, real=None) -> Routing:
+def assign(rules: Gating, gates=GATES, draw=None, is_token=None) -> Routing:
     """Routes one group of these gates."""
     logits = tf.constant(np.log(gates), tf.float32)[tf.newaxis]
-    real = np.ones(len(gates), bool) if real is None else real
+    is_token = np.ones(len(gates), bool) if is_token is None else is_token
     draw = None if draw is None else tf.constant(draw, tf.float32)[tf.newaxis]
-    return gating.assign(logits, tf.constant(real)[tf.newaxis], rules, draw)
+    return gating.assign(logits, tf.constant(is_token)[tf.newaxis], rules, draw)
 
 
 def triples(routing: Routing) -> list[list[tuple[int, int, float]]]:
@@ -44,11 +44,11 @@ def triples(routing: Routing) -> list[list[tuple[int, int, float]]]:
     ]
 
 
-def assert_same(found, expected):
-    assert [[t[:2] for t in token] for token in found] == [
+def assert_same(kept, expected):
+    assert [[t[:2] for t in token] for token in kept] == [
         [t[:2] for t in token] for token in expected
     ]
-    for token, other in zip(found, expected, strict=True):
+    for token, other in zip(kept, expected, strict=True):
         np.testing.assert_allclose([t[2] for t in token], [t[2] for t in other], rtol=1e-5)
 
 
@@ -70,9 +70,9 @@ def test_the_worked_group_with_every_second_choice():
 
 
 def test_a_randomly_dropped_second_choice_takes_no_slot():
-    found = triples(assign(RANDOM, draw=DRAW))
-    assert [t[:2] for t in found[0]] == [(0, 0)]
-    assert_same([found[2]], [[(1, 1, 2 / 9)]])
+    kept = triples(assign(RANDOM, draw=DRAW))
+    assert [t[:2] for t in kept[0]] == [(0, 0)]
+    assert_same([kept[2]], [[(1, 1, 2 / 9)]])
     literal = top2_gating(GATES, 2, DRAW).triples
     assert literal[2] == []  # as printed, the dropped choice of token 0 keeps the slot
 
@@ -106,8 +106,8 @@ def test_each_policy_keeps_its_second_choices():
 
 
 def test_without_second_choices_the_first_keeps_its_weight():
-    found = triples(assign(dataclasses.replace(ALL, second_expert="none", capacity=4)))
-    np.testing.assert_allclose([t[0][2] for t in found], [2 / 3, 5 / 9, 7 / 9, 5 / 8], rtol=1e-5)
+    kept = triples(assign(dataclasses.replace(ALL, second_expert="none", capacity=4)))
+    np.testing.assert_allclose([t[0][2] for t in kept], [2 / 3, 5 / 9, 7 / 9, 5 / 8], rtol=1e-5)
 
 
 def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
@@ -119,18 +119,18 @@ def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
 
 
 def test_jitter_moves_the_gate_in_training_only():
-    rules = Gating(4, routing="switch", capacity=8, jitter=0.5)
+    rules = Gating(4, routing="switch", capacity=8, router_jitter=0.5)
     key = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
     tokens, gate = (
         counter_random.normal(key, (1, 8, 5)),
         counter_random.normal(key.fold("gate"), (5, 4)),
     )
-    real = tf.ones([1, 8], tf.bool)
+    is_token = tf.ones([1, 8], tf.bool)
 
     def weights(rules, mode):
-        return gating.route(tokens, gate, real, rules, mode).weight.numpy()
+        return gating.route(tokens, gate, is_token, rules, mode).weight.numpy()
 
-    steady = weights(dataclasses.replace(rules, jitter=0.0), Mode(True, key))
+    steady = weights(dataclasses.replace(rules, router_jitter=0.0), Mode(True, key))
     np.testing.assert_array_equal(weights(rules, Mode()), steady)
     assert np.abs(weights(rules, Mode(True, key)) - steady).max() > 1e-3
 
@@ -171,31 +171,33 @@ def test_a_capacity_is_never_more_than_the_group_nor_raised_by_rounding_errors()
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"routing": "top3"}, "routing is 'top3'; it must be one of ['top2', 'switch']."),
+        ({"routing": "top3"}, "Gating.routing is 'top3'; it must be one of ['top2', 'switch']."),
         (
             {"second_expert": "sampling"},
-            "second_expert is 'sampling'; it must be one of ['random', 'all', 'none', 'threshold'].",
+            "Gating.second_expert is 'sampling'; it must be one of "
+            "['random', 'all', 'none', 'threshold'].",
         ),
         (
             {"capacity_rounding": "away"},
-            "capacity_rounding is 'away'; it must be one of "
+            "Gating.capacity_rounding is 'away'; it must be one of "
             "['up', 'down', 'nearest', 'multiple_of_4'].",
         ),
         (
             {"aux_loss_scale": "ours"},
-            "aux_loss_scale is 'ours'; it must be one of ['authors', 'paper'].",
+            "Gating.aux_loss_scale is 'ours'; it must be one of ['authors', 'paper'].",
         ),
-        ({"experts": 1}, "1 experts; gating needs at least 2."),
+        ({"experts": 1}, "Gating.experts is 1; it must be from 2 to 16777216."),
+        ({"capacity": -1}, "Gating.capacity is -1; it must be from 0 to 16777216."),
         (
-            {"capacity": -1},
-            "capacity -1 must be 1 or more, or 0 to take it from the factor; capacity_factor 2.0 "
-            "must be above 0 and minimum_capacity 1 at least 1.",
+            {"capacity_factor": 0.0},
+            "Gating.capacity_factor is 0.0; it must be above 0 and at most 2147483647.",
         ),
+        ({"minimum_capacity": 0}, "Gating.minimum_capacity is 0; it must be from 1 to 16777216."),
         (
             {"second_expert_threshold": 0.7},
-            "second_expert_threshold 0.7 must be between 0 and 0.5 (a second expert's weight is at "
-            "most 0.5), and jitter 0.0 from 0 to below 1.",
+            "Gating.second_expert_threshold is 0.7; it must be from 0 to 0.5.",
         ),
+        ({"router_jitter": 1.0}, "Gating.router_jitter is 1.0; it must be from 0 to below 1."),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(change, message):
@@ -215,9 +217,9 @@ def groups(draw):
     gates = rng.dirichlet(np.full(experts, draw(st.sampled_from([0.1, 1.0, 5.0]))), tokens)
     gates = np.clip(gates, 1e-6, None) + rng.random(gates.shape) * 1e-5
     gates /= gates.sum(1, keepdims=True)
-    real = rng.random(tokens) < draw(st.sampled_from([1.0, 0.6]))
+    is_token = rng.random(tokens) < draw(st.sampled_from([1.0, 0.6]))
     drawn = rng.random(tokens) if draw(st.booleans()) else None
-    return gates, draw(st.integers(1, tokens)), drawn, real
+    return gates, draw(st.integers(1, tokens)), drawn, is_token
 
 
 def rules_of(gates, capacity, draw) -> Gating:
@@ -230,39 +232,39 @@ def rules_of(gates, capacity, draw) -> Gating:
 @given(groups())
 def test_gating_equals_algorithm_1(group):
     """And so: capacity never exceeded, slots unique and without holes, no slot for padding."""
-    gates, capacity, draw, real = group
-    routing = assign(rules_of(gates, capacity, draw), gates, draw, real)
-    expected = top2_gating(gates, capacity, draw, real, dropped_takes_slot=False)
-    found = triples(routing)
-    assert_same(found, expected.triples)
+    gates, capacity, draw, is_token = group
+    routing = assign(rules_of(gates, capacity, draw), gates, draw, is_token)
+    expected = top2_gating(gates, capacity, draw, is_token, dropped_takes_slot=False)
+    kept = triples(routing)
+    assert_same(kept, expected.triples)
     assert float(routing.aux_loss) == pytest.approx(
         expected.aux_loss * gates.shape[1] ** 2, rel=1e-4, abs=1e-6
     )
-    slots = [t[:2] for token in found for t in token]
+    slots = [t[:2] for token in kept for t in token]
     assert len(set(slots)) == len(slots), "two tokens in one slot"
     assert all(slot < capacity for _, slot in slots)
     for expert in range(gates.shape[1]):
         taken = sorted(slot for e, slot in slots if e == expert)
         assert taken == list(range(len(taken))), "a hole among the slots"
-    for token, is_real in zip(found, real, strict=True):
-        assert is_real or not token
+    for token, has_text in zip(kept, is_token, strict=True):
+        assert has_text or not token
         assert len({e for e, _, _ in token}) == len(token)
 
 
 @settings(deadline=None, max_examples=40)
 @given(groups())
 def test_admission_does_not_depend_on_counting_overflowed_firsts(group):
-    """SEMANTICS 1.5.3: Algorithm 1 counts them, the authors' code caps the count."""
-    gates, capacity, _, real = group
-    found = triples(assign(rules_of(gates, capacity, None), gates, None, real))
-    assert_same(found, top2_gating(gates, capacity, None, real).triples)
+    """Algorithm 1 counts them, the authors' code caps the count."""
+    gates, capacity, _, is_token = group
+    kept = triples(assign(rules_of(gates, capacity, None), gates, None, is_token))
+    assert_same(kept, top2_gating(gates, capacity, None, is_token).triples)
 
 
 @settings(deadline=None, max_examples=40)
 @given(groups())
 def test_weights_are_normalised_before_drops_and_never_again(group):
-    gates, capacity, draw, real = group
-    routing = assign(rules_of(gates, capacity, draw), gates, draw, real)
+    gates, capacity, draw, is_token = group
+    routing = assign(rules_of(gates, capacity, draw), gates, draw, is_token)
     top = np.sort(gates, axis=1)[:, ::-1]
     first, second = (top[:, k] / top[:, :2].sum(1) for k in range(2))
     for s, weights in enumerate(routing.weight.numpy()[0]):
@@ -273,43 +275,44 @@ def test_weights_are_normalised_before_drops_and_never_again(group):
 @settings(deadline=None, max_examples=40)
 @given(groups())
 def test_reversing_a_group_changes_neither_counts_nor_the_auxiliary_loss(group):
-    gates, capacity, _, real = group
+    gates, capacity, _, is_token = group
     rules = rules_of(gates, capacity, None)
-    one, other = assign(rules, gates, None, real), assign(rules, gates[::-1], None, real[::-1])
-    np.testing.assert_allclose(one.load, other.load, atol=1e-6)
-    assert float(one.aux_loss) == pytest.approx(float(other.aux_loss), abs=1e-5)
+    forward = assign(rules, gates, None, is_token)
+    backward = assign(rules, gates[::-1], None, is_token[::-1])
+    np.testing.assert_allclose(forward.load, backward.load, atol=1e-6)
+    assert float(forward.aux_loss) == pytest.approx(float(backward.aux_loss), abs=1e-5)
 
     def per_expert(routing):
         return np.bincount([t[0] for token in triples(routing) for t in token], minlength=5)
 
-    np.testing.assert_array_equal(per_expert(one), per_expert(other))
+    np.testing.assert_array_equal(per_expert(forward), per_expert(backward))
 
 
 @settings(deadline=None, max_examples=40)
 @given(groups(), st.integers(1, 4))
 def test_padding_at_the_end_of_a_group_changes_no_real_token(group, extra):
-    gates, capacity, draw, real = group
+    gates, capacity, draw, is_token = group
     rules = rules_of(gates, capacity, draw)
     padded = np.concatenate([gates, np.full((extra, gates.shape[1]), 1 / gates.shape[1])])
     longer = None if draw is None else np.concatenate([draw, np.zeros(extra)])
-    none = np.concatenate([real, np.zeros(extra, bool)])
-    found = triples(assign(rules, padded, longer, none))
-    assert_same(found[: len(gates)], triples(assign(rules, gates, draw, real)))
-    assert not any(found[len(gates) :])
+    none = np.concatenate([is_token, np.zeros(extra, bool)])
+    kept = triples(assign(rules, padded, longer, none))
+    assert_same(kept[: len(gates)], triples(assign(rules, gates, draw, is_token)))
+    assert not any(kept[len(gates) :])
 
 
 @settings(deadline=None, max_examples=40)
 @given(groups(), st.floats(-50, 50))
 def test_a_constant_added_to_all_logits_changes_only_the_z_loss(group, constant):
-    gates, capacity, draw, real = group
+    gates, capacity, draw, is_token = group
     rules = rules_of(gates, capacity, draw)
     logits = tf.constant(np.log(gates)[np.newaxis])  # float64: the shift must not round
     drawn = None if draw is None else tf.constant(draw[np.newaxis])
-    one = gating.assign(logits, tf.constant(real[np.newaxis]), rules, drawn)
-    other = gating.assign(logits + constant, tf.constant(real[np.newaxis]), rules, drawn)
-    np.testing.assert_array_equal(one.slot, other.slot)
-    np.testing.assert_allclose(one.weight, other.weight, atol=1e-9)
-    np.testing.assert_allclose(other.z_loss, constant**2 if real.any() else 0, atol=1e-6)
+    routing = gating.assign(logits, tf.constant(is_token[np.newaxis]), rules, drawn)
+    shifted = gating.assign(logits + constant, tf.constant(is_token[np.newaxis]), rules, drawn)
+    np.testing.assert_array_equal(routing.slot, shifted.slot)
+    np.testing.assert_allclose(routing.weight, shifted.weight, atol=1e-9)
+    np.testing.assert_allclose(shifted.z_loss, constant**2 if is_token.any() else 0, atol=1e-6)
 
 
 def test_the_auxiliary_loss_at_balance_at_collapse_and_below_one():
@@ -330,7 +333,7 @@ def test_half_padding_quarters_the_balanced_auxiliary_loss():
 
 
 def test_the_auxiliary_losss_gradient_is_the_load():
-    """SEMANTICS 1.5.6: d aux / d g = E f / (S G); the counts have no gradient."""
+    """d aux / d g = E f / (S G); the counts have no gradient."""
     logits = tf.constant(np.log(GATES))[tf.newaxis]
     with tf.GradientTape() as tape:
         tape.watch(logits)
@@ -396,9 +399,9 @@ def test_bfloat16_tokens_choose_what_the_same_tokens_choose_in_float32():
     key = counter_random.Key.from_seed(tf.constant([5, 6], tf.uint32))
     tokens = tf.cast(counter_random.normal(key, (2, 64, 32)), tf.bfloat16)
     gate = counter_random.normal(key.fold("gate"), (32, 16)) / 6
-    real, rules = tf.ones([2, 64], tf.bool), Gating(16)
-    rounded = gating.route(tokens, gate, real, rules, Mode())
-    exact = gating.route(tf.cast(tokens, tf.float32), gate, real, rules, Mode())
+    is_token, rules = tf.ones([2, 64], tf.bool), Gating(16)
+    rounded = gating.route(tokens, gate, is_token, rules, Mode())
+    exact = gating.route(tf.cast(tokens, tf.float32), gate, is_token, rules, Mode())
     np.testing.assert_array_equal(rounded.slot, exact.slot)
     np.testing.assert_array_equal(rounded.weight, exact.weight)
     assert rounded.weight.dtype == tf.float32

@@ -33,24 +33,24 @@ def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 
     key = counter_random.Key.from_seed(tf.constant([seed, 1], tf.uint32))
     p = initial_values(declare_moe(dim, rules), key)
     x = counter_random.normal(key.fold("x"), (rows, length, dim))
-    real = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
-    return p, x, real
+    is_token = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
+    return p, x, is_token
 
 
 def outputs_and_gradients(rules: MoE, mode: Mode = Mode()):  # noqa: B008
-    p, x, real = layer(rules, seed=3)
+    p, x, is_token = layer(rules, seed=3)
     with tf.GradientTape() as tape:
         tape.watch([x, *p.values()])
-        y, routing = moe_layer(p, x, real, rules, mode)
+        y, routing = moe_layer(p, x, is_token, rules, mode)
         loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss + routing.z_loss
     return [y, *tape.gradient(loss, [x, *p.values()])]
 
 
-def by_oracle(p, x, real, rules: MoE) -> np.ndarray:
+def by_oracle(p, x, is_token, rules: MoE) -> np.ndarray:
     """Algorithm 1 token by token, then each token through its experts."""
     p = {name: np.asarray(value, np.float64) for name, value in p.items()}
     groups = np.asarray(x, np.float64).reshape(rules.num_groups, -1, x.shape[-1])
-    masks = real.numpy().reshape(rules.num_groups, -1)
+    masks = is_token.numpy().reshape(rules.num_groups, -1)
     out = np.zeros_like(groups)
     for g, (tokens, mask) in enumerate(zip(groups, masks, strict=True)):
         gates = np.exp(tokens @ p["gate"])
@@ -66,9 +66,9 @@ def by_oracle(p, x, real, rules: MoE) -> np.ndarray:
 @pytest.mark.parametrize("dispatch", ["gather", "einsum"])
 def test_the_layer_equals_algorithm_1_and_its_experts(dispatch, factor):
     rules = with_factor(dataclasses.replace(RULES, dispatch=dispatch), factor)
-    p, x, real = layer(rules, seed=2)
-    found, _ = moe_layer(p, x, real, rules, Mode())
-    np.testing.assert_allclose(found, by_oracle(p, x, real, rules), rtol=2e-5, atol=2e-6)
+    p, x, is_token = layer(rules, seed=2)
+    output, _ = moe_layer(p, x, is_token, rules, Mode())
+    np.testing.assert_allclose(output, by_oracle(p, x, is_token, rules), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
@@ -76,10 +76,10 @@ def test_the_layer_equals_algorithm_1_and_its_experts(dispatch, factor):
 def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
     rules = with_factor(rules, factor)
     by_einsum = dataclasses.replace(rules, dispatch="einsum")
-    for one, other in zip(
+    for gather, einsum in zip(
         outputs_and_gradients(rules), outputs_and_gradients(by_einsum), strict=True
     ):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(gather, einsum, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -87,25 +87,26 @@ def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
     [ROOM, with_factor(SWITCH, 4.0), with_factor(GEGLU, 4.0)],
     ids=["top2", "switch", "geglu"],
 )
-def test_dense_agrees_with_gather_where_nothing_is_dropped(rules):
+def test_dense_agrees_with_gather_if_nothing_is_dropped(rules):
     dense = dataclasses.replace(rules, dispatch="dense")
-    for one, other in zip(outputs_and_gradients(rules), outputs_and_gradients(dense), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    pairs = zip(outputs_and_gradients(rules), outputs_and_gradients(dense), strict=True)
+    for by_gather, by_dense in pairs:
+        np.testing.assert_allclose(by_gather, by_dense, rtol=2e-5, atol=2e-6)
 
 
 def test_random_second_choices_agree_between_gather_and_einsum():
     random_rules = dataclasses.replace(RULES, gating=Gating(4, second_expert="random"))
     by_einsum = dataclasses.replace(random_rules, dispatch="einsum")
     mode = Mode(training=True, key=KEY)
-    every = outputs_and_gradients(random_rules, mode)
-    for one, other in zip(every, outputs_and_gradients(by_einsum, mode), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
-    assert np.abs(every[0] - outputs_and_gradients(RULES)[0]).max() > 1e-3
+    by_gather = outputs_and_gradients(random_rules, mode)
+    for gather, einsum in zip(by_gather, outputs_and_gradients(by_einsum, mode), strict=True):
+        np.testing.assert_allclose(gather, einsum, rtol=2e-5, atol=2e-6)
+    assert np.abs(by_gather[0] - outputs_and_gradients(RULES)[0]).max() > 1e-3
 
 
 def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
     p, x, _ = layer(ROOM)
-    found, routing = moe_layer(p, x, tf.ones(x.shape[:2], tf.bool), ROOM, Mode())
+    output, routing = moe_layer(p, x, tf.ones(x.shape[:2], tf.bool), ROOM, Mode())
     gates = tf.nn.softmax(tf.einsum("BLM,ME->BLE", x, p["gate"])).numpy()
     order = np.argsort(-gates, axis=-1)[..., :2]
     weights = np.take_along_axis(gates, order, -1)
@@ -114,43 +115,43 @@ def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
     every = np.einsum("bleh,ehm->blem", hidden, p["wo"])
     chosen = np.take_along_axis(every, order[..., np.newaxis], 2)
     expected = (chosen * weights[..., np.newaxis]).sum(2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(routing.weight.numpy().sum(-1), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_groups", [1, 3, 8])
 def test_without_a_capacity_limit_groups_change_nothing(num_groups):
-    p, x, real = layer(ROOM)
+    p, x, is_token = layer(ROOM)
     regrouped = dataclasses.replace(ROOM, num_groups=num_groups)
-    one, _ = moe_layer(p, x, real, ROOM, Mode())
-    other, _ = moe_layer(p, x, real, regrouped, Mode())
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    two_groups, _ = moe_layer(p, x, is_token, ROOM, Mode())
+    other_groups, _ = moe_layer(p, x, is_token, regrouped, Mode())
+    np.testing.assert_allclose(two_groups, other_groups, rtol=1e-5, atol=1e-6)
 
 
 def test_groups_do_not_see_each_other():
-    p, x, real = layer(RULES)
-    whole, _ = moe_layer(p, x, real, RULES, Mode())
+    p, x, is_token = layer(RULES)
+    whole, _ = moe_layer(p, x, is_token, RULES, Mode())
     changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
-    other, _ = moe_layer(p, changed, real, RULES, Mode())
+    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
     np.testing.assert_array_equal(whole[:2], other[:2])
     swapped, _ = moe_layer(
-        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(real, tf.int32), 2, axis=0) > 0, RULES, Mode()
+        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()
     )
     np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)
 
 
 def test_expert_rows_are_the_capacity_factor_times_the_tokens():
-    p, x, real = layer(RULES)
-    _, routing = moe_layer(p, x, real, RULES, Mode())
+    p, x, is_token = layer(RULES)
+    _, routing = moe_layer(p, x, is_token, RULES, Mode())
     assert 4 * 2 * routing.capacity == 2.0 * 4 * 6  # E G C = cf B L
 
 
 def test_dropout_inside_experts_is_drawn_in_training_only():
-    p, x, real = layer(ROOM)
-    rules = dataclasses.replace(ROOM, dropout=0.5)
-    plain, _ = moe_layer(p, x, real, ROOM, Mode(True, KEY))
-    dropped, _ = moe_layer(p, x, real, rules, Mode(True, KEY))
-    evaluated, _ = moe_layer(p, x, real, rules, Mode())
+    p, x, is_token = layer(ROOM)
+    rules = dataclasses.replace(ROOM, expert_dropout=0.5)
+    plain, _ = moe_layer(p, x, is_token, ROOM, Mode(True, KEY))
+    dropped, _ = moe_layer(p, x, is_token, rules, Mode(True, KEY))
+    evaluated, _ = moe_layer(p, x, is_token, rules, Mode())
     assert np.abs(dropped - plain).max() > 1e-2
     np.testing.assert_array_equal(evaluated, plain)
 
@@ -172,9 +173,9 @@ def test_dropout_inside_experts_is_drawn_in_training_only():
 )
 def test_tokens_that_do_not_divide_name_the_nearest_legal_values(change, message):
     rules = dataclasses.replace(RULES, **change)
-    p, x, real = layer(rules)
+    p, x, is_token = layer(rules)
     with pytest.raises(UserError) as error:
-        moe_layer(p, x, real, rules, Mode())
+        moe_layer(p, x, is_token, rules, Mode())
     assert str(error.value) == message
 
 
@@ -202,7 +203,7 @@ def test_an_unknown_dispatch_is_refused():
     with pytest.raises(UserError) as error:
         dataclasses.replace(RULES, dispatch="scatter")
     assert str(error.value) == (
-        "dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense']."
+        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense']."
     )
 
 
@@ -210,13 +211,13 @@ def test_an_unknown_dispatch_is_refused():
 @pytest.mark.parametrize("rules", [RULES, SWITCH, GEGLU], ids=["top2", "switch", "geglu"])
 def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
     rules = dataclasses.replace(rules, dispatch=dispatch)
-    p, x, real = layer(rules, seed=5)
+    p, x, is_token = layer(rules, seed=5)
     inputs = {name: tf.cast(value, tf.float64) for name, value in {**p, "x": x}.items()}
     rng = np.random.default_rng(0)
     seed = tf.constant(rng.normal(size=x.shape))
 
     def loss(inputs):
-        y, routing = moe_layer(inputs, inputs["x"], real, rules, Mode())
+        y, routing = moe_layer(inputs, inputs["x"], is_token, rules, Mode())
         return tf.reduce_sum(y * seed) + routing.aux_loss + 0.1 * routing.z_loss
 
     with tf.GradientTape() as tape:
@@ -230,5 +231,5 @@ def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
             loss({**inputs, name: inputs[name] + sign * 1e-6 * direction}) for sign in (1, -1)
         )
         expected = float(up - down) / 2e-6
-        found = float(tf.reduce_sum(gradient * direction))
-        assert found == pytest.approx(expected, rel=1e-6, abs=1e-7), name
+        slope = float(tf.reduce_sum(gradient * direction))
+        assert slope == pytest.approx(expected, rel=1e-6, abs=1e-7), name

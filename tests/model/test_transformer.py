@@ -1,4 +1,4 @@
-"""The model: its parameters, packing, loss, and decoding step by step."""
+"""The Transformer: its parameters, packed rows, positions and settings."""
 
 import dataclasses
 
@@ -7,47 +7,11 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, counter_random, decoder_step, transformer
+from gshard_nmt.model import transformer
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
-from gshard_nmt.model.loss import token_loss
-from gshard_nmt.model.parameters import count, initial_values
-
-SMALL = Model(
-    encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
-)
-SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0, max_positions=8)
-DENSE = dataclasses.replace(SMALL, experts=0)
-
-
-def parameters(model: Model) -> dict:
-    key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
-    return initial_values(transformer.declare(model, 50, 40), key)
-
-
-def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
-    """Each argument is a row: a list of (source ids, target ids)."""
-    names = ("source_ids", "source_segments", "source_positions")
-    names += ("target_inputs", "target_labels", "target_segments", "target_positions")
-    batch = {name: np.zeros((len(sentences), length), "i") for name in names}
-    for r, row in enumerate(sentences):
-        at = {"source": 0, "target": 0}
-        for segment, (source, target) in enumerate(row, 1):
-            for side, ids in (("source", source), ("target", target)):
-                place = slice(at[side], at[side] + len(ids))
-                batch[f"{side}_segments"][r, place] = segment
-                batch[f"{side}_positions"][r, place] = range(len(ids))
-                at[side] += len(ids)
-                if side == "source":
-                    batch["source_ids"][r, place] = ids
-                else:
-                    batch["target_labels"][r, place] = ids
-                    batch["target_inputs"][r, place] = [3, *ids[:-1]]
-    return {name: tf.constant(array) for name, array in batch.items()}
-
-
-ONE = ([5, 6, 7, 1], [9, 8, 1])
-TWO = ([11, 12, 1], [13, 14, 15, 1])
+from gshard_nmt.model.layers import Mode
+from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.parameter_kinds import count_by_kind
 
 
 def logits(model: Model, p, batch):
@@ -67,25 +31,6 @@ def test_packed_sentences_get_the_logits_that_they_get_alone(model, positions):
     np.testing.assert_allclose(packed[0, 3:7], alone[1, :4], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", [SMALL, DENSE])
-def test_decoding_token_by_token_equals_teacher_forcing(model):
-    p = parameters(model)
-    batch = rows([ONE], [TWO], length=8)
-    whole = tf.nn.log_softmax(logits(model, p, batch)).numpy()
-    steps, beam = 4, 2
-    cache = decoder_step.start(model, p, batch, beam, steps)
-    for t in range(steps):
-        mask = np.zeros((2, beam, beam * steps), "f")
-        for past in range(t + 1):
-            mask[:, range(beam), past * beam + np.arange(beam)] = 1
-        ids = tf.repeat(batch["target_inputs"][:, t, tf.newaxis], beam, axis=1)
-        found, cache = decoder_step.step(model, p, ids, tf.constant(mask), tf.constant(t), cache)
-        for row, length in ((0, 3), (1, 4)):
-            if t < length:
-                expected = np.repeat(whole[row, t][np.newaxis], beam, axis=0)
-                np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-4)
-
-
 def test_parameters_are_those_of_the_paper_at_reduced_size():
     """Attention 4 M N D (decoder twice), experts E * 2 M H, dense 2 M H, gates M E, embeddings."""
     m, h, e, attention = 16, 24, 4, 4 * 16 * 2 * 4
@@ -94,44 +39,13 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     decoder = 4 * attention + (e * 2 * m * h + m * e) + 2 * m * h
     norms = (4 * 2 + 1 + 2 * 3 + 1) * m
     relative = (4 + 2) * 2 * 32
-    assert count(declared) == encoder + decoder + norms + relative + (50 + 40) * m
+    assert (
+        sum(p.size for p in declared.values())
+        == encoder + decoder + norms + relative + (50 + 40) * m
+    )
     first = "encoder/block/moe_0/wi"
     assert declared[first].shape == (2, 4, 16, 24)
     assert declared[first].letters == "REMH"
-
-
-def test_depth_must_be_a_whole_number_of_blocks():
-    with pytest.raises(UserError) as error:
-        dataclasses.replace(SMALL, encoder_layers=3)
-    assert str(error.value) == (
-        "Model.encoder_layers is 3, but a block has Model.moe_every = 2 layers; "
-        "use a multiple of it, for instance 4."
-    )
-
-
-def test_rms_norm_ignores_scale_but_not_shift():
-    x = tf.constant(np.random.default_rng(0).normal(size=(3, 16)), tf.float32)
-    p = {"scale": tf.ones([16])}
-    np.testing.assert_allclose(rms_norm(p, x), rms_norm(p, 7.0 * x), atol=1e-5)
-    assert np.abs(rms_norm(p, x) - rms_norm(p, x + 1.0)).max() > 0.1
-
-
-def test_the_loss_of_zero_logits_is_log_v_and_the_z_loss():
-    real = tf.constant([[True, True, False]])
-    found = token_loss(tf.zeros([1, 3, 7]), tf.constant([[2, 3, 0]]), real, 0.1, 1e-4)
-    log_v = np.log(7)
-    np.testing.assert_allclose(found.loss, log_v + 1e-4 * log_v**2, rtol=1e-6)
-    np.testing.assert_allclose(found.nll, log_v, rtol=1e-6)
-    assert float(found.tokens) == 2
-
-
-def test_label_smoothing_equals_cross_entropy_with_the_smoothed_target():
-    rng = np.random.default_rng(0)
-    values, labels = rng.normal(size=(2, 3, 5)).astype("f"), rng.integers(0, 5, (2, 3), np.int32)
-    found = token_loss(tf.constant(values), tf.constant(labels), tf.ones([2, 3], tf.bool), 0.2, 0.0)
-    target = np.eye(5)[labels] * 0.8 + 0.2 / 5
-    log_p = tf.nn.log_softmax(values).numpy()
-    np.testing.assert_allclose(found.loss, -(target * log_p).sum(-1).mean(), rtol=1e-5)
 
 
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
@@ -149,53 +63,21 @@ def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
     assert np.abs(whole[:, 2] - again[:, 2]).max() > 1e-2
 
 
-def test_a_language_model_does_not_translate():
-    model = dataclasses.replace(SMALL, encoder_layers=0)
-    with pytest.raises(UserError, match="a language model has no source to translate"):
-        decoder_step.start(model, parameters(model), rows([ONE], length=8), 2, 4)
-
-
 def test_rows_longer_than_the_learned_positions_are_refused():
     model = dataclasses.replace(SMALL, positions="learned", max_positions=7)
     with pytest.raises(UserError) as error:
         logits(model, parameters(model), rows([ONE], [TWO], length=8))
     assert str(error.value) == (
-        "rows of 8 tokens need as many positions; Model.max_positions is 7. "
-        "Make it 8, or the rows shorter."
+        "rows have 8 tokens, but Model.max_positions is 7. Set Model.max_positions to 8 or more, "
+        "or use shorter rows."
     )
-
-
-def test_query_times_key_has_unit_variance_at_the_start():
-    """SEMANTICS 3.3: the scale is in the query's initialisation, not at run time."""
-    declared = attention.declare_attention(64, 8, 16, relative=False)
-    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
-    x = tf.constant(np.random.default_rng(0).normal(size=(1, 256, 64)), tf.float32)
-    query = tf.einsum("BLM,MND->BLND", x, p["query"])
-    keys, _ = attention.project_memory(p, x)
-    products = tf.einsum("BLND,BTND->BNLT", query, keys).numpy()
-    assert products.var() == pytest.approx(1.0, rel=0.15)
-
-
-def test_the_gated_feed_forward_equals_its_definition():
-    declared = declare_feed_forward(6, 10, "geglu")
-    assert {name: p.shape for name, p in declared.items()} == {
-        "wi": (6, 10),
-        "wo": (10, 6),
-        "wi_linear": (6, 10),
-    }
-    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32)))
-    x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
-    a, b = x @ p["wi"].numpy(), x @ p["wi_linear"].numpy()
-    gelu = 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))
-    found = feed_forward(p, tf.constant(x))
-    np.testing.assert_allclose(found, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_parameters_are_counted_by_what_they_are_part_of():
     model = dataclasses.replace(SMALL, positions="learned")
     declared = transformer.declare(model, 50, 40)
-    counts = transformer.count_by_kind(declared)
-    assert sum(counts.values()) == count(declared)
+    counts = count_by_kind(declared)
+    assert sum(counts.values()) == sum(p.size for p in declared.values())
     assert counts["experts"] == 3 * 4 * 2 * 16 * 24
     assert counts["gates"] == 3 * 16 * 4
     assert counts["feed_forward"] == 3 * 2 * 16 * 24
@@ -203,40 +85,3 @@ def test_parameters_are_counted_by_what_they_are_part_of():
     assert counts["embeddings"] == (50 + 40) * 16
     assert counts["positions"] == 2 * 8 * 16
     assert counts["norms"] == (4 * 2 + 1 + 2 * 3 + 1) * 16
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"stack": "rolled"},
-            "Model.stack is 'rolled'; it must be one of ['unrolled', 'scan'].",
-        ),
-        (
-            {"activation_dtype": "float16"},
-            "Model.activation_dtype is 'float16'; it must be one of ['float32', 'bfloat16'].",
-        ),
-        (
-            {"eval_second_expert": "random"},
-            "Model.eval_second_expert is 'random'; it must be one of ['all', 'none', 'threshold'].",
-        ),
-        (
-            {"positions": "learned", "max_positions": 0},
-            "Model.positions is 'learned' and Model.max_positions 0; it must be the number of tokens "
-            "of the longest row.",
-        ),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(change, message):
-    with pytest.raises(UserError) as error:
-        dataclasses.replace(SMALL, **change)
-    assert str(error.value) == message
-
-
-def test_evaluation_has_a_policy_and_a_capacity_of_its_own():
-    model = dataclasses.replace(
-        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold", eval_capacity=5
-    )
-    training, evaluation = model.moe(training=True).gating, model.moe(training=False).gating
-    assert (training.second_expert, training.slots(100)) == ("random", 3)
-    assert (evaluation.second_expert, evaluation.slots(100)) == ("threshold", 5)

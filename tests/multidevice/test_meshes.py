@@ -11,9 +11,9 @@ import pytest
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.compiled_steps import CONTROL, specs_of
+from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.settings.find import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.settings.values import configs_folder
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, count_annotations, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -119,7 +119,7 @@ def values(model: Model) -> tuple[dict, dict, dict]:
     """A state, a batch of two sentences a row, and the control scalars; the same for every mesh."""
     rng = np.random.default_rng(0)
     state = {}
-    for name, spec in specs_of(steps(model)).items():
+    for name, spec in state_specs(steps(model)).items():
         state[name] = np.zeros(spec.shape, spec.dtype)
         if name.startswith("parameters/"):
             scale = 1.0 if name.endswith(("norm/scale", "embedding")) else 0.2
@@ -142,7 +142,7 @@ def values(model: Model) -> tuple[dict, dict, dict]:
 def train(model: Model, mesh: Mesh, updates: int = 2) -> tuple[list[float], dict, str]:
     """Losses, the state after the updates, and the compiled program."""
     program_steps = steps(model)
-    specs = specs_of(program_steps)
+    specs = state_specs(program_steps)
     letters = {name: spec.letters for name, spec in specs.items()}
     devices = runtime.start(mesh)
     program = devices.compile(
@@ -218,7 +218,7 @@ def test_zero_keeps_a_share_of_every_weight_and_moment_on_each_device():
     mesh = mesh_of("zero")
     replicated = {
         name
-        for name, spec in specs_of(steps(DENSE)).items()
+        for name, spec in state_specs(steps(DENSE)).items()
         if not any(mesh.partition(spec.letters, name)) and len(spec.shape) > 1
     }
     # Norms' scales, the bias of the attention and what a factored moment keeps beside M are small.
@@ -228,7 +228,7 @@ def test_zero_keeps_a_share_of_every_weight_and_moment_on_each_device():
 
 def annotations(model: Model, whole_step: bool):
     """Counted in the training step, or in the loss alone."""
-    specs = specs_of(steps(model))
+    specs = state_specs(steps(model))
     mesh = mesh_of("data_tensor")
     if whole_step:
         return count_annotations(lower(steps(model).train, [specs, BATCH, CONTROL], [{}, {}], mesh))

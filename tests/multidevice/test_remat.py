@@ -12,11 +12,12 @@ import pytest
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.compiled_steps import CONTROL, specs_of
+from gshard_nmt.run.arrays import CONTROL, state_specs
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
+from tests.integration.conftest import environment
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
@@ -44,7 +45,7 @@ def temporary_bytes(model: Model) -> int:
     """What a device holds of a training step beside its arguments and results."""
     steps, topology = StepFunctions(model, Optimizer(), 1000, 1000), Topology.parse("v3:2x2")
     devices = ahead_of_time.devices_of(topology, MESH)
-    state = specs_of(steps)
+    state = state_specs(steps)
     letters = {name: spec.letters for name, spec in state.items()}
     batch = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
     program = lower(steps.train_step, [state, batch, CONTROL], [letters, {}], MESH)
@@ -63,6 +64,7 @@ def test_recomputing_each_layer_keeps_less_than_remembering_all():
         text=True,
         check=True,
         cwd=ROOT,
+        env=environment(),
     )
     kept = json.loads(found.stdout.splitlines()[-1])
     # 110 and 82 MiB, gradients and the optimiser's work included.

@@ -9,7 +9,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.compiled_steps import CONTROL, Programs, specs_of
+from gshard_nmt.run.arrays import CONTROL, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -37,8 +37,8 @@ MESHES = {
     "2x4 with groups and experts over both": Mesh(("x", "y"), (2, 4), rules=CROSSED),
 }
 BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
-STATE = specs_of(STEPS)
-PARAMETERS = Programs.parameters_of(STATE)
+STATE = state_specs(STEPS)
+PARAMETERS = weights_of(STATE)
 
 
 def batch() -> dict[str, np.ndarray]:

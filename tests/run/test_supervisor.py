@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run.supervisor import lost_peers, roll_call, supervise
-from gshard_nmt.spmd.processes import Processes, detect
+from gshard_nmt.spmd.processes import Processes
 
 
 @pytest.fixture
@@ -153,47 +153,3 @@ def test_a_watched_process_ends_when_its_supervisor_is_killed(coordinator):
         parent.kill()
         # The pipe ends only when the last process that may write to it has ended.
         assert parent.stderr.read() == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("h:1", 2, 2), "--process_id 2 with --num_processes 2; it must be from 0 to 1, "),
-        (("", 2, 0), "--coordinator '' with --num_processes 2; it must be host:port"),
-        (("h:99999", 2, 0), "--coordinator 'h:99999'"),
-        (("h:1", 2, 0, 0), "--peer_timeout 0 must be 1 second or more"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_mistakes(arguments, message):
-    with pytest.raises(UserError) as raised:
-        Processes(*arguments)
-    assert str(raised.value).startswith(message)
-
-
-def test_processes_must_divide_the_devices():
-    assert Processes("h:1", 4).local_devices(8) == 2
-    with pytest.raises(UserError, match="must be one of 1, 2, 4, 8"):
-        Processes("h:1", 3).local_devices(8)
-
-
-def test_slurm_says_who_is_who(monkeypatch):
-    for name, value in {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_NTASKS": "4",
-        "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_PROCID": "2",
-        "SLURM_LOCALID": "0",
-        "SLURM_STEP_NODELIST": "node[07-10]",
-        "SLURM_JOB_NUM_NODES": "4",
-    }.items():
-        monkeypatch.setenv(name, value)
-    found = detect(30)
-    assert (found.count, found.index, found.peer_timeout) == (4, 2, 30)
-    assert found.address[0] == "node07"
-
-
-def test_a_lone_machine_is_one_process(monkeypatch):
-    for name in ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
-    assert detect(30).count == 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings import gin_reader, values
+from gshard_nmt.settings import find, gin_reader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,8 @@ CLASSES = {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, De
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(values, "configs_folder", lambda: tmp_path / "configs")
+    for module in (find, gin_reader):
+        monkeypatch.setattr(module, "configs_folder", lambda: tmp_path / "configs")
     for name in ("models", "experiments"):
         (tmp_path / "configs" / name).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ import numpy as np
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.compiled_steps import CONTROL, specs_of
+from gshard_nmt.run.arrays import CONTROL, state_specs
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -56,14 +56,14 @@ def final_loss(experts: int) -> tuple[float, float]:
     """Nats a token over the last updates, and the busiest expert's load, 1 at balance."""
     model = dataclasses.replace(MODEL, experts=experts)
     steps = StepFunctions(model, Optimizer(warmup_steps=400, min_factored_size=8), TOKENS, TOKENS)
-    devices, state_specs = runtime.start(MESH), specs_of(steps)
-    letters = {name: spec.letters for name, spec in state_specs.items()}
+    devices, specs = runtime.start(MESH), state_specs(steps)
+    letters = {name: spec.letters for name, spec in specs.items()}
     initialize = devices.compile(
         f"initialize {experts}", lambda: lower(steps.initialize, [CONTROL], [letters], MESH)
     )
     train = devices.compile(
         f"train {experts}",
-        lambda: lower(steps.train_step, [state_specs, BATCH, CONTROL], [letters, {}], MESH),
+        lambda: lower(steps.train_step, [specs, BATCH, CONTROL], [letters, {}], MESH),
         donate=(0,),
     )
     control = devices.put(

@@ -1,0 +1,139 @@
+"""Writes docs/settings.md: every setting with its default, its range and its meaning.
+
+    python scripts/settings_page.py
+
+Everything comes from the classes of settings themselves: the comment above a group of fields, the
+string after each field, its default and its rules.
+"""
+
+import ast
+import dataclasses
+import inspect
+import pprint
+import re
+import textwrap
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt.settings.config import CLASSES
+from gshard_nmt.settings.values import describe_type
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
+
+HEAD = """# Settings
+
+Every setting of a run, with its default, its legal values and its meaning. A config sets them in gin:
+`Model.experts = 8`. So does a flag: `--gin 'Model.experts = 8'`. This page is made from the code by
+`python scripts/settings_page.py`; a test keeps it current.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One setting, as its class declares it.
+
+    Attributes:
+      name: of the field.
+      group: the title of the group that it stands in.
+      words: its meaning.
+    """
+
+    name: str
+    group: str
+    words: str
+
+
+def fields_of(cls: type) -> list[Field]:
+    """Returns the fields of a class of settings, with the words beside them.
+
+    Raises:
+      ValueError: a field stands in no group, or has no words.
+    """
+    source = textwrap.dedent(inspect.getsource(cls))
+    lines = source.splitlines()
+    (class_node,) = ast.parse(source).body
+    assert isinstance(class_node, ast.ClassDef)
+    settings = {field.name for field in dataclasses.fields(cls) if field.init}
+    fields, group = [], ""
+    for node, following in zip(class_node.body, [*class_node.body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or ast.unparse(node.target) not in settings:
+            continue
+        name = ast.unparse(node.target)
+        title = re.fullmatch(r"    # (.+)", lines[node.lineno - 2])
+        group = title[1] if title else group
+        match following:
+            case ast.Expr(ast.Constant(value=str(words))):
+                fields.append(Field(name, group, _markdown(words)))
+            case _:
+                raise ValueError(f"{cls.__name__}.{name} has no words after it")
+        if not group:
+            raise ValueError(f"{cls.__name__}.{name} stands in no group")
+    return fields
+
+
+def _markdown(words: str) -> str:
+    """Returns the words of a field as Markdown: a paragraph a line; indented pictures stay as they are."""
+    paragraphs = inspect.cleandoc(words).split("\n\n")
+    return "\n\n".join(
+        text if text.startswith("    ") else " ".join(text.split()) for text in paragraphs
+    )
+
+
+def ranges_of(cls: type) -> dict[str, str]:
+    """Returns the legal values of each field in words: those of its rules, or else its type."""
+    hints = typing.get_type_hints(cls)
+    # The words of a mapping say what it maps; its type would fill three lines.
+    words = {
+        field.name: "a dict {...}"
+        if typing.get_origin(hints[field.name]) is Mapping
+        else describe_type(hints[field.name])
+        for field in dataclasses.fields(cls)
+    }
+    for rule in cls.RULES:  # type: ignore[attr-defined]
+        for name in rule.fields:
+            is_list = typing.get_origin(hints[name]) in (tuple, list, Sequence, typing.Sequence)
+            is_number = hints[name] in (int, float) or is_list
+            if is_list:
+                words[name] = f"a list, each entry {rule.summary}"
+            elif is_number:
+                words[name] = f"{words[name]}, {rule.summary}"
+            else:
+                words[name] = rule.summary
+    return words
+
+
+def default_of(field: "dataclasses.Field[Any]") -> str:
+    """Returns the default of a field as gin text."""
+    value = field.default
+    if value is dataclasses.MISSING:
+        assert field.default_factory is not dataclasses.MISSING
+        value = field.default_factory()
+    if isinstance(value, Mapping):
+        value = dict(value)
+    return pprint.pformat(value, width=10**6, sort_dicts=False)
+
+
+def page() -> str:
+    """Returns the text of docs/settings.md."""
+    parts = [HEAD]
+    for name, cls in CLASSES.items():
+        about = inspect.getdoc(cls) or ""
+        parts.append(f"## {name}\n\n{about.strip()}\n")
+        ranges = ranges_of(cls)
+        declared = {field.name: field for field in dataclasses.fields(cls)}
+        group = ""
+        for field in fields_of(cls):
+            if field.group != group:
+                group = field.group
+                parts.append(f"### {name}: {group[0].lower()}{group[1:]}\n")
+            default = default_of(declared[field.name])
+            parts.append(
+                f"**`{name}.{field.name}`** = `{default}` ({ranges[field.name]})  \n{field.words}\n"
+            )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

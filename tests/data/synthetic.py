@@ -1,0 +1,58 @@
+"""Prepared data of random ids, so that tests of shards and batches need no text and no vocabulary."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.shards import (
+    PreparedData,
+    PreparedPair,
+    ShardWriter,
+    SplitData,
+    pair_folder,
+    word_type,
+    write_manifest,
+)
+from gshard_nmt.data.vocabulary import EOS, SPECIALS
+
+Ids = tuple[int, ...]
+
+
+def random_examples(
+    rng: np.random.Generator, number: int, config: Data, vocabulary: int = 500
+) -> list[tuple[Ids, Ids]]:
+    """Returns pairs of source and target ids; each ends in EOS and fits into the rows of `config`."""
+
+    def sentence(longest: int) -> Ids:
+        length = rng.integers(0, longest)
+        return (*rng.integers(SPECIALS, vocabulary, length).tolist(), EOS)
+
+    return [(sentence(config.source_length), sentence(config.target_length)) for _ in range(number)]
+
+
+def write_prepared_data(folder: Path, config: Data, sizes: Mapping[str, int]) -> PreparedData:
+    """Writes prepared data with `sizes[language]` train examples and a quarter of them in dev."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for side in ("source", "target"):
+        (folder / f"{side}.model").write_bytes(b"not read by these tests")
+    pairs = []
+    for language, size in sizes.items():
+        splits = {"test": SplitData(3)}
+        for split, number in (("train", size), ("dev", size // 4)):
+            writer = ShardWriter(folder / pair_folder(language, "en"), split, word_type(500))
+            writer.write(random_examples(rng, number, config))
+            splits[split] = SplitData(number, number, files=writer.close())
+        pairs.append(PreparedPair(language, "en", language, splits))
+    facts = {
+        "corpus_fingerprint": "0123456789abcdef",
+        "data": config.shaping(),
+        "direction": config.direction,
+        "source_vocabulary": 500,
+        "target_vocabulary": 500,
+        "temperature": config.temperature,
+    }
+    write_manifest(folder, pairs, facts)
+    return PreparedData.open(folder)

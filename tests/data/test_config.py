@@ -1,0 +1,45 @@
+"""The settings of data: what is refused, and which settings make `prepare` run again."""
+
+import dataclasses
+import json
+
+import pytest
+
+from gshard_nmt.data.config import Data
+from gshard_nmt.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"languages": ("fr", "de", "fr")},
+            "Data.languages names fr more than once; name each language once.",
+        ),
+        (
+            {"direction": "en-en"},
+            "Data.direction is 'en-en'; it must be one of ['xx-en', 'en-xx', 'many-to-many'].",
+        ),
+        ({"rows": 0}, "Data.rows is 0; it must be from 1 to 16777216."),
+        ({"target_length": 3}, "Data.target_length is 3; it must be from 4 to 16777216."),
+        ({"character_coverage": 0.5}, "Data.character_coverage is 0.5; it must be from 0.9 to 1."),
+    ],
+)
+def test_an_illegal_value_is_an_error_with_the_legal_ones(changes, message):
+    with pytest.raises(UserError) as error:
+        Data(**changes)
+    assert str(error.value) == message
+
+
+def test_settings_that_only_training_reads_do_not_shape_the_prepared_data():
+    data = Data(languages=("fr", "de"))
+    for change in ({"rows": 8}, {"packing_window": 5}, {"temperature": 1.0}):
+        assert dataclasses.replace(data, **change).shaping() == data.shaping()
+    for change in ({"source_length": 8}, {"languages": ("fr",)}, {"target_vocabulary": 500}):
+        assert dataclasses.replace(data, **change).shaping() != data.shaping()
+
+
+def test_what_shapes_the_prepared_data_is_the_same_after_json():
+    """The manifest keeps it as JSON, and `prepare` compares the two."""
+    shaping = Data(languages=("fr", "de")).shaping()
+    assert json.loads(json.dumps(shaping)) == shaping

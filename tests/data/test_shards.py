@@ -1,0 +1,163 @@
+"""Prepared data on disk: every example comes back, and damage is an error that says what to do."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.data import shards
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.shards import (
+    PreparedData,
+    ShardReader,
+    ShardWriter,
+    SplitData,
+    read_manifest,
+    unknown_language,
+    word_type,
+)
+from gshard_nmt.errors import UserError
+from tests.data.synthetic import write_prepared_data
+
+CONFIG = Data(source_length=24, target_length=20)
+ids = st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=5)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_prepared_data(tmp_path / "prepared", CONFIG, {"fr": 12, "de": 8})
+
+
+@settings(deadline=None, max_examples=20)
+@given(examples=st.lists(st.tuples(ids, ids), min_size=1, max_size=11), order=st.randoms())
+def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, examples, order):
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SHARD_EXAMPLES", 4)
+        word = word_type(2**16)
+        writer = ShardWriter(folder, "train", word)
+        writer.write(examples[:3])
+        writer.write(examples[3:])
+        files = writer.close()
+        assert len(files) == -(-len(examples) // 4)
+        reader = ShardReader(folder, SplitData(len(examples), len(examples), files=files), word)
+        assert len(reader) == len(examples)
+        indices = list(range(len(examples))) * 2
+        order.shuffle(indices)
+        read = reader.read(np.array(indices), language=3)
+    assert [(e.source.tolist(), e.target.tolist()) for e in read] == [examples[i] for i in indices]
+    assert {example.language for example in read} == {3}
+
+
+def test_ids_take_two_bytes_if_both_vocabularies_are_small_enough():
+    assert word_type(2**16, 300) == np.dtype("<u2")
+    assert word_type(300, 2**16 + 1) == np.dtype("<u4")
+
+
+def test_the_manifest_keeps_its_names_and_comes_back_as_it_was_written(data):
+    manifest = json.loads((data.folder / "manifest.json").read_text())
+    split = manifest["pairs"][0]["splits"]["train"]
+    assert list(split) == [
+        "pairs",
+        "examples",
+        "source_tokens",
+        "target_tokens",
+        "spelled_tokens",
+        "files",
+    ]
+    assert read_manifest(data.folder) == manifest == data.manifest
+    counted = SplitData(5, 4, 30, 20, 7, (("train-00000.array_record", 99),))
+    assert counted.to_manifest()["spelled_tokens"] == counted.fallback_tokens == 7
+    assert SplitData.from_manifest(counted.to_manifest()) == counted
+    assert counted.tokens == 50
+
+
+def test_a_run_uses_the_prepared_languages_that_it_names(data):
+    assert data.languages(CONFIG) == ["fr", "de"]
+    german = dataclasses.replace(CONFIG, languages=("de",))
+    assert data.languages(german) == ["de"]
+    assert [pair["language"] for pair in data.summary()["pairs"]] == ["fr", "de"]
+    assert data.summary(german) == {
+        "direction": "xx-en",
+        "source_vocabulary": 500,
+        "target_vocabulary": 500,
+        "corpus_fingerprint": "0123456789abcdef",
+        "pairs": [
+            {
+                "source": "de",
+                "target": "en",
+                "language": "de",
+                "train_pairs": 8,
+                "dev_pairs": 2,
+                "test_pairs": 3,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"source_length": 16},
+            "has examples of up to 24 tokens, but Data.source_length is 16; set it to 24 or more, or "
+            "prepare the data again.",
+        ),
+        (
+            {"source_vocabulary": 9000},
+            "was prepared with Data.source_vocabulary = 8000, but the config has 9000; use the same "
+            "value, or prepare the data again.",
+        ),
+        ({"languages": ("frr",)}, "does not have. Did you mean fr? It has: de, fr."),
+    ],
+)
+def test_a_config_that_does_not_fit_the_data_is_an_error(data, changes, words):
+    with pytest.raises(UserError, match=re.escape(words)):
+        data.pairs_of(dataclasses.replace(CONFIG, **changes))
+
+
+def test_longer_rows_than_the_prepared_ones_are_allowed(data):
+    assert data.pairs_of(dataclasses.replace(CONFIG, source_length=99)) == data.pairs
+
+
+def test_a_folder_that_is_not_prepared_data_is_an_error(tmp_path):
+    with pytest.raises(
+        UserError, match="there is no such folder; make it with gshard-data prepare"
+    ):
+        PreparedData.open(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"is not prepared data: it has no manifest\.json"):
+        PreparedData.open(tmp_path)
+    for content in ("not JSON", "[]", '{"format": "of another program"}'):
+        (tmp_path / "manifest.json").write_text(content)
+        assert read_manifest(tmp_path) is None
+    (tmp_path / "manifest.json").write_text('{"format": "gshard-nmt data 0"}')
+    with pytest.raises(
+        UserError, match="has the format 'gshard-nmt data 0', but this version reads"
+    ):
+        PreparedData.open(tmp_path)
+
+
+def test_a_missing_or_shortened_file_is_an_error(data):
+    (shard,) = (data.folder / "fr-en").glob("train-*")
+    size = shard.stat().st_size
+    with shard.open("ab") as file:
+        file.truncate(size - 1)
+    with pytest.raises(UserError) as error:
+        PreparedData.open(data.folder)
+    assert str(error.value) == (
+        f"--data {data.folder} is damaged: fr-en/{shard.name} has {size - 1} bytes instead of {size}; "
+        "remove the folder and make it again with gshard-data prepare."
+    )
+    (data.folder / "source.model").unlink()
+    with pytest.raises(UserError, match=r"is damaged: source\.model is missing"):
+        PreparedData.open(data.folder)
+
+
+def test_an_unknown_language_without_a_similar_one_is_answered_with_the_known_ones():
+    assert str(unknown_language("zz", ["fr", "de"], "the corpus")) == (
+        "Data.languages names 'zz', which the corpus does not have. It has: de, fr."
+    )

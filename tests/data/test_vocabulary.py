@@ -1,0 +1,125 @@
+"""Vocabularies: no text is lost, ids and tags are where they belong, and errors say what to do."""
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.data.vocabulary import (
+    BOS,
+    BYTES,
+    EOS,
+    SPECIALS,
+    UNK,
+    Vocabulary,
+    VocabularySpec,
+    affordable_coverage,
+    source_tag,
+    target_tag,
+    train_vocabulary,
+)
+from gshard_nmt.errors import UserError
+
+WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]
+TAGS = (target_tag("fr"), target_tag("de"), source_tag("en"))
+
+
+def texts() -> list[str]:
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(150)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "source.model"
+    spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
+    train_vocabulary(texts(), spec, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocabulary(file):
+    return Vocabulary.load(file)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([*WORDS, "naïve", "東京", "Ελληνικά", "🙂"]), max_size=8))
+def test_any_text_is_the_same_after_encoding_and_decoding(vocabulary, words):
+    text = " ".join(words)
+    (ids,) = vocabulary.encode_target([text])
+    assert ids.index(EOS) == len(ids) - 1
+    assert vocabulary.decode([ids]) == [text]
+    # Everything after the first EOS is ignored.
+    assert vocabulary.decode([[*ids, 7, 8, EOS]]) == [text]
+
+
+def test_a_tag_in_a_text_is_not_read_as_a_tag(vocabulary):
+    (ids,) = vocabulary.encode(["<2fr> red"])
+    assert vocabulary.tag("<2fr>") not in ids
+
+
+def test_tags_come_first_and_the_target_before_the_source(vocabulary):
+    french, english = vocabulary.tag("<2fr>"), vocabulary.tag("<en>")
+    (plain,) = vocabulary.encode(["red tree"])
+    assert vocabulary.encode_source(["red tree"], "en", "fr") == [[french, english, *plain, EOS]]
+    # A tag that the vocabulary does not have is left out.
+    assert vocabulary.encode_source(["red tree"], "it", "es") == [[*plain, EOS]]
+    assert vocabulary.tag("<2es>") is None
+    assert vocabulary.tag("red") is None
+    assert vocabulary.encode([]) == vocabulary.decode([]) == []
+
+
+def test_rare_characters_become_bytes_and_are_counted_as_such(vocabulary):
+    fallback = vocabulary.is_byte_fallback
+    assert fallback.shape == (vocabulary.size,)
+    assert fallback.sum() == BYTES + 1
+    assert fallback[UNK]
+    assert not fallback[[EOS, BOS]].any()
+    (common,), (rare,) = vocabulary.encode(["red tree"]), vocabulary.encode(["東"])
+    assert not fallback[common].any()
+    assert fallback[rare].sum() == len("東".encode())
+
+
+def test_equal_texts_give_equal_files(file, tmp_path):
+    spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
+    train_vocabulary(texts(), spec, tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == file.read_bytes()
+
+
+def test_a_vocabulary_too_small_for_its_special_ids_is_an_error(tmp_path):
+    path = tmp_path / "source.model"
+    with pytest.raises(UserError) as error:
+        train_vocabulary(["red"], VocabularySpec(size=SPECIALS + BYTES + 1), path)
+    assert str(error.value) == (
+        "a vocabulary of 261 pieces has no room for text after 4 special ids, 256 bytes and 0 "
+        "language tags; raise Data.source_vocabulary and Data.target_vocabulary."
+    )
+    with pytest.raises(UserError, match=r"the training text for source\.model is empty; add lines"):
+        train_vocabulary([" ", ""], VocabularySpec(size=400), path)
+    assert not path.exists()
+
+
+def test_a_file_that_is_not_our_vocabulary_is_an_error(tmp_path):
+    path = tmp_path / "x.model"
+    with pytest.raises(
+        UserError, match=r"no vocabulary .*x\.model; make it with gshard-data prepare"
+    ):
+        Vocabulary.load(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(UserError, match="is not a SentencePiece model"):
+        Vocabulary.load(path)
+    with path.open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts()), model_writer=model, vocab_size=30, minloglevel=2
+        )
+    with pytest.raises(UserError, match="special ids other than PAD 0, EOS 1, UNK 2, BOS 3"):
+        Vocabulary.load(path)
+
+
+def test_the_coverage_is_lowered_until_the_characters_have_room():
+    sentences = ["aaaa bb c"]
+    assert affordable_coverage(sentences, 0.9995, 10) == 0.9995
+    assert affordable_coverage(sentences, 0.9995, 2) == 6 / 7
+    assert affordable_coverage(sentences, 0.5, 2) == 0.5
+    assert affordable_coverage([], 0.9995, 2) == 0

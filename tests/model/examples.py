@@ -1,0 +1,47 @@
+"""A small model and two packed sentences, for tests of several modules."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from gshard_nmt.model import counter_random, transformer
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.parameters import initial_values
+
+SMALL = Model(
+    encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
+)
+SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0, max_positions=8)
+DENSE = dataclasses.replace(SMALL, experts=0)
+
+
+def parameters(model: Model) -> dict[str, tf.Tensor]:
+    """Draws the parameters for vocabularies of 50 and 40 tokens."""
+    key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
+    return initial_values(transformer.declare(model, 50, 40), key)
+
+
+def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
+    """Returns a batch. Each argument is a row, a list of (source ids, target ids)."""
+    names = ("source_ids", "source_segments", "source_positions")
+    names += ("target_inputs", "target_labels", "target_segments", "target_positions")
+    batch = {name: np.zeros((len(sentences), length), "i") for name in names}
+    for r, row in enumerate(sentences):
+        at = {"source": 0, "target": 0}
+        for segment, (source, target) in enumerate(row, 1):
+            for side, ids in (("source", source), ("target", target)):
+                place = slice(at[side], at[side] + len(ids))
+                batch[f"{side}_segments"][r, place] = segment
+                batch[f"{side}_positions"][r, place] = range(len(ids))
+                at[side] += len(ids)
+                if side == "source":
+                    batch["source_ids"][r, place] = ids
+                else:
+                    batch["target_labels"][r, place] = ids
+                    batch["target_inputs"][r, place] = [3, *ids[:-1]]
+    return {name: tf.constant(array) for name, array in batch.items()}
+
+
+ONE = ([5, 6, 7, 1], [9, 8, 1])
+TWO = ([11, 12, 1], [13, 14, 15, 1])

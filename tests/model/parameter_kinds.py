@@ -1,0 +1,37 @@
+"""Counts the weights of a model by the kind of their layer, as the papers do.
+
+The papers count weight matrices. They leave out the scales of norms and the tables of positions.
+"""
+
+from gshard_nmt.model.parameters import Parameters
+
+PARAMETER_KINDS = (
+    "experts",
+    "gates",
+    "attention",
+    "feed_forward",
+    "embeddings",
+    "norms",
+    "positions",
+)
+
+
+def kind_of(name: str) -> str:
+    """Returns the PARAMETER_KINDS entry of a parameter by its name."""
+    parts = name.split("/")
+    if parts[-1] in ("scale", "relative_bias"):
+        return "norms" if parts[-1] == "scale" else "positions"
+    if parts[-1].endswith("embedding"):
+        return "positions" if "position" in parts[-1] else "embeddings"
+    sublayer = parts[-2].rpartition("_")[0]
+    if sublayer == "moe":
+        return "gates" if parts[-1] == "gate" else "experts"
+    return "feed_forward" if sublayer == "feed_forward" else "attention"
+
+
+def count_by_kind(declared: Parameters) -> dict[str, int]:
+    """Returns the number of weights of each kind."""
+    counts = dict.fromkeys(PARAMETER_KINDS, 0)
+    for name, parameter in declared.items():
+        counts[kind_of(name)] += parameter.size
+    return counts

@@ -1,0 +1,111 @@
+"""The settings of the model: what is refused, and what the MoE layers are told."""
+
+import dataclasses
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.moe import MoE
+
+SMALL = Model(encoder_layers=4, decoder_layers=2, experts=4, num_groups=2)
+
+
+def test_depth_must_be_a_whole_number_of_blocks():
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(SMALL, encoder_layers=3)
+    assert str(error.value) == (
+        "Model.encoder_layers is 3; it must be a multiple of Model.moe_every = 2, the layers of a "
+        "block. Use 4, for instance."
+    )
+    assert dataclasses.replace(SMALL, encoder_layers=3, experts=0).block_layers == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"experts": 1},
+            "Model.experts is 1; it must be at least 2, or 0. Choose 0 for a dense Transformer.",
+        ),
+        (
+            {"stack": "rolled"},
+            "Model.stack is 'rolled'; it must be one of ['unrolled', 'scan'].",
+        ),
+        (
+            {"activation_dtype": "float16"},
+            "Model.activation_dtype is 'float16'; it must be one of ['float32', 'bfloat16'].",
+        ),
+        (
+            {"eval_second_expert": "random"},
+            "Model.eval_second_expert is 'random'; it must be one of ['all', 'none', 'threshold'].",
+        ),
+        (
+            {"positions": "learned", "max_positions": 0},
+            "Model.positions is 'learned', but Model.max_positions is 0. Set Model.max_positions to "
+            "the number of tokens of the longest row.",
+        ),
+        # Ranges that are written in gating.py and moe.py.
+        ({"routing": "top3"}, "Model.routing is 'top3'; it must be one of ['top2', 'switch']."),
+        (
+            {"second_expert_threshold": 0.7},
+            "Model.second_expert_threshold is 0.7; it must be from 0 to 0.5.",
+        ),
+        (
+            {"dispatch": "scatter"},
+            "Model.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense'].",
+        ),
+        ({"hidden_dim": 0}, "Model.hidden_dim is 0; it must be from 1 to 16777216."),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, message):
+    with pytest.raises(UserError) as error:
+        dataclasses.replace(SMALL, **change)
+    assert str(error.value) == message
+
+
+def test_evaluation_has_a_policy_and_a_capacity_of_its_own():
+    model = dataclasses.replace(
+        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold", eval_capacity=5
+    )
+    training, evaluation = model.moe(training=True).gating, model.moe(training=False).gating
+    assert (training.second_expert, training.slots(100)) == ("random", 3)
+    assert (evaluation.second_expert, evaluation.slots(100)) == ("threshold", 5)
+
+
+OTHER = {
+    "routing": "switch",
+    "second_expert": "none",
+    "second_expert_threshold": 0.3,
+    "capacity": 7,
+    "capacity_factor": 1.5,
+    "capacity_rounding": "down",
+    "minimum_capacity": 2,
+    "aux_loss_scale": "paper",
+    "router_jitter": 0.1,
+    "hidden_dim": 48,
+    "num_groups": 3,
+    "group_size": 5,
+    "dispatch": "einsum",
+    "activation": "geglu",
+    "expert_dropout": 0.2,
+}
+
+
+def test_every_setting_of_the_experts_reaches_them():
+    """Each setting has a value that is not the default, and arrives in `MoE` or `Gating`."""
+    names = {field.name for cls in (Gating, MoE) for field in dataclasses.fields(cls)}
+    assert names == {*OTHER, "experts", "gating"}
+    moe = dataclasses.replace(SMALL, **OTHER).moe(training=True)
+    arrived = {**vars(moe.gating), **vars(moe)}
+    assert {name: arrived[name] for name in OTHER} == OTHER
+    assert arrived["experts"] == 4
+    wider = dataclasses.replace(SMALL, hidden_dim=48, expert_hidden_dim=96)
+    assert wider.moe(training=True).hidden_dim == 96
+
+
+def test_decoding_drops_no_choice_and_knows_no_groups():
+    moe = dataclasses.replace(SMALL, group_size=4).moe_for_decoding()
+    assert (moe.dispatch, moe.num_groups, moe.group_size) == ("dense", 0, 0)
+    assert moe.gating == SMALL.moe(training=False).gating

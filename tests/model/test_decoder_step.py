@@ -1,0 +1,55 @@
+"""Decoding token by token: the same log-probabilities as with teacher forcing."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.model import decoder_step, transformer
+from gshard_nmt.model.layers import Mode
+from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+
+
+@pytest.mark.parametrize("model", [SMALL, DENSE])
+def test_decoding_token_by_token_equals_teacher_forcing(model):
+    p = parameters(model)
+    batch = rows([ONE], [TWO], length=8)
+    moe = model.moe(training=False) if model.experts else None
+    memory, _ = transformer.encode(model, p, batch, Mode(), moe)
+    logits, _ = transformer.decode(model, p, memory, batch, Mode(), moe)
+    whole = tf.nn.log_softmax(logits).numpy()
+    max_steps, beam = 4, 2
+    cache = decoder_step.start(model, p, batch, beam, max_steps)
+    for i in range(max_steps):
+        mask = np.zeros((2, beam, beam * max_steps), "f")
+        for past in range(i + 1):
+            mask[:, range(beam), past * beam + np.arange(beam)] = 1
+        ids = tf.repeat(batch["target_inputs"][:, i, tf.newaxis], beam, axis=1)
+        log_probs, cache = decoder_step.step(
+            model, p, ids, tf.constant(mask), tf.constant(i), cache
+        )
+        for row, length in ((0, 3), (1, 4)):
+            if i < length:
+                expected = np.repeat(whole[row, i][np.newaxis], beam, axis=0)
+                np.testing.assert_allclose(log_probs[row], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_language_model_does_not_translate():
+    model = dataclasses.replace(SMALL, encoder_layers=0)
+    with pytest.raises(UserError, match="a language model has no source to translate"):
+        decoder_step.start(model, parameters(model), rows([ONE], length=8), 2, 4)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step):
+    """K = 2 and I = 3, so step i has the slots 2 i and 2 i + 1 of 6."""
+    rng = np.random.default_rng(0)
+    cache, new = rng.normal(size=(2, 6, 3, 4)), rng.normal(size=(2, 2, 3, 4))
+    expected = cache.copy()
+    expected[:, 2 * step : 2 * step + 2] = new
+    arguments = [tf.constant(cache), tf.constant(new), tf.constant(step)]
+    compiled = tf.function(decoder_step.write_slots, jit_compile=True, autograph=False)
+    np.testing.assert_array_equal(decoder_step.write_slots(*arguments), expected)
+    np.testing.assert_array_equal(compiled(*arguments), expected)

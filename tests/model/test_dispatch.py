@@ -1,0 +1,109 @@
+"""Dispatch and combine on a group that is routed by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import dispatch
+from gshard_nmt.model.gating import Routing
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from tests.model.test_gating import text_of
+
+EXPERTS, CAPACITY = 3, 2
+NO_SLOT = EXPERTS * CAPACITY
+# One group of four tokens and two choices each. Token 2 lost both choices, token 3 its second choice.
+SLOT = np.array([[[0, 3], [1, 4], [NO_SLOT, NO_SLOT], [2, NO_SLOT]]], np.int32)
+WEIGHT = np.array([[[0.7, 0.3], [0.6, 0.4], [0, 0], [0.8, 0]]], np.float32)
+# The token in each slot, or -1: two slots of expert 0, two of expert 1, two of expert 2.
+TOKEN_OF_SLOT = [0, 1, 3, 0, 1, -1]
+TOKENS = np.random.default_rng(0).normal(size=(1, 4, 5)).astype(np.float32)
+
+
+def routing(slot=SLOT, weight=WEIGHT) -> Routing:
+    """A routing without losses, which dispatch does not read."""
+    zero = tf.zeros([])
+    return Routing(
+        tf.constant(slot),
+        tf.constant(weight),
+        CAPACITY,
+        zero,
+        zero,
+        zero,
+        zero,
+        tf.zeros([EXPERTS]),
+    )
+
+
+@pytest.mark.parametrize("name", dispatch.BY_SLOTS)
+def test_each_slot_holds_its_token_and_empty_slots_are_zero(name):
+    to_slots, _ = dispatch.BY_SLOTS[name](routing(), EXPERTS, tf.float32)
+    inputs = to_slots(tf.constant(TOKENS))
+    assert inputs.shape == (1, EXPERTS, CAPACITY, 5)
+    expected = [TOKENS[0, s] if s >= 0 else np.zeros(5) for s in TOKEN_OF_SLOT]
+    np.testing.assert_array_equal(inputs.numpy().reshape(6, 5), expected)
+
+
+@pytest.mark.parametrize("name", dispatch.BY_SLOTS)
+def test_a_token_gets_the_weighted_outputs_of_its_slots(name):
+    _, to_tokens = dispatch.BY_SLOTS[name](routing(), EXPERTS, tf.float32)
+    outputs = np.random.default_rng(1).normal(size=(1, EXPERTS, CAPACITY, 5)).astype(np.float32)
+    slots = outputs.reshape(6, 5)
+    expected = [0.7 * slots[0] + 0.3 * slots[3], 0.6 * slots[1] + 0.4 * slots[4], 0 * slots[0]]
+    expected.append(0.8 * slots[2])
+    combined = to_tokens(tf.constant(outputs))
+    np.testing.assert_allclose(combined[0], expected, rtol=1e-6, atol=1e-7)
+
+
+def test_dense_gives_every_token_to_every_expert_and_weights_their_outputs():
+    to_experts, to_tokens = dispatch.dense(routing(), EXPERTS, tf.float32)
+    np.testing.assert_array_equal(to_experts(tf.constant(TOKENS)), np.stack([TOKENS] * EXPERTS))
+    outputs = np.random.default_rng(1).normal(size=(EXPERTS, 1, 4, 5)).astype(np.float32)
+    combined = to_tokens(tf.constant(outputs))[0]
+    np.testing.assert_allclose(
+        combined[0], 0.7 * outputs[0, 0, 0] + 0.3 * outputs[1, 0, 0], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        combined[1], 0.6 * outputs[0, 0, 1] + 0.4 * outputs[2, 0, 1], rtol=1e-5
+    )
+    np.testing.assert_array_equal(combined[2], np.zeros(5))
+
+
+def test_a_routing_of_one_choice_has_the_same_contract():
+    first = routing(SLOT[..., :1], WEIGHT[..., :1])
+    results = []
+    for by_slots in dispatch.BY_SLOTS.values():
+        to_slots, to_tokens = by_slots(first, EXPERTS, tf.float32)
+        tokens = tf.constant(TOKENS)
+        with tf.GradientTape() as tape:
+            tape.watch(tokens)
+            combined = to_tokens(tf.square(to_slots(tokens)))
+        results.append((combined, tape.gradient(combined, tokens)))
+    np.testing.assert_allclose(results[0][0], WEIGHT[..., :1] * TOKENS**2, rtol=1e-6)
+    for gather, einsum in zip(*results, strict=True):
+        np.testing.assert_allclose(gather, einsum, rtol=1e-6)
+
+
+def scatters(function) -> int:
+    """The scatters in the program of the gradient of a function of tokens."""
+
+    def gradient(arrays):
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            y = function(arrays["tokens"])
+        return [tape.gradient(y, arrays)]
+
+    specs = {"tokens": ArraySpec(TOKENS.shape, np.dtype(np.float32))}
+    program = lower(gradient, [specs], [{}], None)
+    return sum("stablehlo.scatter" in line for line in text_of(program.stablehlo))
+
+
+def test_gather_scatters_no_activation_in_either_direction():
+    """A plain gather does, which shows that the test can see it."""
+    chosen = tf.constant(SLOT[..., 0] % 4)
+    assert scatters(lambda tokens: tf.gather(tokens, chosen, batch_dims=1)) > 0
+
+    def there_and_back(tokens):
+        to_slots, to_tokens = dispatch.by_gather(routing(), EXPERTS, tf.float32)
+        return to_tokens(tf.square(to_slots(tokens)))
+
+    assert scatters(there_and_back) == 0

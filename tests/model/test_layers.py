@@ -1,0 +1,101 @@
+"""The layers that every Transformer shares, against their definitions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import counter_random, layers
+from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
+from gshard_nmt.model.parameters import initial_values
+
+KEY = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
+
+
+def test_rms_norm_ignores_scale_but_not_shift():
+    x = tf.constant(np.random.default_rng(0).normal(size=(3, 16)), tf.float32)
+    p = {"scale": tf.ones([16])}
+    np.testing.assert_allclose(rms_norm(p, x), rms_norm(p, 7.0 * x), atol=1e-5)
+    assert np.abs(rms_norm(p, x) - rms_norm(p, x + 1.0)).max() > 0.1
+
+
+def test_the_gated_feed_forward_equals_its_definition():
+    declared = declare_feed_forward(6, 10, "geglu")
+    assert {name: p.shape for name, p in declared.items()} == {
+        "wi": (6, 10),
+        "wo": (10, 6),
+        "wi_linear": (6, 10),
+    }
+    p = initial_values(declared, KEY)
+    x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
+    a, b = x @ p["wi"].numpy(), x @ p["wi_linear"].numpy()
+    gelu = 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))
+    output = feed_forward(p, tf.constant(x))
+    np.testing.assert_allclose(output, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_feed_forward_equals_its_definition():
+    p = initial_values(declare_feed_forward(6, 10), KEY)
+    assert set(p) == {"wi", "wo"}
+    x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
+    expected = np.maximum(x @ p["wi"].numpy(), 0) @ p["wo"].numpy()
+    np.testing.assert_allclose(feed_forward(p, tf.constant(x)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
+    x = tf.ones([100, 100])
+    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
+    for untouched in (
+        layers.dropout(x, 0.25, Mode(), "residual"),
+        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
+    ):
+        np.testing.assert_array_equal(untouched, x)
+
+
+def test_each_layer_and_each_use_has_random_numbers_of_its_own():
+    x, mode = tf.ones([8, 8]), Mode(True, KEY)
+    masks = [
+        layers.dropout(x, 0.5, mode.named(layer), use).numpy()
+        for layer in ("encoder/0", "encoder/1")
+        for use in ("residual", "attention")
+    ]
+    for i, mask in enumerate(masks):
+        assert all((mask != other).any() for other in masks[i + 1 :])
+    again = layers.dropout(x, 0.5, mode.named("encoder").named("0"), "residual")
+    np.testing.assert_array_equal(again, masks[0])
+
+
+def test_a_key_that_was_prepared_is_the_key_that_would_be_derived():
+    mode = Mode(True, KEY).named("encoder")
+    prepared = Mode(True, KEY, prepared={"encoder/residual": KEY.fold("other")}).named("encoder")
+    x = tf.ones([8, 8])
+    derived = layers.dropout(x, 0.5, mode, "residual").numpy()
+    assert (layers.dropout(x, 0.5, prepared, "residual").numpy() != derived).any()
+    same = Mode(True, KEY, prepared={"encoder/residual": KEY.fold("encoder/residual")})
+    np.testing.assert_array_equal(
+        layers.dropout(x, 0.5, same.named("encoder"), "residual"), derived
+    )
+
+
+def test_sinusoids_equal_their_definition():
+    """The angles of position p are p / 10000**(i / 3), for i = 0, 1, 2, 3."""
+    positions = np.array([[0, 1, 5]])
+    angles = positions[..., np.newaxis] / 10_000 ** (np.arange(4) / 3)
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    encoded = layers.sinusoids(tf.constant(positions), 8)
+    np.testing.assert_allclose(encoded, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(tf.bfloat16, tf.float32), (tf.float32, tf.float32), (tf.float64, tf.float64)],
+)
+def test_to_float32_never_loses_precision(dtype, expected):
+    assert layers.to_float32(tf.ones([2], dtype)).dtype == expected
+
+
+def test_a_projection_has_the_dtype_of_its_input():
+    p = {"wi": tf.ones([4, 2])}
+    for dtype in (tf.bfloat16, tf.float32):
+        assert layers.project("BM,MH->BH", tf.ones([3, 4], dtype), p, "wi").dtype == dtype

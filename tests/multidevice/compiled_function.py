@@ -1,0 +1,45 @@
+"""Compiles one function of ranks for a mesh, to look at its values and at its program."""
+
+import re
+
+import numpy as np
+
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from tests.multidevice.collectives import parse
+from tests.multidevice.partitioning import ranks
+
+
+class CompiledFunction:
+    """A function of one or more float32 tensors, compiled for a mesh."""
+
+    def __init__(self, function, *shapes, mesh, letters=""):
+        self.mesh, self.devices = mesh, runtime.start(mesh)
+        self.specs = {
+            f"a{i}": ArraySpec(tuple(shape), np.dtype(np.float32)) for i, shape in enumerate(shapes)
+        }
+
+        def flat(group):
+            results = function(*(group[name] for name in sorted(group)))
+            results = results if isinstance(results, list | tuple) else [results]
+            return [{f"r{i}": result for i, result in enumerate(results)}]
+
+        self.program = self.devices.compile(
+            "function", lambda: lower(flat, [self.specs], [{"r0": letters}], mesh)
+        )
+        self.text = self.program.executable.as_text()
+
+    def __call__(self):
+        """The results for inputs of ranks; sharded arrays."""
+        values = {name: ranks(spec.shape) for name, spec in self.specs.items()}
+        (results,) = self.program(self.devices.put(values, self.specs))
+        return [results[name] for name in sorted(results)]
+
+    def shapes_of(self, opcode: str) -> set[str]:
+        """The shapes, on one device, of all instructions of a kind."""
+        return {
+            re.sub(r"\{.*", "", instruction.shape)
+            for computation in parse(self.text).values()
+            for instruction in computation.values()
+            if instruction.opcode == opcode
+        }

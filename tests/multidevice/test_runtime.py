@@ -1,0 +1,149 @@
+"""The runtime: arrays on devices, compiled programs, and the cache of lowered functions."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import annotate
+
+F32 = np.dtype(np.float32)
+SPEC = ArraySpec((4,), F32, "B")
+PAIR = Mesh(("x",), (2,), rules={"B": "x"})
+
+
+class Lowering:
+    """Lowers x -> factor * x, and counts its calls."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.count = factor, 0
+
+    def __call__(self):
+        self.count += 1
+        return lower(
+            lambda a: [{"y": a["x"] * tf.constant(self.factor)}], [{"x": SPEC}], [{}], PAIR
+        )
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """A function that compiles with a cache; returns the result and whether it was lowered."""
+    before = jax.config.jax_compilation_cache_dir
+
+    def compile_with(lowering: Lowering, key: str = "key", mesh: Mesh = PAIR) -> tuple[float, bool]:
+        count = lowering.count
+        devices = runtime.start(mesh, tmp_path)
+        program = devices.compile(key, lowering)
+        (result,) = program(devices.put({"x": np.ones(4, np.float32)}, {"x": SPEC}))
+        return float(np.asarray(result["y"])[0]), lowering.count > count
+
+    yield compile_with
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_a_function_is_lowered_once_for_a_key(compiled):
+    assert compiled(Lowering(2.0)) == (2.0, True)
+    assert compiled(Lowering(3.0)) == (2.0, False)
+
+
+def test_another_key_or_mesh_is_lowered_again(compiled):
+    compiled(Lowering(2.0))
+    assert compiled(Lowering(3.0), key="other") == (3.0, True)
+    assert compiled(Lowering(4.0), mesh=Mesh(("x",), (2,), rules={})) == (4.0, True)
+
+
+def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):
+    compiled(Lowering(2.0))
+    monkeypatch.setattr(runtime, "_source_fingerprint", lambda: "changed")
+    assert compiled(Lowering(3.0)) == (3.0, True)
+
+
+def test_a_function_lowered_by_another_tensorflow_is_lowered_again(compiled, tmp_path, monkeypatch):
+    compiled(Lowering(2.0))
+    for description in tmp_path.glob("*.json"):
+        text = json.loads(description.read_text()) | {"tensorflow": "0.1"}
+        description.write_text(json.dumps(text))
+    monkeypatch.setattr(runtime, "_tensorflow_version", lambda: None)
+    assert compiled(Lowering(3.0)) == (2.0, False)
+    monkeypatch.undo()
+    assert compiled(Lowering(3.0)) == (3.0, True)
+
+
+def test_a_missing_file_is_lowered_again(compiled, tmp_path):
+    compiled(Lowering(2.0))
+    for artifact in tmp_path.glob("*.jaxexport"):
+        artifact.unlink()
+    assert compiled(Lowering(3.0)) == (3.0, True)
+
+
+def test_a_contraction_over_a_split_dimension_is_one_all_reduce():
+    mesh = Mesh(("x",), (2,), rules={"H": "x"})
+    inputs = [
+        {
+            "a": ArraySpec((4, 8), np.dtype(np.float32), "BH"),
+            "b": ArraySpec((8, 4), np.dtype(np.float32), "HM"),
+        }
+    ]
+
+    def product(group):
+        a, b = annotate(group["a"], "BH"), annotate(group["b"], "HM")
+        return [{"c": tf.einsum("BH,HM->BM", a, b)}]
+
+    devices = runtime.start(mesh)
+    program = devices.compile("product", lambda: lower(product, inputs, [{}], mesh))
+    counts = program.collectives()
+    assert counts["all-reduce"] == 1
+    assert sum(counts.values()) == 1
+    rng = np.random.default_rng(0)
+    values = {k: rng.normal(size=s.shape).astype("f") for k, s in inputs[0].items()}
+    (result,) = program(devices.put(values, inputs[0]))
+    np.testing.assert_allclose(result["c"], values["a"] @ values["b"], rtol=1e-5)
+
+
+def test_arrays_are_placed_and_fetched_whole():
+    devices = runtime.start(PAIR)
+    array = np.arange(4, dtype=np.float32)
+    placed = devices.put({"x": array}, {"x": SPEC})
+    assert [shard.data.tolist() for shard in placed["x"].addressable_shards] == [[0, 1], [2, 3]]
+    np.testing.assert_array_equal(devices.fetch(placed)["x"], array)
+    assert devices.local_rows(SPEC) == range(4)
+    abstract = devices.abstract({"x": SPEC})["x"]
+    assert (abstract.shape, abstract.sharding) == ((4,), placed["x"].sharding)
+
+
+@pytest.mark.parametrize("donate", [(), (0,)])
+def test_only_donated_arguments_are_reused(donate):
+    devices = runtime.start(PAIR)
+    program = devices.compile(
+        "twice",
+        lambda: lower(lambda a: [{"x": a["x"] * 2.0}], [{"x": SPEC}], [{"x": "B"}], PAIR),
+        donate,
+    )
+    placed = devices.put({"x": np.ones(4, np.float32)}, {"x": SPEC})
+    (result,) = program(placed)
+    assert np.asarray(result["x"]).tolist() == [2, 2, 2, 2]
+    assert placed["x"].is_deleted() == bool(donate)
+
+
+def test_a_mesh_that_is_too_large_is_refused():
+    runtime.start(PAIR)  # from here on the number of CPU devices is fixed
+    with pytest.raises(
+        UserError, match=r"the mesh {'x': 64} needs 64 devices; there are \d+ \(cpu\)"
+    ):
+        runtime.start(Mesh(("x",), (64,)))
+
+
+def test_an_asynchronous_collective_is_counted_once():
+    text = """
+  %all-reduce-start.1 = f32[4]{0} all-reduce-start(%a), to_apply=%add
+  %all-reduce-done.1 = f32[4]{0} all-reduce-done(%all-reduce-start.1)
+  %all-to-all.2 = f32[4]{0} all-to-all(%b), dimensions={0}
+"""
+    counts = runtime.count_collectives(text)
+    assert {kind: n for kind, n in counts.items() if n} == {"all-reduce": 1, "all-to-all": 1}

@@ -1,0 +1,64 @@
+"""The classes of settings, the text of a config, and changes of it."""
+
+import dataclasses
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings.config import CLASSES, Config, Decode, Train, differences, named_settings
+from gshard_nmt.settings.gin_reader import load_config
+
+
+def test_a_part_of_a_config_is_called_as_its_class_in_lower_case():
+    assert [field.name for field in dataclasses.fields(Config)] == [
+        name.lower() for name in CLASSES
+    ]
+
+
+def test_replace_changes_fields_and_whole_parts_and_leaves_the_rest():
+    config = load_config("demo")
+    changed = config.replace(train={"steps": 7, "seed": 3}, decode=Decode(beam=2))
+    assert (changed.train.steps, changed.train.seed) == (7, 3)
+    assert changed.train.log_every == config.train.log_every
+    assert changed.decode == Decode(beam=2)
+    assert (changed.model, changed.mesh, changed.data) == (config.model, config.mesh, config.data)
+    assert config == load_config("demo")
+
+
+def test_the_text_follows_every_change():
+    config = load_config("demo").replace(train={"steps": 7})
+    assert "\nTrain.steps = 7\n" in config.text
+    assert config.text.count("Train.steps") == 1
+    lines = [line for line in config.text.splitlines() if " = " in line and line[0] != " "]
+    assert len(lines) == len(named_settings([getattr(config, n.lower()) for n in CLASSES]))
+
+
+def test_replace_checks_the_new_values():
+    with pytest.raises(UserError, match=r"Train\.steps is 0; it must be from 1"):
+        load_config("demo").replace(train={"steps": 0})
+    with pytest.raises(TypeError, match="stepps"):
+        load_config("demo").replace(train={"stepps": 1})
+
+
+def test_differences_name_the_settings_that_changed():
+    assert differences(Train(), Train(steps=4, seed=2)) == [
+        "Train.steps: 10000, now 4",
+        "Train.seed: 1, now 2",
+    ]
+    assert differences(Decode(), Decode()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"length_ratio": 0.0, "length_margin": 0}, "Decode.length_margin"),
+        ({"source_lengths": ()}, "Decode.source_lengths"),
+        ({"beam": 0}, "Decode.beam"),
+        ({"length_norm": "x"}, "Decode.length_norm"),
+    ],
+)
+def test_an_error_names_the_settings_it_is_about(changes, named):
+    with pytest.raises(UserError) as error:
+        Decode(**changes)
+    assert named in error.value.settings
+    assert named in str(error.value)

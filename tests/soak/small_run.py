@@ -1,0 +1,92 @@
+"""A small training run on two CPU devices, as the integration tests know it, for many starts."""
+
+import dataclasses
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from tests.integration.conftest import environment, gin, prepare
+
+
+def prepared_folder() -> Path:
+    """Returns a new temporary folder with `corpus/` and `data/`; its runs share their programs."""
+    root = Path(tempfile.mkdtemp(prefix="gshard-soak-"))
+    prepare(root)
+    return root
+
+
+def start(root: Path, name: str, log: Path, **changes: object) -> subprocess.Popen:
+    """Starts a training run in the folder `name`; its stderr is appended to a file."""
+    flags = ["--config", "demo", "--data", root / "data", "--workdir", root / name]
+    # On SIGABRT the fault handler prints what each thread was doing.
+    command = [sys.executable, "-X", "faulthandler", "-m", "gshard_nmt", "train"]
+    with log.open("a") as stderr:
+        return subprocess.Popen(
+            [*command, *map(str, flags), *gin(**changes)],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=environment(),
+        )
+
+
+def abort(process: subprocess.Popen) -> None:
+    """Ends a process that hangs; its log then shows the stack of each thread."""
+    process.send_signal(signal.SIGABRT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class FinalState:
+    """What a finished run must have in common with any other run of the same config.
+
+    Attributes:
+      arrays: parameters, optimizer state and the place in the data, by "group/name".
+      counters: steps and tokens of the checkpoint's metadata.
+    """
+
+    arrays: dict[str, np.ndarray]
+    counters: dict[str, object]
+
+    @classmethod
+    def read(cls, workdir: Path) -> "FinalState":
+        """Reads the last checkpoint of a run folder."""
+        checkpoints = Checkpoints(workdir / "checkpoints")
+        try:
+            groups = checkpoints.restore(LAST, {"parameters": {}, "optimizer": {}, "input": {}})
+            counters = checkpoints.metadata(LAST)
+        finally:
+            checkpoints.close()
+        arrays = {
+            f"{group}/{name}": np.asarray(array)
+            for group, values in groups.items()
+            for name, array in values.items()
+        }
+        return cls(arrays, {k: v for k, v in counters.items() if "seconds" not in k})
+
+    def differences(self, other: "FinalState") -> list[str]:
+        """Returns the names of what is not equal to the bit."""
+        names = sorted(self.arrays.keys() | other.arrays.keys())
+        different = [
+            name
+            for name in names
+            if name not in self.arrays
+            or name not in other.arrays
+            or self.arrays[name].dtype != other.arrays[name].dtype
+            or self.arrays[name].tobytes() != other.arrays[name].tobytes()
+        ]
+        return different + ([] if self.counters == other.counters else ["the counters"])
+
+
+def remove(root: Path) -> None:
+    """Removes a temporary folder."""
+    shutil.rmtree(root, ignore_errors=True)

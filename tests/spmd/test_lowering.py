@@ -1,0 +1,75 @@
+"""Lowering to StableHLO: values, names and order of arguments, and counted annotations."""
+
+import jax
+import numpy as np
+import tensorflow as tf
+
+from gshard_nmt.spmd.lowering import (
+    AnnotationCount,
+    ArraySpec,
+    Signature,
+    as_jax_function,
+    count_annotations,
+    lower,
+    unflatten,
+)
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import annotate
+
+MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
+F32 = np.dtype(np.float32)
+
+
+def test_a_lowered_function_computes_what_tensorflow_computes():
+    def function(weights, batch):
+        return [
+            {"y": tf.matmul(batch["x"], weights["w"]) + 1.0},
+            {"sum": tf.reduce_sum(batch["x"])},
+        ]
+
+    weights = {"w": ArraySpec((3, 2), F32), "unused": ArraySpec((), F32)}
+    lowered = lower(function, [weights, {"x": ArraySpec((4, 3), F32)}], [{"y": "BM"}, {}], None)
+    assert [name for name, _ in lowered.signature.flat_inputs()] == ["unused", "w", "x"]
+    assert lowered.signature.outputs == (
+        {"y": ArraySpec((4, 2), F32, "BM")},
+        {"sum": ArraySpec((), F32)},
+    )
+    x, w = np.arange(12, dtype="f").reshape(4, 3), np.arange(6, dtype="f").reshape(3, 2)
+    y, total = jax.jit(as_jax_function(lowered))(np.float32(0), w, x)
+    np.testing.assert_array_equal(y, x @ w + 1)
+    assert total == 66
+
+
+def test_flat_arguments_are_in_the_order_of_sorted_names():
+    one, two = ArraySpec((1,), F32), ArraySpec((2,), F32)
+    groups = ({"b": two, "a": one}, {"c": one})
+    names, specs = zip(*Signature(groups, ()).flat_inputs(), strict=True)
+    assert names == ("a", "b", "c")
+    assert unflatten(groups, specs) == [{"a": one, "b": two}, {"c": one}]
+
+
+def test_annotations_are_counted_by_their_author():
+    def gradient(group):
+        with tf.GradientTape() as tape:
+            tape.watch(group["x"])
+            y = annotate(tf.sin(group["x"]), "BH") * 2.0
+        return [{"dx": tape.gradient(y, group["x"], output_gradients=group["x"])}]
+
+    specs = {"x": ArraySpec((4, 6), F32, "BH")}
+    count = count_annotations(lower(gradient, [specs], [{}], MESH))
+    assert (count.forward, count.gradient) == (1, 1)
+    assert 4 <= count.tensors <= 12
+    assert AnnotationCount(7, 9, 1000).share == 0.007
+
+
+def test_a_lowered_function_lists_the_annotated_activations():
+    """A tensor with a name is a weight; gshard-inspect asks for the others."""
+
+    def function(arrays):
+        x = annotate(arrays["x"], "BLM")
+        annotate(arrays["x"], "B?M", "weight")
+        return [{"y": annotate(tf.transpose(x, [1, 0, 2]), "LBM")}]
+
+    specs = {"x": ArraySpec((8, 5, 12), np.dtype(np.float32), "BLM")}
+    lowered = lower(function, [specs], [{}], MESH)
+    assert lowered.annotated == {("BLM", (8, 5, 12)), ("LBM", (5, 8, 12))}

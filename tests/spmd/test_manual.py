@@ -1,0 +1,112 @@
+"""Manual regions: annotations of the lowered function, and arguments that are refused."""
+
+import doctest
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import sharding
+from gshard_nmt.spmd.lowering import annotations_of
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import (
+    annotate,
+    auto_to_manual,
+    manual_axes,
+    manual_to_auto,
+    mesh_split,
+    rules,
+    shard,
+    split,
+)
+
+MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
+ONE_DEVICE = Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"})
+
+
+@pytest.mark.parametrize("name", ["auto_to_manual", "manual_to_auto"])
+def test_the_example_of_the_docstring(name):
+    mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": "x", "E": "x", "H": "y"})
+    names = vars(sharding) | {"annotations_of": annotations_of, "mesh": mesh, "tf": tf}
+    examples = doctest.DocTestFinder().find(getattr(sharding, name), name, globs=names)
+    assert examples[0].examples
+    runner = doctest.DocTestRunner()
+    report: list[str] = []
+    runner.run(examples[0], out=report.append)
+    assert runner.failures == 0, "".join(report)
+
+
+def round_trip(x):
+    local = auto_to_manual(x, MESH, ["x", -1], axes=["x"])
+    with manual_axes("x"):
+        local = annotate(local, "BH")
+    return manual_to_auto(local, MESH, ["x", -1], x.shape, axes=["x"])
+
+
+@pytest.mark.parametrize("mesh", [MESH, ONE_DEVICE, None])
+def test_eager_values_pass_through(mesh):
+    x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+    with rules(mesh):
+        np.testing.assert_array_equal(round_trip(x), x)
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, None])
+def test_one_device_has_no_annotation(mesh):
+    assert annotations_of(round_trip, (4, 6), mesh=mesh) == []
+
+
+def test_annotations_among_manual_axes_apply_to_the_other_axes():
+    mesh = Mesh(("x", "y", "z"), (2, 2, 2), rules={"B": "x", "H": ("y", "z")})
+
+    def inside(x):
+        local = auto_to_manual(x, mesh, ["x", -1], axes=["x"])
+        with manual_axes("x"):
+            return manual_to_auto(annotate(local, "BH"), mesh, ["x", -1], x.shape, axes=["x"])
+
+    texts = annotations_of(inside, (4, 8), mesh=mesh)
+    assert texts == [
+        "{devices=[2,1,4]<=[8] last_tile_dim_replicate} unspecified_dims=[1]",
+        "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}",
+        "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}} unspecified_dims=[0,1]",
+    ]
+    with rules(mesh), manual_axes("x", "y", "z"):
+        assert annotations_of(lambda x: x, (4, 8), mesh=mesh) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda x: auto_to_manual(x, MESH, [("x", "y"), -1], axes=["y"]),
+            "auto_to_manual: dimension 0 is split over ['x', 'y'], but only ['y'] are manual. "
+            "Either all axes of a dimension must be manual, or none.",
+        ),
+        (
+            lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
+            "auto_to_manual: the mesh has no axis 'z'; its axes are ['x', 'y'].",
+        ),
+        (
+            lambda x: manual_to_auto(x, MESH, ["x", -1], [8, 5]),
+            "manual_to_auto: the tensor has the shape [4, 6]; a shard of the full shape [8, 5] has the "
+            "shape [8, 5].",
+        ),
+        (
+            lambda x: manual_axes("z").__enter__(),
+            "manual_axes: the mesh has no axis 'z'; its axes are ['x', 'y'].",
+        ),
+    ],
+)
+def test_errors_to_the_letter(call, message):
+    with pytest.raises(UserError) as error, rules(MESH):
+        call(tf.zeros([4, 6]))
+    assert str(error.value) == message
+
+
+def test_annotations_of_all_devices_are_refused_among_manual_axes():
+    with rules(MESH), manual_axes("x"):
+        for call in (lambda x: split(x, 0, 2), lambda x: shard(x, [[0, 1], [2, 3]])):
+            with pytest.raises(UserError, match="assigns all devices, but the axes"):
+                call(tf.zeros([4, 6]))
+        with pytest.raises(UserError, match="only the active mesh can be used"):
+            mesh_split(tf.zeros([4, 6]), Mesh(("a",), (4,), rules={}), [-1, -1])

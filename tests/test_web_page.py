@@ -1,0 +1,27 @@
+"""A page is one file: plain text is escaped, and images are inside it."""
+
+import base64
+
+from gshard_nmt import web_page
+
+
+def test_title_and_headline_are_text_and_the_body_is_html():
+    page = web_page.page("a < b", "costs $1 & more", "<p>$2</p>")
+    assert "<title>a &lt; b</title>" in page
+    assert "<h1>a &lt; b</h1>" in page
+    assert "costs $1 &amp; more" in page
+    assert "<p>$2</p>" in page
+    assert "$title" not in page
+
+
+def test_a_page_needs_no_other_file():
+    page = web_page.page("title", "headline", "body")
+    assert "http" not in page
+    assert "<link" not in page
+    assert "<script" not in page
+
+
+def test_an_image_is_in_the_page_with_its_description():
+    element = web_page.image(b"<svg/>", "svg", 'BLEU of "fr"')
+    data = base64.b64encode(b"<svg/>").decode()
+    assert element == f'<img alt="BLEU of &quot;fr&quot;" src="data:image/svg+xml;base64,{data}">'
