@@ -292,8 +292,7 @@ def _memory(needed: int, available: int, what: str) -> Finding:
         least = 2 ** math.ceil(math.log2(needed / available))
         return Finding(
             "memory",
-            f"{sizes}; split the weights over {least} times the devices, or make the model "
-            "smaller.",
+            f"{sizes}; split the weights over at least {least} times the devices, or make the model smaller.",
             "PROBLEM",
         )
     if needed > 0.6 * available:

@@ -1,11 +1,11 @@
-"""Whether a config divides over its mesh: rows, experts, groups and every array.
+"""Checks that a config divides over its mesh: rows, experts, groups and every array.
 
-XLA pads uneven dimensions inside a program. At the boundary of a program every dimension must divide
-evenly over the mesh axes that split it. This is the one place that says which sizes do not.
+XLA pads uneven dimensions inside a program. But every dimension of an input or output must divide
+evenly over the mesh axes that split it. Only this module decides which sizes do not.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config, named_settings
@@ -20,7 +20,7 @@ _SETTINGS_OF_LETTERS = {
     "D": (("Model", "head_dim"),),
     "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
 }
-"""The settings that a dimension of a weight may have its size from."""
+"""For each letter of a weight, the settings that may have determined the size of the dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Problem:
 
     Attributes:
       text: the error message, which names the setting or the array.
-      uneven: the dimension that does not divide; None if the problem is of another kind.
+      cause: equal for problems that one change of the config would solve.
     """
 
     text: str
-    uneven: UnevenDimension | None = None
+    cause: Hashable
 
 
 def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
@@ -41,7 +41,7 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
 
     Args:
       config: the run.
-      arrays: the training state, and what else the program takes or returns, by name.
+      arrays: the training state and the other inputs and outputs of the program, by name.
 
     Raises:
       UserError: a size does not divide. The message has the nearest sizes that do.
@@ -53,25 +53,29 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
 def problems(
     config: Config, arrays: Mapping[str, ArraySpec], decoding: bool = False
 ) -> Iterator[Problem]:
-    """Yields every size that does not divide over the mesh, each once.
+    """Yields every size that does not divide over the mesh. A size of many arrays is yielded once.
 
     Args:
       config: the run.
       arrays: as for `check_divides`.
-      decoding: also look at the batches of the decoder.
+      decoding: whether to check the batches of the decoder too.
     """
-    seen: set[UnevenDimension | str] = set()
-    for problem in _all_problems(config, arrays, decoding):
-        key = problem.uneven or problem.text
-        if key not in seen:
-            seen.add(key)
+    texts: set[str] = set()
+    causes: set[Hashable] = set()
+    for problem in _setting_problems(config, decoding):
+        if problem.text not in texts:
+            texts.add(problem.text)
+            causes.add(problem.cause)
             yield problem
+    for name, spec in arrays.items():
+        for problem in _uneven(config, name, spec.letters, spec.shape):
+            if problem.cause not in causes:
+                causes.add(problem.cause)
+                yield problem
 
 
-def _all_problems(
-    config: Config, arrays: Mapping[str, ArraySpec], decoding: bool
-) -> Iterator[Problem]:
-    """Yields the problems of settings first, then those of arrays, which repeat many of them."""
+def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
+    """Yields the problems that are known from the settings alone."""
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
     if decoding and config.model.encoder_layers:  # language models do not translate
         yield from _uneven(config, "Decode.rows", "B", (config.decode.rows,))
@@ -80,8 +84,6 @@ def _all_problems(
         if config.model.encoder_layers:
             yield from _uneven_groups(config, "source_length")
         yield from _uneven_groups(config, "target_length")
-    for name, spec in arrays.items():
-        yield from _uneven(config, name, spec.letters, spec.shape)
 
 
 def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> Iterator[Problem]:
@@ -91,17 +93,18 @@ def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> 
             setting = "" if "." in name else _setting_of(config, uneven)
             text = uneven.describe(f"{setting} ({name})" if setting else name)
             yield Problem(text, uneven)
-    except UserError as error:  # an override of the mesh does not fit the array
-        yield Problem(str(error))
+    except UserError as error:  # an entry of Mesh.overrides has another number of dimensions
+        yield Problem(str(error), str(error).replace(name, ""))
 
 
 def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
-    """Yields a problem if a batch has no whole number of groups, or if the groups do not divide."""
+    """Yields a problem if a batch does not divide into groups, or the groups over the mesh."""
     data, model = config.data, config.model
     try:
         groups = model.moe(training=True).groups(data.rows, getattr(data, length))
     except UserError as error:
-        yield Problem(f"Data.rows and Data.{length}: {error}")
+        text = f"Data.rows and Data.{length}: {error}"
+        yield Problem(text, text)
         return
     is_set = model.num_groups and not model.group_size
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
@@ -109,7 +112,7 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:
-    """Returns the setting that a dimension of a weight has its size from, or "" if there is none."""
+    """Returns the setting that determined the size of a weight's dimension, or "" if none did."""
     values = named_settings([config.model, config.data])
     keys = _SETTINGS_OF_LETTERS.get(uneven.letter, ())
     return next((".".join(key) for key in keys if values[key] == uneven.size), "")

@@ -165,14 +165,17 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
             "my.gin, line 1: Model.layers is required; set it in the config or with "
             "--gin 'Model.layers = ...'.",
         ),
-        ("A = %B\nB = %A\nModel.layers = %A", "the macros A, B use one another in a ring."),
+        (
+            "A = %B\nB = %A\nModel.layers = %A",
+            "the macros A, B refer to one another in a circle; give one of them a value.",
+        ),
         ("big/Model.layers = 4", "my.gin, line 1: configs have no scopes; write Model, not big/."),
-        ("import os", "my.gin, line 1: configs import no modules; take this line away."),
+        ("import os", "my.gin, line 1: configs import no modules; remove this line."),
         (
             "Model.layers = @Train()",
             "my.gin, line 1: configs hold values, not references; @Train is one.",
         ),
-        ("include 'my.gin'", "my.gin includes itself; take one include away."),
+        ("include 'my.gin'", "my.gin includes itself; remove one of the includes."),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_the_remedy(folder, text, expected):
