@@ -1,10 +1,10 @@
-"""Compile time against the number of devices: 8 TPU v3 cores and 2,048, in turns.
+"""Measures the compile time for 8 and for 2,048 TPU v3 cores.
 
     make tpu && .venv/bin/python benchmarks/compile_time.py
 
-MoE(36L) with one expert and 16 rows a core, lowered and compiled by gshard-inspect in a process of its
-own each time; the two in turns, so that whatever else the machine does hurts both. About 2 minutes a
-repeat on two cores.
+gshard-inspect lowers and compiles MoE(36L) with one expert and 16 rows on each core, each time in a new
+process. The two machines alternate, so that other work on this computer slows down both. A repeat takes
+about 2 minutes on two cores.
 """
 
 import json
@@ -22,8 +22,8 @@ REPEATS = 3
 
 
 def compile_for(topology: str, folder: pathlib.Path) -> dict:
-    """The figures of one compilation."""
-    file = folder / "found.json"
+    """Returns the figures of one compilation."""
+    file = folder / "figures.json"
     flags = [
         "--config=moe_2048e_36l",
         "--scale_with_devices",
@@ -39,16 +39,19 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict:
 
 
 def main() -> None:
-    """Prints the median of each figure, and the larger machine's over the smaller's."""
-    found: dict[str, list[dict]] = {topology: [] for topology in TOPOLOGIES}
+    """Prints the median of each figure, and the ratio of the larger machine to the smaller."""
+    figures: dict[str, list[dict]] = {topology: [] for topology in TOPOLOGIES}
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(REPEATS):
             for topology in TOPOLOGIES:
                 print(f"repeat {repeat + 1} of {REPEATS}: {topology}", file=sys.stderr)
-                found[topology].append(compile_for(topology, pathlib.Path(folder)))
+                figures[topology].append(compile_for(topology, pathlib.Path(folder)))
     rows = [("", *TOPOLOGIES, "ratio")]
     for key in KEYS:
-        first, last = (statistics.median(each[key] for each in found[t]) for t in TOPOLOGIES)
+        first, last = (
+            statistics.median(repeat[key] for repeat in figures[topology])
+            for topology in TOPOLOGIES
+        )
         rows.append((key, f"{first:,.1f}", f"{last:,.1f}", f"{last / first:.3f}"))
     print(table(rows))
 

@@ -1,10 +1,10 @@
-"""The two ways of dispatch, forward and backward, at three group sizes.
+"""Measures the two implementations of dispatch, forward and backward, for three group sizes.
 
     python benchmarks/dispatch.py
 
-One MoE layer on one CPU device: GShard's einsums with one-hot tensors, whose cost grows with the group,
-and the gathers of section 3.2, whose does not. Every measurement is the median of several, the two taken
-in turns, so that whatever else the machine does hurts both.
+One MoE layer runs on one CPU device. The cost of GShard's einsums with one-hot tensors grows with the
+group size, and the cost of the gathers of section 3.2 does not. Each figure is the median of several
+runs. The two implementations alternate, so that other work on this computer slows down both.
 """
 
 import statistics
@@ -27,7 +27,7 @@ REPEATS = 7
 
 
 def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> runtime.Program:
-    """(inputs, seed) -> gradients of the layer's input and of all its weights."""
+    """Compiles (inputs, seed) -> gradients of the layer's input and of all its weights."""
     rules = MoE(
         gating=Gating(EXPERTS, second_expert="all"),
         hidden_dim=HIDDEN_DIM,
@@ -54,17 +54,20 @@ def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> runt
 
 
 def arguments_of(program: runtime.Program, devices: runtime.Runtime) -> list[dict]:
-    """Random arrays of the shapes that a program takes."""
+    """Returns random arrays of the shapes that a program takes."""
     rng = np.random.default_rng(0)
     groups = []
     for specs in program.signature.inputs:
-        made = {k: rng.normal(size=s.shape).astype(np.float32) / 16 for k, s in specs.items()}
-        groups.append(devices.put(made, specs))
+        arrays = {
+            name: rng.normal(size=spec.shape).astype(np.float32) / 16
+            for name, spec in specs.items()
+        }
+        groups.append(devices.put(arrays, specs))
     return groups
 
 
 def seconds_of(program: runtime.Program, arguments: list[dict]) -> float:
-    """One call, until its results are there."""
+    """Returns the time of one call, until its results are ready."""
     began = time.perf_counter()
     (gradients,) = program(*arguments)
     for array in gradients.values():
@@ -81,13 +84,13 @@ def main() -> None:
     for group_size in GROUP_SIZES:
         programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
         arguments = {name: arguments_of(p, devices) for name, p in programs.items()}
-        taken: dict[str, list[float]] = {name: [] for name in DISPATCHES}
+        times: dict[str, list[float]] = {name: [] for name in DISPATCHES}
         for repeat in range(REPEATS + 1):
             for name in DISPATCHES:
                 seconds = seconds_of(programs[name], arguments[name])
-                if repeat:  # the first call is for warming up
-                    taken[name].append(seconds)
-        einsum, gather = (statistics.median(taken[name]) * 1e3 for name in DISPATCHES)
+                if repeat:  # the first call warms up
+                    times[name].append(seconds)
+        einsum, gather = (statistics.median(times[name]) * 1e3 for name in DISPATCHES)
         capacity = Gating(EXPERTS).slots(group_size)
         print(
             f"{group_size:10d} {capacity:10d} {einsum:8.0f} {gather:8.0f} {einsum / gather:17.2f}"

@@ -1,9 +1,9 @@
-"""Time to the first step, training speed and decoding speed of the demo's models on this machine.
+"""Measures time to the first step, training speed and decoding speed of the demo's models.
 
     make bench
 
-Figures of one run are to be compared with each other only: machines differ, and are noisy. The corpus is
-made here, so that the benchmark needs nothing but the package.
+Compare only figures of the same run, because machines differ and are noisy. The benchmark makes its own
+corpus, so it needs nothing but the package.
 """
 
 import json
@@ -39,7 +39,7 @@ COMMON = {
 def main() -> int:
     """Prints one table."""
     table = Table(title="The demo's models on this machine")
-    for column in ("model", "cold start, s", "warm start, s", "tokens/s", "of the first"):
+    for column in ("model", "cold start, s", "warm start, s", "tokens/s", "relative"):
         table.add_column(column, justify="left" if column == "model" else "right")
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -58,73 +58,79 @@ def main() -> int:
         decode = ["--workdir", root / next(iter(MODELS)).replace(" ", "_"), "--lang", "fr"]
         run("decode", *decode, text="".join(sentences[:DECODED]))
         start = timed(lambda: run("decode", *decode, text=sentences[0]))
-        all_of_them = timed(lambda: run("decode", *decode, text="".join(sentences[:DECODED])))
+        whole = timed(lambda: run("decode", *decode, text="".join(sentences[:DECODED])))
     console = Console()
     console.print(table)
     console.print(
         f"gshard-decode with a cached program: {start:.1f} s to the first line, then "
-        f"{DECODED / max(all_of_them - start, 1e-9):,.0f} sentences/s (beam 4, an untrained model)"
+        f"{DECODED / max(whole - start, 1e-9):,.0f} sentences/s (beam 4, an untrained model)"
     )
     return 0
 
 
 def make_corpus(folder: Path) -> list[str]:
-    """A corpus of made-up words in two spellings; returns source lines."""
-    chance = random.Random(1)
-    words = [
-        "".join(chance.choices("aeioubdgklmnprst", k=chance.randint(2, 9))) for _ in range(3000)
-    ]
+    """Makes a corpus of invented words, spelled backwards in the source; returns the source lines."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("aeioubdgklmnprst", k=rng.randint(2, 9))) for _ in range(3000)]
     for split, count in (("train", 8000), ("dev", 16), ("test", DECODED)):
-        english = [" ".join(chance.choices(words, k=chance.randint(3, 14))) for _ in range(count)]
+        english = [" ".join(rng.choices(words, k=rng.randint(3, 14))) for _ in range(count)]
         rows = [(line[::-1], line) for line in english]
         write_pairs(folder / "fr-en", split, "fr", "en", rows)
     return [row[0] + "\n" for row in rows]
 
 
 def flags(config: str) -> list[str]:
-    """A config by name with what all runs here have in common."""
+    """Returns the flags of a config by name, with the settings of all runs here."""
     dense = {"EXPERTS"} if config == "baseline" else set()
     settings = {name: value for name, value in COMMON.items() if name not in dense}
     return ["--config", config, *(f"--gin={name} = {value!r}" for name, value in settings.items())]
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    """The command line of a program."""
+    """Returns the command line of a program."""
     return [sys.executable, "-m", "gshard_nmt", name, *map(str, arguments)]
 
 
 def run(name: str, *arguments: object, text: str | None = None) -> None:
-    """Runs a program to its end; raises where it fails."""
+    """Runs a program to its end; raises if it fails."""
     subprocess.run(
         command(name, *arguments), input=text, text=True, check=True, capture_output=True
     )
 
 
 def first_step(config: list[str], data: Path, workdir: Path, steps: int) -> float:
-    """Seconds from the command to its first step; the run then goes on to `steps`."""
-    words = [*flags(config[1]), *config[2:], f"--gin=Train.steps = {steps}"]
-    words += ["--gin=Optimizer.cooldown_steps = 0", "--data", str(data), "--workdir", str(workdir)]
+    """Returns the seconds from the command to its first step; the run then goes on to `steps`."""
+    arguments = [*flags(config[1]), *config[2:], f"--gin=Train.steps = {steps}"]
+    arguments += [
+        "--gin=Optimizer.cooldown_steps = 0",
+        "--data",
+        str(data),
+        "--workdir",
+        str(workdir),
+    ]
     began, after = time.monotonic(), 0.0
-    with subprocess.Popen(command("train", *words), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command("train", *arguments), stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
-        said = []
+        output = []
         for line in process.stderr:
-            said.append(line)
+            output.append(line)
             after = after or (line.startswith("step ") and time.monotonic() - began) or 0.0
     if process.returncode:
-        raise RuntimeError("".join(said))
+        raise RuntimeError("".join(output))
     return after
 
 
 def tokens_per_second(workdir: Path) -> float:
-    """Of the steps after the first ten, real source and target tokens."""
+    """Returns the median speed after the first ten steps, in source and target tokens, no padding."""
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     speeds = sorted(line["tokens_per_second"] for line in lines[10:])
     return speeds[len(speeds) // 2]
 
 
 def timed(action) -> float:
-    """Seconds that an action takes."""
+    """Returns the seconds that an action takes."""
     began = time.monotonic()
     action()
     return time.monotonic() - began

@@ -158,8 +158,8 @@ def adapt(request: Request, topology: Topology) -> Target:
         config = config.replace(mesh=resized_mesh(config.mesh, devices, topology.name))
         order = "; Mesh.device_order is left out" if request.config.mesh.device_order else ""
         notes.append(
-            f"Mesh.shape {list(request.config.mesh.shape)} was made {list(config.mesh.shape)} to fit "
-            f"{topology.name}{order}"
+            f"Mesh.shape {list(request.config.mesh.shape)} was changed to {list(config.mesh.shape)} "
+            f"to fit {topology.name}{order}"
         )
     if request.scale_with_devices:
         config, changes = _scale(config, before, devices, request.decoding)
@@ -189,7 +189,7 @@ def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Con
             )
         new_value = value * after // before
         if new_value != value:
-            notes.append(f"{part}.{field} {value} was made {new_value}")
+            notes.append(f"{part}.{field} {value} was changed to {new_value}")
         return new_value
 
     model, data = config.model, config.data

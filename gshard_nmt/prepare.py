@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,46 +69,18 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
       out: the folder of prepared data to make. Prepared data that is out of date is replaced.
 
     Raises:
-      UserError: no language has enough pairs, a language of the config is missing, or the two sides
-        of a text have different lengths.
+      UserError: `out` has other files in it, no language has enough pairs, a language of the config
+        is missing, or the two files of a split have different lengths.
     """
     console = Console(stderr=True, highlight=False)
     console.print(f"reading {corpus}", soft_wrap=True)
     pairs = choose_pairs(config, find_pairs(corpus))
-    identity = _identity(config, fingerprint(pairs))
-    if out.exists() and any(out.iterdir()):
-        manifest = read_manifest(out)
-        if manifest is None:
-            raise UserError(
-                f"--out {out} is not empty and not prepared data; choose another folder."
-            )
-        if manifest["format"] == FORMAT and all(manifest[k] == v for k, v in identity.items()):
-            console.print(f"{out} is up to date", soft_wrap=True)
-            _show(PreparedData.open(out))
-            return
-    directions = [d for pair in pairs for d in _directions(config, pair)]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
-        folder = Path(temporary) / "data"
-        folder.mkdir()
-        vocabularies = _train_vocabularies(config, directions, folder, console)
-        prepared: list[PreparedPair] = []
-        with Progress(console=console, disable=not console.is_terminal) as progress:
-            task = progress.add_task("tokenising", total=len(directions))
-            for direction in directions:
-                prepared.append(_tokenise(config, direction, vocabularies, folder))
-                progress.advance(task)
-        prepared.sort(key=lambda pair: (-pair.splits["train"].examples, pair.language))
-        facts = identity | {
-            "direction": config.direction,
-            "source_vocabulary": vocabularies[0].size,
-            "target_vocabulary": vocabularies[1].size,
-            "temperature": config.temperature,
-        }
-        write_manifest(folder, prepared, facts)
-        if out.exists():
-            shutil.rmtree(out)
-        folder.replace(out)
+    identity = {"corpus_fingerprint": fingerprint(pairs), "data": config.shaping()}
+    if _is_up_to_date(out, identity):
+        console.print(f"{out} is up to date", soft_wrap=True)
+    else:
+        directions = [d for pair in pairs for d in _directions(config, pair)]
+        _write(config, directions, identity, out, console)
     _show(PreparedData.open(out))
 
 
@@ -148,9 +120,51 @@ def _directions(config: Data, pair: CorpusPair) -> Iterator[Direction]:
         yield Direction(pair, ENGLISH, other)
 
 
-def _identity(config: Data, corpus: str) -> dict[str, Any]:
-    """Returns what the prepared data depends on: the text and the settings. Equal means up to date."""
-    return {"corpus_fingerprint": corpus, "data": config.shaping()}
+def _is_up_to_date(out: Path, identity: Mapping[str, Any]) -> bool:
+    """Returns whether a folder has prepared data of this text and these settings.
+
+    Raises:
+      UserError: the folder has other files in it.
+    """
+    if not out.exists() or not any(out.iterdir()):
+        return False
+    manifest = read_manifest(out)
+    if manifest is None:
+        raise UserError(f"--out {out} is not empty and not prepared data; choose another folder.")
+    return manifest["format"] == FORMAT and all(manifest[k] == v for k, v in identity.items())
+
+
+def _write(
+    config: Data,
+    directions: Sequence[Direction],
+    identity: Mapping[str, Any],
+    out: Path,
+    console: Console,
+) -> None:
+    """Trains the vocabularies and writes the whole folder of prepared data."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        folder = Path(temporary) / "data"
+        folder.mkdir()
+        vocabularies = _train_vocabularies(config, directions, folder, console)
+        prepared: list[PreparedPair] = []
+        with Progress(console=console, disable=not console.is_terminal) as progress:
+            task = progress.add_task("tokenising", total=len(directions))
+            for direction in directions:
+                prepared.append(_tokenise(config, direction, vocabularies, folder))
+                progress.advance(task)
+        prepared.sort(key=lambda pair: (-pair.splits["train"].examples, pair.language))
+        facts = {
+            **identity,
+            "direction": config.direction,
+            "source_vocabulary": vocabularies[0].size,
+            "target_vocabulary": vocabularies[1].size,
+            "temperature": config.temperature,
+        }
+        write_manifest(folder, prepared, facts)
+        if out.exists():
+            shutil.rmtree(out)
+        folder.replace(out)
 
 
 def _train_vocabularies(
@@ -255,7 +269,7 @@ def _show(data: PreparedData) -> None:
         "train",
         "dev",
         "test",
-        "tokens a pair",
+        "tokens per pair",
         "too long",
         "byte fallback",
         "sampled",
@@ -279,9 +293,9 @@ def _show(data: PreparedData) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        f"{len(data.pairs)} language pairs with {sum(sizes):,} training examples; vocabularies of "
-        f"{data.source_vocabulary:,} source and {data.target_vocabulary:,} target pieces; corpus "
-        f"fingerprint {data.manifest['corpus_fingerprint']}.\n"
+        f"Language pairs: {len(data.pairs)}; training examples: {sum(sizes):,}; source vocabulary: "
+        f"{data.source_vocabulary:,} pieces; target vocabulary: {data.target_vocabulary:,} pieces; "
+        f"corpus fingerprint: {data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Byte fallback: "
         "tokens that are single bytes of rare characters. Sampled: the part of the training examples "
         "that comes from this pair."

@@ -1,8 +1,24 @@
-"""docs/paper_tables.md: what the papers print beside what the compiler says, and why they differ."""
+"""Writes docs/paper_tables.md: the papers' figures beside the compiled ones, and why they differ."""
 
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
+from paper_notes import (
+    CONTRADICTS,
+    FIGURE7,
+    FIGURE8,
+    GROWS,
+    GSHARD_ABOUT,
+    GSPMD,
+    HEAD,
+    KNOWN,
+    LINKS,
+    REASONS,
+    STEP,
+    TABLE4,
+)
 from paper_rows import (
     GSHARD,
     GSPMD_DENSE,
@@ -15,65 +31,78 @@ from paper_rows import (
     Row,
 )
 
+from gshard_nmt.inspection import links
+from gshard_nmt.inspection.papers import Reported, reported
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.topology import Topology
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GIB = 2**30
 
+Figures = Mapping[str, Any]
+"""The JSON of gshard-inspect for one row, with the time and the memory that it took."""
 
-def load(folder: pathlib.Path) -> dict[str, dict]:
-    """The figures of every row that has some, by its name."""
-    found = {}
+
+def load(folder: pathlib.Path) -> dict[str, Figures]:
+    """Returns the figures of every compiled row, by name."""
+    figures = {}
     for row in ROWS:
         file = folder / f"{row.name}.json"
         if file.exists():
-            found[row.name] = json.loads(file.read_text())
-    return found
+            figures[row.name] = json.loads(file.read_text())
+    return figures
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, the first column to the left and the others to the right."""
+    """Returns a Markdown table; all columns but the first are aligned to the right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
-def row_figures(found: dict | None, paper) -> list[str]:
-    """One row's cells: weights, memory, step, FLOPs and all-to-all, printed and compiled; the cost."""
+def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
+    """Returns a row's cells: printed beside compiled figures, then the cost of compiling.
+
+    The figures are weights, memory, step, FLOPs and the share of all-to-all.
+    """
     dash = "-"
     from_paper = [dash] * 5
     if paper is not None:
-        used = paper.flops_utilization
+        utilization = paper.flops_utilization
         share = paper.all_to_all_share
         from_paper = [
             paper.parameters,
             f"{paper.memory_gb:.1f}" if paper.memory_gb else dash,
             f"{paper.step_seconds:.2f}",
-            f"{used * paper.step_seconds * V3_CORE_PEAK / 1e12:.0f}" if used else dash,
+            f"{utilization * paper.step_seconds * V3_CORE_PEAK / 1e12:.0f}"
+            if utilization
+            else dash,
             f"{share:.0%}" if share else dash,
         ]
-    if found is None or "refused" in found:
-        why = "not compiled" if found is None else f"refused: {found['refused'][:120]}"
+    if figures is None or "refused" in figures:
+        why = "not compiled" if figures is None else f"refused: {figures['refused'][:120]}"
         return [*interleaved(from_paper, [why, "", "", "", ""]), "", ""]
-    memory = found["per_device"]
+    memory = figures["per_device"]
     size = f"{memory['peak_bytes'] / GIB:.1f}"
-    if memory["is_estimate"] or not found["fits"]:
+    if memory["is_estimate"] or not figures["fits"]:
         size += " (does not fit)"
-    step = found["estimated_step_seconds"]
-    share = seconds_of(found, "all-to-all") / step if step else 0.0
-    once = once_flops(found)
+    step = figures["estimated_step_seconds"]
+    share = seconds_of(figures, "all-to-all") / step if step else 0.0
+    flops = flops_without_recomputation(figures)
     compiled = [
-        billions(found["parameters_total"]),
+        billions(figures["parameters_total"]),
         size,
         f"{step:.2f}" if step else dash,
-        f"{once / 1e12:.0f}" if once else dash,
+        f"{flops / 1e12:.0f}" if flops else dash,
         f"{share:.0%}" if share > 0.005 else dash,
     ]
-    seconds = f"{found['total_seconds']:.0f} ({found['cpu_seconds']:.0f})"
-    return [*interleaved(from_paper, compiled), seconds, f"{found['host_bytes'] / GIB:.1f}"]
+    seconds = f"{figures['total_seconds']:.0f} ({figures['cpu_seconds']:.0f})"
+    return [*interleaved(from_paper, compiled), seconds, f"{figures['host_bytes'] / GIB:.1f}"]
 
 
 V3_CORE_PEAK = 123e12 / 2
-"""FLOPS that the papers' utilisation is a share of."""
+"""FLOPS of a TPU v3 core, of which the papers' utilisation is a share."""
 
-FIGURES = [
+FIGURE_COLUMNS = [
     *(
         "weights, printed",
         "compiled",
@@ -88,99 +117,88 @@ FIGURES = [
 
 
 def interleaved(printed: list[str], compiled: list[str]) -> list[str]:
-    """Each printed cell beside the compiled one."""
+    """Returns each printed cell followed by the compiled one."""
     return [cell for pair in zip(printed, compiled, strict=True) for cell in pair]
 
 
-def once_flops(found: dict) -> float:
-    """FLOPs of a core in a step without what is computed a second time, as the papers count them."""
-    if not found["flops_per_device"]:
+def flops_without_recomputation(figures: Figures) -> float:
+    """Returns the FLOPs of a core in a step without recomputation, as the papers count them."""
+    if not figures["flops_per_device"]:
         return 0.0
-    again = sum(work["flops"] for work in found["directions"]["recomputed"].values())
-    return found["flops_per_device"] - again
+    recomputed = sum(work["flops"] for work in figures["directions"]["recomputed"].values())
+    return figures["flops_per_device"] - recomputed
 
 
 def billions(count: float) -> str:
-    """In 1e9."""
+    """Returns a number in units of 1e9: "619.4B"."""
     return f"{count / 1e9:,.1f}B"
 
 
-def seconds_of(found: dict, kind: str, direction: str = "") -> float:
-    """Of the collectives of a kind in a step, or in one direction of it."""
+def seconds_of(figures: Figures, kind: str, direction: str = "") -> float:
+    """Returns the time of the collectives of a kind in a step, or in one direction of it."""
     return sum(
         source["seconds"] or 0.0
-        for one in found["collectives"] or ()
-        if one["kind"] == kind
-        for source in one["sources"]
+        for collective in figures["collectives"] or ()
+        if collective["kind"] == kind
+        for source in collective["sources"]
         if direction in ("", source["direction"])
     )
 
 
-def count_of(found: dict, kind: str) -> int:
-    """Collectives of a kind in a step."""
-    return sum(one["count"] for one in found["collectives"] or () if one["kind"] == kind)
+def count_of(figures: Figures, kind: str) -> int:
+    """Returns the number of collectives of a kind in a step."""
+    collectives = figures["collectives"] or ()
+    return sum(collective["count"] for collective in collectives if collective["kind"] == kind)
 
 
-def paper_section(title: str, rows: list[Row], found: dict[str, dict], about: str) -> str:
-    """Printed beside compiled, one line a model."""
+def paper_section(title: str, rows: list[Row], figures: Mapping[str, Figures], about: str) -> str:
+    """Returns a table of printed and compiled figures, one line for each model."""
     lines = []
     for row in rows:
         cores = next(n for n, topology in POD.items() if topology == row.topology)
-        lines.append(
-            [row.name, f"{cores:,}", *row_figures(found.get(row.name), paper_row(row, cores))]
-        )
-    return f"## {title}\n\n{about}\n\n" + table(["model", "cores", *FIGURES], lines)
+        lines.append([row.name, f"{cores:,}", *cells_of(figures.get(row.name), paper_row(row))])
+    return f"## {title}\n\n{about}\n\n" + table(["model", "cores", *FIGURE_COLUMNS], lines)
 
 
-def paper_row(row: Row, cores: int):
-    """What the paper printed; of table 3 the mesh tells rows of as many cores apart."""
-    from gshard_nmt.inspection.papers import Printed, printed
-
-    if row.name in NARROW_16X:
-        step, memory, used = NARROW_16X[row.name]
-        return Printed("GSPMD table 3", cores, "16B", step, memory, flops_utilization=used)
-    return printed(row.config, cores)
+def paper_row(row: Row) -> Reported | None:
+    """Returns the paper's row for the same model, mesh and batch."""
+    settings = row.settings if row.paper_settings is None else row.paper_settings
+    config = load_config(row.config, settings)
+    tokens = config.data.rows * max(config.data.source_length, config.data.target_length)
+    return reported(row.config, tuple(config.mesh.shape), tokens)
 
 
-# GSPMD table 3, its second half: fewer shards of the layers, more of the batch.
-NARROW_16X = {
-    "gspmd_narrow_16x4": (3.10, 13.8, 0.457),
-    "gspmd_narrow_16x8": (3.37, 12.7, 0.417),
-    "gspmd_narrow_32x8": (3.36, 14.1, 0.413),
-}
-
-
-def growth_section(found: dict[str, dict]) -> str:
-    """Program, compile time, memory and links from 8 cores to 2048 (GShard Figures 2, 7, 8, 9)."""
-    made = [found[name] for _, name in GROWN if usable(found.get(name))]
+def growth_section(figures: Mapping[str, Figures]) -> str:
+    """Returns program, compile time, memory and links on 8 to 2048 cores (GShard Figures 2, 7, 9)."""
+    grown = [figures[name] for _, name in GROWN if usable(figures.get(name))]
     lines = []
-    for mine in made:
+    for row_figures in grown:
         lines.append(
             [
-                f"{mine['devices']:,}",
-                billions(mine["parameters_total"]),
-                f"{mine['program_instructions']:,}",
-                f"{mine['compile_seconds']:.0f}",
-                f"{mine['cpu_seconds']:.0f}",
-                f"{mine['per_device']['peak_bytes'] / GIB:.2f}",
-                f"{count_of(mine, 'all-to-all')}",
-                f"{seconds_of(mine, 'all-to-all') * 1e3:.1f}",
-                f"{seconds_of(mine, 'all-reduce') * 1e3:.1f}",
-                f"{work_of(mine, 'gating') * 1e3:.1f}",
-                f"{work_of(mine, 'gating') / mine['estimated_step_seconds']:.1%}",
-                f"{mine['estimated_step_seconds']:.3f}",
+                f"{row_figures['devices']:,}",
+                billions(row_figures["parameters_total"]),
+                f"{row_figures['program_instructions']:,}",
+                f"{row_figures['compile_seconds']:.0f}",
+                f"{row_figures['cpu_seconds']:.0f}",
+                f"{row_figures['per_device']['peak_bytes'] / GIB:.2f}",
+                f"{count_of(row_figures, 'all-to-all')}",
+                f"{seconds_of(row_figures, 'all-to-all') * 1e3:.1f}",
+                f"{seconds_of(row_figures, 'all-reduce') * 1e3:.1f}",
+                f"{work_of(row_figures, 'gating') * 1e3:.1f}",
+                f"{work_of(row_figures, 'gating') / row_figures['estimated_step_seconds']:.1%}",
+                f"{row_figures['estimated_step_seconds']:.3f}",
             ]
         )
     header = ["cores = experts", "weights", "instructions", "compile s", "CPU s", "GiB a core"]
     header += ["all-to-alls", "all-to-all ms", "all-reduce ms", "gating ms", "gating", "step s"]
     text = table(header, lines)
-    if len(made) > 1:
-        text += "\n" + "\n".join(f"- {line}" for line in growth_verdicts(made[0], made[-1]))
+    if len(grown) > 1:
+        text += "\n" + "\n".join(f"- {line}" for line in growth_verdicts(grown[0], grown[-1]))
     return text + "\n"
 
 
-def growth_verdicts(first: dict, last: dict) -> list[str]:
-    """What stays constant from the fewest cores to the most."""
+def growth_verdicts(first: Figures, last: Figures) -> list[str]:
+    """Returns what stays constant from the fewest to the most cores."""
     instructions = (first["program_instructions"], last["program_instructions"])
     lines = [verdict("instructions of the compiled program", *instructions, 0.01, first, last)]
     peaks = (first["per_device"]["peak_bytes"], last["per_device"]["peak_bytes"])
@@ -193,8 +211,10 @@ def growth_verdicts(first: dict, last: dict) -> list[str]:
     return lines
 
 
-def verdict(name: str, before: float, after: float, bound: float, first: dict, last: dict) -> str:
-    """One line: the change, and whether it is within its bound."""
+def verdict(
+    name: str, before: float, after: float, bound: float, first: Figures, last: Figures
+) -> str:
+    """Returns one line: the change, and whether it is within its bound."""
     change = after / before - 1
     word = "within" if change <= bound else "NOT within"
     return (
@@ -203,37 +223,48 @@ def verdict(name: str, before: float, after: float, bound: float, first: dict, l
     )
 
 
-def usable(found: dict | None) -> bool:
-    """Whether a row was compiled to a program."""
-    return bool(found) and "refused" not in found and found["program_instructions"] is not None
+def usable(figures: Figures | None) -> bool:
+    """Returns whether a row was compiled to a program."""
+    return (
+        bool(figures) and "refused" not in figures and figures["program_instructions"] is not None
+    )
 
 
-def work_of(found: dict, kind: str) -> float:
-    """Seconds of a kind of work, by the compiler's estimate."""
-    return ((found["work"] or {}).get(kind) or {"seconds": 0.0})["seconds"]
+def recomputed_seconds(figures: Figures) -> float:
+    """Returns the time of a step that computes the forward pass again."""
+    return sum(work["seconds"] for work in figures["directions"]["recomputed"].values())
 
 
-def memory_section(found: dict[str, dict]) -> str:
-    """Memory by category (Figure 7) of the GShard models."""
-    names = [row.name for row in GSHARD if usable(found.get(row.name))]
+def work_of(figures: Figures, kind: str) -> float:
+    """Returns the seconds of a kind of work, by the compiler's estimate."""
+    return ((figures["work"] or {}).get(kind) or {"seconds": 0.0})["seconds"]
+
+
+def memory_section(figures: Mapping[str, Figures]) -> str:
+    """Returns the memory by category (Figure 7) of the GShard models."""
+    names = [row.name for row in GSHARD if usable(figures.get(row.name))]
     lines = []
     for name in names:
-        held = found[name]["per_device"]["by_category"]
-        lines.append([name, *(f"{size / GIB:.2f}" for size in held.values())])
-    categories = list(found[names[0]]["per_device"]["by_category"]) if names else []
+        sizes = figures[name]["per_device"]["by_category"].values()
+        lines.append([name, *(f"{size / GIB:.2f}" for size in sizes)])
+    categories = list(figures[names[0]]["per_device"]["by_category"]) if names else []
     return table(["GiB of a core", *(c.replace("_", " ") for c in categories)], lines)
 
 
-def time_section(found: dict[str, dict]) -> str:
-    """Time of the step by kind of work of the GShard models, everything included."""
+def time_section(figures: Mapping[str, Figures]) -> str:
+    """Returns the time of the whole step by kind of work, for the GShard models."""
     lines = []
-    for name in [row.name for row in GSHARD if usable(found.get(row.name))]:
-        mine = found[name]
-        step = mine["estimated_step_seconds"]
-        shares = [f"{work_of(mine, kind) / step:.0%}" for kind in SHOWN_WORK]
-        links = [f"{seconds_of(mine, kind) / step:.0%}" for kind in ("all-to-all", "all-reduce")]
-        again = sum(work["seconds"] for work in mine["directions"]["recomputed"].values()) / step
-        lines.append([name, *shares, *links, f"{again:.0%}", f"{mine['roofline_fraction']:.0%}"])
+    for name in [row.name for row in GSHARD if usable(figures.get(row.name))]:
+        row_figures = figures[name]
+        step = row_figures["estimated_step_seconds"]
+        shares = [f"{work_of(row_figures, kind) / step:.0%}" for kind in SHOWN_WORK]
+        collectives = [
+            f"{seconds_of(row_figures, kind) / step:.0%}" for kind in ("all-to-all", "all-reduce")
+        ]
+        recomputed = f"{recomputed_seconds(row_figures) / step:.0%}"
+        lines.append(
+            [name, *shares, *collectives, recomputed, f"{row_figures['roofline_fraction']:.0%}"]
+        )
     header = ["share of the step", *SHOWN_WORK, "all-to-all", "all-reduce"]
     return table([*header, "computed again", "of roofline"], lines)
 
@@ -245,15 +276,17 @@ SHOWN_WORK = (
 LAYER_WORK = ("attention", "feed-forward", "experts", "gate einsums", "gating")
 
 
-def forward_section(found: dict[str, dict]) -> str:
-    """Figure 8: the forward pass of the layers, by kind of work, against the number of cores."""
-    made = [(cores, found[name]) for cores, name in GROWN if usable(found.get(name))]
+def forward_section(figures: Mapping[str, Figures]) -> str:
+    """Returns the forward pass of the layers by kind of work and number of cores (Figure 8)."""
+    grown = [(cores, figures[name]) for cores, name in GROWN if usable(figures.get(name))]
     lines, by_cores = [], {}
-    for cores, mine in made:
-        forward = mine["directions"]["forward"]
+    for cores, row_figures in grown:
+        forward = row_figures["directions"]["forward"]
         seconds = {kind: forward.get(kind, {"seconds": 0.0})["seconds"] for kind in LAYER_WORK}
-        # Figure 8 counts the messages alone; what is packed and unpacked for them is local.
-        seconds["dispatch and combine (all-to-all)"] = seconds_of(mine, "all-to-all", "forward")
+        # Figure 8 counts only the messages. Packing and unpacking are local work.
+        seconds["dispatch and combine (all-to-all)"] = seconds_of(
+            row_figures, "all-to-all", "forward"
+        )
         by_cores[cores] = seconds
         layers = sum(seconds.values())
         lines.append(
@@ -281,14 +314,11 @@ GROWN = (
     (512, "growth_512"),
     (2048, "moe_2048e_36l"),
 )
-"""Cores, and the row that has as many experts and the same work a core."""
+"""(cores, name of the row with one expert and the same work on each core)."""
 
 
-def operators_section() -> str:
-    """The collectives of Figure 9 by the model of the links: a payload of 8 and of 32 MB a core."""
-    from gshard_nmt.inspection import links
-    from gshard_nmt.spmd.topology import Topology
-
+def collectives_section() -> str:
+    """Returns the predicted times of collectives of 8 and 32 MB a core (Figure 9)."""
     lines = []
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
@@ -303,7 +333,7 @@ def operators_section() -> str:
 
 
 def table4_section(folder: pathlib.Path) -> str:
-    """The operators of GShard table 4, as `compile_operators` found them."""
+    """Returns the operators of GShard table 4, as paper_tables.py compiled them."""
     file = folder / "operators.json"
     header = [
         "operator",
@@ -315,21 +345,26 @@ def table4_section(folder: pathlib.Path) -> str:
     return table(header, json.loads(file.read_text()) if file.exists() else [])
 
 
-def contradictions(found: dict[str, dict]) -> str:
-    """Rows whose predicted step is far from the printed one, as a table, and why."""
+def contradictions(figures: Mapping[str, Figures]) -> str:
+    """Returns a table of the rows whose predicted step differs much from the printed one, and why."""
     lines, reasons = [], []
     for rows, reason in REASONS:
         shown = []
         for row in rows:
-            mine = found.get(row.name)
-            paper = paper_row(row, mine["devices"]) if usable(mine) else None
+            row_figures = figures.get(row.name)
+            paper = paper_row(row) if usable(row_figures) else None
             if paper is None:
                 continue
-            step = mine["estimated_step_seconds"]
+            step = row_figures["estimated_step_seconds"]
             if 0.8 <= step / paper.step_seconds <= 1.25:
                 continue
-            again = sum(work["seconds"] for work in mine["directions"]["recomputed"].values())
-            seconds = (paper.step_seconds, step, step - again, once_flops(mine) / V3_CORE_PEAK)
+            unrepeated = step - recomputed_seconds(row_figures)
+            seconds = (
+                paper.step_seconds,
+                step,
+                unrepeated,
+                flops_without_recomputation(row_figures) / V3_CORE_PEAK,
+            )
             ratio = f"{step / paper.step_seconds:.2f}"
             lines.append([row.name, *(f"{value:.2f}" for value in seconds), ratio])
             shown.append(row.name)
@@ -339,64 +374,27 @@ def contradictions(found: dict[str, dict]) -> str:
     return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
 
 
-REASONS = (
-    (
-        [row for row in GSHARD if "128e" not in row.name and row.name != "dense_96l"],
-        "Nothing waits in a prediction: no host, no latency, no core that has more to do than another, "
-        "links at their peak; and the compiler is six years younger.",
-    ),
-    (
-        [row for row in GSHARD if "128e" in row.name],
-        "A batch of 1M tokens is 8,192 of each side a core. The printed steps would need four "
-        "fifths of the peak and more for the products alone, which no other row of either paper comes "
-        "near, and the 36 layers would not fit. With half the batch (the rows named half) prediction and "
-        "print agree, so these rows were probably measured with fewer tokens, or their tokens are of "
-        "both sides.",
-    ),
-    (
-        [row for row in GSHARD if row.name == "dense_96l"],
-        "The paper trained it with GPipe, whose pipeline has bubbles; here it is split by rows and by "
-        "width over a mesh of 128 x 16 (GSPMD Table 1, 2D finalized).",
-    ),
-    (
-        GSPMD_MOE,
-        "Ours recompute every layer, as the scan over blocks asks; the paper's did not, for its FLOPS "
-        "are those without. What remains is within 15 %.",
-    ),
-    (
-        [*GSPMD_DENSE, *GSPMD_NARROW],
-        "At X = 8, Y = 32 the paper's own mesh is slower than its others of as many cores by two thirds; "
-        "predicted links do not show why.",
-    ),
-    (
-        GSPMD_HYBRID,
-        "The FLOPS differ alike: no number of choices a token gives the printed utilisation with "
-        "rows of 1024 tokens, whatever M, D and depth, as the printed sizes fix the weights that a token "
-        "uses. The rows may have been shorter.",
-    ),
-)
-"""Rows, and why their predicted steps are not the printed ones where they are not."""
-
-
 def write(folder: pathlib.Path) -> None:
-    """Writes docs/paper_tables.md from the figures that there are."""
-    found = load(folder)
-    parts = [HEAD.format(done=len(found), rows=len(ROWS))]
+    """Writes docs/paper_tables.md from the figures of the compiled rows."""
+    figures = load(folder)
+    parts = [HEAD.format(done=len(figures), rows=len(ROWS))]
     parts.append(
-        paper_section("GShard: tables 1 and 3, and T(96L)", [*GSHARD, *HALVED], found, GSHARD_ABOUT)
+        paper_section(
+            "GShard: tables 1 and 3, and T(96L)", [*GSHARD, *HALVED], figures, GSHARD_ABOUT
+        )
     )
     parts.append("## Memory of a core (Figure 7)\n\n" + FIGURE7)
-    parts.append(memory_section(found))
+    parts.append(memory_section(figures))
     parts.append(
         "## From 8 cores to 2,048 (Figure 2, and the growth of Figures 7 and 9)\n\n" + GROWS
     )
-    parts.append(growth_section(found))
+    parts.append(growth_section(figures))
     parts.append("## Time of the layers, forward (Figure 8)\n\n" + FIGURE8)
-    parts.append(forward_section(found))
+    parts.append(forward_section(figures))
     parts.append("## Time of the whole step\n\n" + STEP)
-    parts.append(time_section(found))
+    parts.append(time_section(figures))
     parts.append("## Collectives against the number of cores (Figure 9)\n\n" + LINKS)
-    parts.append(operators_section())
+    parts.append(collectives_section())
     parts.append("## The operators of table 4\n\n" + TABLE4)
     parts.append(table4_section(folder))
     for title, rows in (
@@ -405,82 +403,9 @@ def write(folder: pathlib.Path) -> None:
         ("GSPMD table 6: sparse experts", GSPMD_MOE),
         ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
-        parts.append(paper_section(title, rows, found, GSPMD))
-    parts.append("## Where they contradict\n")
-    parts.append(CONTRADICTS + "\n" + contradictions(found))
+        parts.append(paper_section(title, rows, figures, GSPMD))
+    parts.append("## Contradictions\n")
+    parts.append(CONTRADICTS + "\n" + contradictions(figures))
     parts.append("Beside the steps:\n\n" + "\n".join(f"- {note}" for note in KNOWN))
     text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
     (ROOT / "docs" / "paper_tables.md").write_text(text)
-
-
-HEAD = """# The papers' tables, compiled
-
-Made by `scripts/paper_tables.py`: each model is lowered and compiled by the TPU compiler (libtpu) for
-the paper's own number of TPU v3 cores, on a machine without one. {done} of {rows} rows have figures.
-The predicted step is the compiler's estimate of each operation plus the collectives at the links' peak,
-nothing overlapped, no host, no input; [inspect.md](inspect.md) says how each figure is made. Weights
-are counted with norm scales. "in all" is the whole of gshard-inspect on 2 cores, most rows beside other
-work, which lengthens the seconds of CPU in parentheses too. "host GiB" is the memory of that process.
-"""
-
-GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), rows of 128 tokens; the printed
-step is 1 / steps per second. GShard prints no memory but Figure 7's bars. TFLOP is of a core in a step,
-without what is computed a second time.
-"""
-
-FIGURE7 = """The claim: with the depth fixed neither weights nor activations of a core grow with the
-experts. Activations hold gradients too. The models of 128 experts have four times the tokens a core.
-"""
-
-FIGURE8 = """The same models as above, one expert, one group and 16 rows a core. The paper's bars are
-measured; these are the compiler's estimates and the links' peak.
-"""
-
-STEP = """Everything that the compiled step does, in shares of the predicted time.
-"""
-
-GROWS = """MoE(36L) with one expert, one group and 16 rows a core (`--scale_with_devices`), so that only
-the number of devices changes. Section 3.3 claims a program and a compile time that do not depend on it.
-"CPU s" is all the work of the process on its cores, lowering included. The same row may take a third
-longer the next time; `python benchmarks/compile_time.py` compiles the smallest and the largest in turns.
-"""
-
-LINKS = """By the model of the links that all predictions use: bandwidth alone. An all-to-all is bound
-by the links across the middle of the slice, so that it grows as the square root of the cores; a full
-pod closes its rings and halves that. An all-reduce does not grow.
-"""
-
-TABLE4 = """Each operator compiled for 8, 32 and 128 cores, the letters that are split 64 times as long
-as there are cores, the others 256; bytes are those of one core.
-"""
-
-GSPMD = """The printed memory and step are the paper's, on TPU v3 cores of 16 GB; the compiled figures
-those of the same mesh, batch and sequence length. TFLOP, of a core in a step: printed, utilisation times
-step times the peak of a core; compiled, without what is computed a second time.
-"""
-
-CONTRADICTS = """Of the steps those that are less than 0.8 or more than 1.25 of the printed ones.
-"""
-
-KNOWN = [
-    "Figure 8's all-to-all takes 36 % of the measured forward layers at 2,048 cores and less of the "
-    "predicted ones. The compiler now sends the experts' inputs and outputs as bfloat16, as products "
-    "round them to it anyway: half the bytes of the paper's float32. The rest is the difference between "
-    "the links' peak and what 2,048 cores in lock step got of it. GSPMD's shares in table 6 agree.",
-    "From 8 to 2,048 cores the time of an all-to-all grows by 8, not by the 16 of the square root, and "
-    "from 128 by 2, not 3.75: the full pod closes both rings. Between other slices it is the root.",
-    "The gate's own product, whose cost is O(E), is in true float32 here: six passes of a TPU's "
-    "bfloat16, of which the paper says nothing. It is what of the gate einsums grows with the experts.",
-    "Memory is not quite constant in the experts: the gates' weights ME, their gradients and the logits "
-    "GSE grow with E (O(D), section 3.2), by a twentieth of a core's memory at most.",
-    "An MoE layer has six all-to-alls where the paper counts four: our 36-layer configs recompute every "
-    "layer (Model.remat = 'layer', which a scan over blocks needs); the paper's recomputed 28 % of the "
-    "cycles. Without recomputation there are four.",
-    "GSPMD's dense and narrow models take far less memory here than printed: the paper says that it "
-    "raised the batch as far as memory went, and ours recompute every layer.",
-    "Table 4's all-gather is an all-reduce of padded shards over 128 v3 cores, not over 32. Its bytes "
-    "are O(D) either way.",
-    "The 36,684 and 12,228 experts of table 1 are E * L / 2 = 36,864 and 12,288 here; T(96L) has 2.3 "
-    "billion weights with heads of 64, not with the 128 of appendix A.2.",
-]
-"""What the figures that were seen so far do not say by themselves."""

@@ -1,4 +1,4 @@
-"""The papers' models on the papers' machines, by name."""
+"""The rows of docs/paper_tables.md: the papers' models on the papers' machines."""
 
 import dataclasses
 
@@ -8,11 +8,13 @@ class Row:
     """One model on one machine.
 
     Attributes:
-      name: of the row, and of the file of its figures.
-      config: of configs/experiments.
-      topology: TPU v3 cores, two a chip.
-      settings: over the config's.
-      scaled: whether experts, groups and rows follow the number of devices.
+      name: name of the row, and of the file of its figures.
+      config: name of a config in configs/experiments.
+      topology: the machine; a TPU v3 chip has two cores.
+      settings: settings that replace the config's.
+      scaled: whether experts, groups and rows are proportional to the number of devices.
+      paper_settings: settings of the paper's row that stands beside this one, if they are not
+        `settings`.
     """
 
     name: str
@@ -20,6 +22,7 @@ class Row:
     topology: str
     settings: tuple[str, ...] = ()
     scaled: bool = False
+    paper_settings: tuple[str, ...] | None = None
 
 
 def _mesh(x: int, y: int, rows: int) -> tuple[str, ...]:
@@ -27,7 +30,7 @@ def _mesh(x: int, y: int, rows: int) -> tuple[str, ...]:
 
 
 POD = {32: "v3:4x4", 64: "v3:4x8", 128: "v3:8x8", 256: "v3:8x16", 512: "v3:16x16", 2048: "v3:32x32"}
-"""Slices of so many cores."""
+"""Number of cores -> slice."""
 
 GSHARD = [
     Row(name, name, POD[cores])
@@ -42,12 +45,12 @@ GSHARD = [
         ("dense_96l", 2048),
     )
 ]
-# Half the printed batch: what these two rows would need to be possible; see KNOWN.
+# Half of the printed batch. With it, the printed steps are possible; see REASONS in paper_notes.py.
 HALVED = [
-    Row(f"{name}_half", name, POD[128], ("ROWS = 4096", "GROUPS = 512"))
+    Row(f"{name}_half", name, POD[128], ("ROWS = 4096", "GROUPS = 512"), paper_settings=())
     for name in ("moe_128e_36l", "moe_128e_12l")
 ]
-# From 8 cores to 2048 with one expert a core, 16 rows and one group a core, as in the paper's model.
+# From 8 to 2048 cores: each core has one expert, 16 rows and one group, as in the paper's model.
 GROWTH = [
     Row(f"growth_{cores}", "moe_2048e_36l", topology, scaled=True)
     for cores, topology in ((8, "v3:2x2"), (128, "v3:8x8"), (512, "v3:16x16"), (32, "v3:4x4"))

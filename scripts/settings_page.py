@@ -74,7 +74,7 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def _markdown(words: str) -> str:
-    """Returns the words of a field as Markdown: a paragraph a line; indented pictures stay as they are."""
+    """Returns the words of a field as Markdown; indented pictures stay as they are."""
     paragraphs = inspect.cleandoc(words).split("\n\n")
     return "\n\n".join(
         text if text.startswith("    ") else " ".join(text.split()) for text in paragraphs

@@ -24,7 +24,7 @@ def adapted(topology: str, *settings: str, scale: bool = False):
 def test_a_mesh_of_one_axis_takes_the_topologys_size_and_says_so():
     config, notes = adapted("cpu:8")
     assert list(config.mesh.shape) == [8]
-    assert notes == ["Mesh.shape [2] was made [8] to fit cpu:8"]
+    assert notes == ["Mesh.shape [2] was changed to [8] to fit cpu:8"]
     assert "Mesh.shape = (8,)" in config.text
     config, notes = adapted("cpu:2")
     assert notes == []
@@ -42,9 +42,9 @@ def test_experts_groups_and_rows_are_scaled_with_the_devices():
     config, notes = adapted("cpu:8", scale=True)
     assert (config.model.experts, config.model.num_groups, config.data.rows) == (32, 32, 128)
     assert notes[1:] == [
-        "Model.experts 8 was made 32",
-        "Model.num_groups 8 was made 32",
-        "Data.rows 32 was made 128",
+        "Model.experts 8 was changed to 32",
+        "Model.num_groups 8 was changed to 32",
+        "Data.rows 32 was changed to 128",
     ]
     with pytest.raises(UserError, match=r"Model.experts = 8 for 16 devices cannot be scaled to 1"):
         adapted("cpu:1", "Mesh.shape = (16,)", scale=True)

@@ -120,7 +120,7 @@ def test_a_folder_with_other_files_is_not_replaced(corpus, tmp_path):
 def test_the_report_explains_its_columns(corpus, tmp_path, capsys):
     prepare(CONFIG, corpus, tmp_path / "prepared")
     out = " ".join(capsys.readouterr().out.split())
-    assert "2 language pairs with 160 training examples" in out
+    assert "Language pairs: 2; training examples: 160; source vocabulary: " in out
     assert "Byte fallback: tokens that are single bytes of rare characters." in out
 
 
@@ -159,7 +159,7 @@ def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"languages": ("frr",)}, "Did you mean fr"),
+        ({"languages": ("frr",)}, "did you mean 'fr'?"),
         ({"minimum_pairs": 500}, "the largest are fr 120, de 40. Lower Data.minimum_pairs"),
     ],
 )

@@ -1,4 +1,4 @@
-"""No value of a setting ends in a traceback: there is a configuration, or a message that names it."""
+"""Any value of a setting either works or gives a message that names the setting; never a traceback."""
 
 import contextlib
 import dataclasses
@@ -41,7 +41,7 @@ class Try:
         (rate("number"), (0, 0.99), (-0.1, 1), "from 0 to below 1"),
     ],
 )
-def test_numbers_are_held_to_their_rule(rule, legal, illegal, words):
+def test_a_number_outside_its_range_is_an_error(rule, legal, illegal, words):
     for value in legal:
         check(Try(number=value), [rule])
     for value in (*illegal, math.nan, math.inf, -math.inf):
@@ -50,7 +50,7 @@ def test_numbers_are_held_to_their_rule(rule, legal, illegal, words):
         assert str(error.value) == f"Try.number is {value!r}; it must be {words}."
 
 
-def test_every_entry_and_every_word_is_held_to_its_rule():
+def test_every_entry_of_a_list_and_every_word_is_checked():
     check(Try(), [at_least(1, "number", "several"), one_of(("a", "b"), "word")])
     with pytest.raises(
         UserError, match=r"^Try.several is \[1, 0\]; every entry must be from 1 to "
@@ -81,20 +81,20 @@ ENTRIES = ("(0,)", "(-1,)", f"({10**9},)", "('a', 'b')", "{'x': 'x'}", "{'*': ['
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_any_value_makes_a_parameter_table_or_a_message(capsys, name):
-    of_one = FIELDS[name].type in (int, float, str, bool, "int", "float", "str", "bool")
-    for value in (*NUMBERS, *ODD, *(() if of_one else ENTRIES)):
+def test_any_value_gives_a_parameter_table_or_an_error_that_names_it(capsys, name):
+    is_scalar = FIELDS[name].type in (int, float, str, bool, "int", "float", "str", "bool")
+    for value in (*NUMBERS, *ODD, *(() if is_scalar else ENTRIES)):
         messages = []
-        with told(messages):
+        with collecting_errors(messages):
             config = load_config("demo", [f"{name} = {value}"])
-            with told(messages):
+            with collecting_errors(messages):
                 inspect.show_parameters(config)
         assert all(name in message for message in messages)
     capsys.readouterr()
 
 
 @contextlib.contextmanager
-def told(messages: list[str]) -> Iterator[None]:
+def collecting_errors(messages: list[str]) -> Iterator[None]:
     try:
         yield
     except UserError as error:
@@ -113,7 +113,7 @@ def test_the_doctor_goes_on_after_any_number(name):
 
 @pytest.mark.parametrize("name", NUMERIC)
 def test_every_number_has_a_range(name):
-    """Too large is refused everywhere, so no number is left without a rule."""
+    """A number that is too large is refused everywhere, so every number has a rule."""
     for value in (f"{10**30}", f"-{10**30}"):
         with pytest.raises(UserError, match=rf"{name} is .*; it must be (from|above) "):
             load_config("demo", [f"{name} = {value}"])

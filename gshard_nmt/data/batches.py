@@ -149,9 +149,9 @@ class TrainBatches:
             state["cursors"][r] = stream.cursor
             state["waiting"][r] = -1
             state["waiting"][r, : len(stream.waiting)] = [number for number, _ in stream.waiting]
-        places = len(rows) * (config.source_length + config.target_length)
+        positions = len(rows) * (config.source_length + config.target_length)
         arrays = to_arrays(rows, config.source_length, config.target_length)
-        return arrays, BatchInfo(tokens, sum(tokens.values()) / places), state
+        return arrays, BatchInfo(tokens, sum(tokens.values()) / positions), state
 
 
 class _Stream:

@@ -15,7 +15,7 @@ SMALLEST_LENGTH = 4
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The data of a run: which text `gshard-data prepare` takes, and how training makes batches of it."""
+    """The data of a run: the text that `gshard-data prepare` uses, and the batches made from it."""
 
     # Languages
     direction: str = "xx-en"

@@ -10,11 +10,10 @@ both vocabularies have at most 65,536 ids, uint32 otherwise.
 """
 
 import dataclasses
-import difflib
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
+from gshard_nmt.suggest import did_you_mean
 
 MANIFEST = "manifest.json"
 FORMAT = "gshard-nmt data 1"
@@ -39,7 +39,7 @@ class Example:
     Attributes:
       source: <int>[n]; tags come first, EOS last.
       target: <int>[m]; EOS comes last, there is no BOS.
-      language: index of its language pair in the list of the reader, such as `PreparedData.pairs_of`.
+      language: index of its pair in `PreparedData.pairs_of(config)`, in training batches.
     """
 
     source: np.ndarray
@@ -259,14 +259,34 @@ class PreparedData:
           UserError: the data was prepared with settings that do not fit the run, or it does not have
             a language of the run.
         """
-        self._check_config(config)
-        known = list(dict.fromkeys(pair.language for pair in self.pairs))
-        for language in config.languages:
-            if language not in known:
-                raise unknown_language(language, known, f"--data {self.folder}")
+        for error in self.misfits(config):
+            raise error
         return tuple(
             p for p in self.pairs if not config.languages or p.language in config.languages
         )
+
+    def misfits(self, config: Data) -> Iterator[UserError]:
+        """Yields an error for each setting of a run that does not fit the prepared data."""
+        prepared, wanted = self.manifest["data"], config.shaping()
+        for name in ("source_length", "target_length"):
+            if wanted[name] < prepared[name]:
+                yield UserError(
+                    f"--data {self.folder} has examples of up to {prepared[name]} tokens, but "
+                    f"Data.{name} is {wanted[name]}; set it to {prepared[name]} or more, or prepare "
+                    "the data again.",
+                    [f"Data.{name}"],
+                )
+        for name in _ID_SETTINGS:
+            if wanted[name] != prepared[name]:
+                yield UserError(
+                    f"--data {self.folder} was prepared with Data.{name} = {prepared[name]!r}, but "
+                    f"the config has {wanted[name]!r}; use the same value, or prepare the data again.",
+                    [f"Data.{name}"],
+                )
+        known = list(dict.fromkeys(pair.language for pair in self.pairs))
+        for language in config.languages:
+            if language not in known:
+                yield unknown_language(language, known, f"--data {self.folder}")
 
     def languages(self, config: Data) -> list[str]:
         """Returns the languages that a run uses, in the order of `pairs`. Raises as `pairs_of` does."""
@@ -321,22 +341,6 @@ class PreparedData:
                     "again with gshard-data prepare."
                 )
 
-    def _check_config(self, config: Data) -> None:
-        prepared, wanted = self.manifest["data"], config.shaping()
-        for name in ("source_length", "target_length"):
-            if wanted[name] < prepared[name]:
-                raise UserError(
-                    f"--data {self.folder} has examples of up to {prepared[name]} tokens, but "
-                    f"Data.{name} is {wanted[name]}; set it to {prepared[name]} or more, or prepare "
-                    "the data again."
-                )
-        for name in _ID_SETTINGS:
-            if wanted[name] != prepared[name]:
-                raise UserError(
-                    f"--data {self.folder} was prepared with Data.{name} = {prepared[name]!r}, but "
-                    f"the config has {wanted[name]!r}; use the same value, or prepare the data again."
-                )
-
 
 _ID_SETTINGS = (
     "direction",
@@ -371,10 +375,9 @@ def write_manifest(folder: Path, pairs: Iterable[PreparedPair], facts: dict[str,
 
 
 def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:
-    """Returns the error for a language that `where` does not have, with the most similar tags."""
-    similar = difflib.get_close_matches(tag, known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(similar)}?" if similar else ""
+    """Returns the error for a language that `where` does not have."""
     return UserError(
-        f"Data.languages names {tag!r}, which {where} does not have.{hint} "
-        f"It has: {', '.join(sorted(known))}."
+        f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
+        f"It has: {', '.join(sorted(known))}.",
+        ["Data.languages"],
     )

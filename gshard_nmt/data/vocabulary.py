@@ -54,7 +54,7 @@ class Vocabulary:
     """A trained SentencePiece model. Its special ids are PAD 0, EOS 1, UNK 2, BOS 3."""
 
     def __init__(self, model: bytes) -> None:
-        """`model` is the content of a SentencePiece model file."""
+        """Reads a model from `model`, the content of a SentencePiece model file."""
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @classmethod

@@ -19,7 +19,6 @@ import numpy as np
 if TYPE_CHECKING:
     import tensorflow as tf
 
-LENGTH_NORMS = ("gnmt", "lingvo", "none")
 _MISSING = -1e9
 """The log-probability and the score of a missing hypothesis."""
 _CHUNK = 64

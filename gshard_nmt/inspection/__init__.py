@@ -1,1 +1,1 @@
-"""What gshard-inspect finds out: from a compiled program's text to memory, communication, compute."""
+"""Reads a compiled program (memory, collectives, arithmetic) and reports it as text, HTML and JSON."""

@@ -1,6 +1,6 @@
 """Lists the collectives of a compiled program: number, size, group of devices, and cause.
 
-XLA combines the all-reduces of many gradients into instruction. Here each tensor has an entry of its own.
+XLA combines the all-reduces of many gradients into one. Here each tensor has an entry of its own.
 """
 
 import dataclasses

@@ -177,7 +177,7 @@ class HloModule:
         }
 
     def executed(self) -> Iterator[tuple[Instruction, int]]:
-        """Yields each instruction that a device executes, and how often it does so in a training step.
+        """Yields each instruction that a device executes, and how often it does so in a step.
 
         A fusion is one instruction. Loops, calls and conditionals are followed, and every branch of
         a conditional counts as taken. A loop of unknown length counts once.

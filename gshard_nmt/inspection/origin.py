@@ -62,12 +62,10 @@ class Origin:
         return self.direction == "backward"
 
     @property
-    def where(self) -> str:
+    def place(self) -> str:
         """A short name: "decoder 3 moe_0, dispatch (backward)"."""
-        place = ", ".join(filter(None, (self.layer, self.part)))
-        return (place or self.kind) + (
-            "" if self.direction == "forward" else f" ({self.direction})"
-        )
+        name = ", ".join(filter(None, (self.layer, self.part)))
+        return (name or self.kind) + ("" if self.direction == "forward" else f" ({self.direction})")
 
 
 UNKNOWN = Origin("", "", "other")

@@ -208,7 +208,7 @@ def _collectives(inspection: Inspection) -> str:
         f"<td class='words'>{html.escape(source.kind)}</td><td>{source.count:,}</td>"
         f"<td>{html.escape(source.shape)}</td><td>{terminal.size_text(source.bytes_per_step)}</td>"
         f"<td>{source.group_size:,}</td>"
-        f"<td class='words'>{html.escape(source.origin.where)}: {html.escape(source.why)}</td></tr>"
+        f"<td class='words'>{html.escape(source.origin.place)}: {html.escape(source.why)}</td></tr>"
         for source in inspection.sources
     )
     return (

@@ -78,7 +78,7 @@ def _memory(inspection: Inspection) -> str:
         lines.append("  largest temporaries at the peak:")
         lines.append(
             table(
-                ("", size_text(temporary.bytes), temporary.shape[:44], temporary.origin.where)
+                ("", size_text(temporary.bytes), temporary.shape[:44], temporary.origin.place)
                 for temporary in inspection.temporaries[:6]
             )
         )
@@ -114,7 +114,7 @@ def _expected(inspection: Inspection) -> list[str]:
         times = f"{count} x " if count > 1 else ""
         lines.append(
             f"    {times}{source.kind} {source.shape}, {size_text(size)}, "
-            f"{source.origin.where}: {source.why}"
+            f"{source.origin.place}: {source.why}"
         )
     if rest := merged[_MOST_LINES:]:
         size = sum(size for _, _, size in rest)

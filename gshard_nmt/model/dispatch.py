@@ -85,7 +85,7 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     token_or_empty = tf.reduce_sum(tf.where(is_in_slot, token_numbers, 0), axis=[1, 2]) - 1
     token_of_slot = tf.maximum(token_or_empty, 0)
     is_occupied = tf.cast(token_or_empty >= 0, dtype)  # [G, J]
-    # A dropped choice has no slot; it reads the last one, and the mask makes it zero.
+    # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
     slot_of_choice = tf.minimum(routing.slot, num_slots - 1)  # [G, S, A]
     is_admitted = tf.cast(routing.slot < num_slots, dtype)  # [G, S, A]
     holds_second_choice = None

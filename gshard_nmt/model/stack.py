@@ -295,7 +295,7 @@ def _zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
 
 
 def _read(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
-    """Returns stacked[index], where index is int32[]."""
+    """Returns stacked[index]; index is int32[]."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     shape = stacked.shape.as_list()

@@ -27,6 +27,8 @@ BATCH_ARRAYS = (
     "target_segments",
     "target_positions",
 )
+"""The arrays of a batch, int32[B, L] each. Segments count from 1, and 0 is padding. Positions count from
+0 in each segment."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, layers
-from gshard_nmt.model.config import POSITIONS, Model
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import KeyTable
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
@@ -20,8 +20,6 @@ from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
 from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
 from gshard_nmt.spmd.sharding import annotate
-
-__all__ = ["POSITIONS", "Model", "declare", "decode", "encode"]
 
 
 def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, Parameter]:

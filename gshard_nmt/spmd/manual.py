@@ -57,7 +57,7 @@ def auto_to_manual(
     ...     with manual_axes("x"):  # along y the compiler still partitions
     ...         local = annotate(tf.reverse(local, [0]), "BH")
     ...     return manual_to_auto(local, mesh, ["x", -1], x.shape, axes=["x"])
-    >>> annotations_of(reverse_each_shard, (16, 12), mesh=mesh)[1]  # the one among manual axes
+    >>> annotations_of(reverse_each_shard, (16, 12), mesh=mesh)[1]  # inside the block
     '{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}'
 
     The gradient puts the gradients of the shards together. If no dimension of x is mapped to a manual

@@ -112,12 +112,23 @@ def test_a_run_uses_the_prepared_languages_that_it_names(data):
             "was prepared with Data.source_vocabulary = 8000, but the config has 9000; use the same "
             "value, or prepare the data again.",
         ),
-        ({"languages": ("frr",)}, "does not have. Did you mean fr? It has: de, fr."),
+        ({"languages": ("frr",)}, "does not have; did you mean 'fr'? It has: de, fr."),
     ],
 )
 def test_a_config_that_does_not_fit_the_data_is_an_error(data, changes, words):
     with pytest.raises(UserError, match=re.escape(words)):
         data.pairs_of(dataclasses.replace(CONFIG, **changes))
+
+
+def test_every_setting_that_does_not_fit_is_named(data):
+    config = Data(source_length=16, target_length=16, source_vocabulary=9000, languages=("frr",))
+    assert [error.settings for error in data.misfits(config)] == [
+        ("Data.source_length",),
+        ("Data.target_length",),
+        ("Data.source_vocabulary",),
+        ("Data.languages",),
+    ]
+    assert list(data.misfits(CONFIG)) == []
 
 
 def test_longer_rows_than_the_prepared_ones_are_allowed(data):

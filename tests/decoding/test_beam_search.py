@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gshard_nmt.decode import LENGTH_NORMS, Decode
 from gshard_nmt.decoding.beam_search import BeamSearch, Hypotheses, flat_beam_search
 from gshard_nmt.errors import UserError
+from gshard_nmt.settings.config import LENGTH_NORMS, Decode
 from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from tests.decoding.beam_search_oracle import (
     BOS,
@@ -89,9 +89,9 @@ def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, lim
             ("log_probs", [plain.log_prob for plain in expected]),
             ("scores", [plain.score for plain in expected]),
         ):
-            got = getattr(hypotheses, name).numpy()[row]
-            np.testing.assert_allclose(got[:count], values, rtol=1e-4, atol=1e-5)
-            np.testing.assert_array_equal(got[count:], -1e9)
+            numbers = getattr(hypotheses, name).numpy()[row]
+            np.testing.assert_allclose(numbers[:count], values, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(numbers[count:], -1e9)
         ids, lengths = hypotheses.ids.numpy()[row], hypotheses.lengths.numpy()[row]
         padding = np.arange(MAX_STEPS) >= lengths[:, np.newaxis]
         assert (ids[padding] == 0).all()
@@ -172,8 +172,8 @@ def test_the_first_of_equal_hypotheses_wins_and_early_stop_changes_nothing(seed,
         expected, _ = plain_beam_search(plain_table(table), 0, search, longest)
         count = len(expected)
         assert texts(hypotheses, row) == [plain.ids for plain in expected]
-        got = hypotheses.log_probs.numpy()[row, :count]
-        np.testing.assert_array_equal(got, [plain.log_prob for plain in expected])
+        log_probs = hypotheses.log_probs.numpy()[row, :count]
+        np.testing.assert_array_equal(log_probs, [plain.log_prob for plain in expected])
         scores = hypotheses.scores.numpy()[row, :count]
         np.testing.assert_allclose(scores, [plain.score for plain in expected], rtol=1e-6)
         assert (np.diff(scores) <= 0).all()

@@ -154,7 +154,7 @@ ENTRY %main (a: f32[64,16]) -> f32[8,16] {{
     module = hlo.parse(text)
     (source,) = communication.collectives(module, CONTEXT)
     assert (source.kind, source.bytes) == ("reduce-scatter", 64 * 16 * 4)
-    assert source.origin.where == "decoder 0 feed_forward_1, wo"
+    assert source.origin.place == "decoder 0 feed_forward_1, wo"
     counts = communication.count_instructions(module)
     assert (counts["reduce-scatter"], counts["all-reduce"]) == (1, 0)
 

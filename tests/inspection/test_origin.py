@@ -47,7 +47,7 @@ PREFIX = "jit(call)/lowered_program/"
         ("AddN_4", "", "gradient norm", "gradients and metrics", "forward"),
     ],
 )  # fmt: skip
-def test_an_operations_name_says_where_it_comes_from(op_name, layer, part, kind, direction):
+def test_the_name_of_an_operation_gives_its_origin(op_name, layer, part, kind, direction):
     origin = origin_of(PREFIX + op_name)
     assert (origin.layer, origin.part, origin.kind, origin.direction) == (
         layer,
@@ -57,11 +57,11 @@ def test_an_operations_name_says_where_it_comes_from(op_name, layer, part, kind,
     )
 
 
-def test_without_a_name_nothing_is_claimed():
+def test_an_operation_without_a_name_has_an_unknown_origin():
     assert origin_of("").kind == "other"
 
 
-def test_where_reads_as_a_place():
+def test_the_place_of_an_origin_is_a_short_name():
     origin = origin_of(PREFIX + "gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1")
-    assert origin.where == "decoder 3 moe_0, experts (backward)"
-    assert origin_of(PREFIX + "adafactor/Mean").where == "adafactor"
+    assert origin.place == "decoder 3 moe_0, experts (backward)"
+    assert origin_of(PREFIX + "adafactor/Mean").place == "adafactor"

@@ -1,10 +1,15 @@
-"""Threefry against its authors' known answers, and what dropout and initialisation need of it."""
+"""Threefry against the known answers of its authors, and the needs of dropout and initialization."""
 
+import re
+
+import jax
 import numpy as np
 import pytest
 import tensorflow as tf
+from jax.sharding import NamedSharding, PartitionSpec
 
 from gshard_nmt.model import counter_random
+from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 
 
 def key_of(word0: int, word1: int) -> counter_random.Key:
@@ -21,19 +26,33 @@ def key_of(word0: int, word1: int) -> counter_random.Key:
 )
 def test_threefry_gives_the_known_answers_of_random123_for_13_rounds(key, counter, answer):
     counters = [tf.constant(word, tf.uint32) for word in counter]
-    found = counter_random.threefry(key_of(*key), *counters)
-    assert tuple(int(word) for word in found) == answer
+    words = counter_random.threefry(key_of(*key), *counters)
+    assert tuple(int(word) for word in words) == answer
 
 
 def test_every_element_has_its_own_number_on_both_sides_of_the_index_cut():
     word, _ = counter_random.bits(key_of(1, 2), (7, 300, 11))
-    assert len(np.unique(word.numpy())) > 7 * 300 * 11 - 4  # a repeat by chance is rare, not many
+    assert len(np.unique(word.numpy())) > 7 * 300 * 11 - 4  # chance repeats a word rarely
 
 
-def test_the_shape_that_is_asked_for_decides_the_numbers_not_the_device():
-    whole = counter_random.uniform(key_of(3, 4), (8, 16)).numpy()
-    again = counter_random.uniform(key_of(3, 4), (8, 16)).numpy()
-    np.testing.assert_array_equal(whole, again)
+def test_four_devices_draw_the_numbers_of_one_each_only_its_own():
+    """A device has 2 of 8 rows, and no collective brings it those of the others."""
+
+    def draw(inputs):
+        key = counter_random.Key.from_seed(inputs["seed"])
+        return [{"numbers": counter_random.uniform(key, (8, 16))}]
+
+    seed = np.array([3, 4], np.uint32)
+    program = lower(draw, [{"seed": ArraySpec(seed.shape, seed.dtype)}], [{}], None)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",))
+    by_row = NamedSharding(mesh, PartitionSpec("x"))
+    compiled = jax.jit(as_jax_function(program), out_shardings=by_row).lower(seed).compile()
+    (numbers,) = compiled(seed)
+    assert {shard.data.shape for shard in numbers.addressable_shards} == {(2, 16)}
+    np.testing.assert_array_equal(numbers, counter_random.uniform(key_of(3, 4), (8, 16)))
+    text = compiled.as_text()
+    assert not re.findall(r" (all-\w+|collective-permute|reduce-scatter)\(", text)
+    assert "[8,16]" not in text, "a device computes the whole array"
 
 
 def test_steps_names_and_repeats_are_uncorrelated():
@@ -42,7 +61,7 @@ def test_steps_names_and_repeats_are_uncorrelated():
     draws = np.stack([counter_random.uniform(key, (100, 200)).numpy().ravel() for key in keys])
     correlation = np.corrcoef(draws) - np.eye(len(keys))
     assert np.abs(correlation).max() < 5 / np.sqrt(draws.shape[1])
-    # Nor is one the other shifted by an element, as seed + index would make it.
+    # If a draw used seed + index, the draws of two steps would be equal up to a shift by one element.
     shifted = np.corrcoef(draws[0, 1:], draws[1, :-1])[0, 1]
     assert abs(shifted) < 5 / np.sqrt(draws.shape[1])
 
@@ -66,7 +85,7 @@ def test_keep_mask_drops_its_rate(rate):
     assert abs((1 - kept.mean()) - rate) < expected
 
 
-def test_folding_names_together_gives_each_the_key_that_it_gets_alone():
+def test_folding_names_together_gives_the_same_keys_as_folding_each_alone():
     base = key_of(7, 8)
     table = base.fold_each(["a", "b/c"], 3)
     for index in range(3):

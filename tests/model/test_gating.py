@@ -32,7 +32,7 @@ def assign(rules: Gating, gates=GATES, draw=None, is_token=None) -> Routing:
 
 
 def triples(routing: Routing) -> list[list[tuple[int, int, float]]]:
-    """(expert, slot, weight) of what each token of the only group keeps."""
+    """Returns (expert, slot, weight) of the choices that each token of the only group keeps."""
     dropped = routing.load.shape[0] * routing.capacity
     return [
         [
@@ -88,7 +88,7 @@ def test_the_auxiliary_loss_in_both_scales():
 
 
 def seconds(rules: Gating) -> list[bool]:
-    """Whether each token of the worked group got its second expert, with room for all."""
+    """Says which tokens of the worked group got their second expert, with room for all."""
     roomy = dataclasses.replace(rules, capacity=4)
     return [len(token) == 2 for token in triples(assign(roomy, draw=DRAW))]
 
@@ -231,7 +231,7 @@ def rules_of(gates, capacity, draw) -> Gating:
 @settings(deadline=None, max_examples=60)
 @given(groups())
 def test_gating_equals_algorithm_1(group):
-    """And so: capacity never exceeded, slots unique and without holes, no slot for padding."""
+    """So the capacity is never exceeded, slots are unique and without holes, and padding has no slot."""
     gates, capacity, draw, is_token = group
     routing = assign(rules_of(gates, capacity, draw), gates, draw, is_token)
     expected = top2_gating(gates, capacity, draw, is_token, dropped_takes_slot=False)

@@ -15,15 +15,15 @@ SMALL = Optimizer(min_factored_size=1)
 
 
 def reference(x, g, row, column, t, optimizer, rate, experts):
-    """Shazeer and Stern 2018, Algorithm 4, as GShard A.2 sets it: one layer's matrices in float64.
+    """Computes one step of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard A.2) in float64.
 
     Args:
       x, g: float64[experts, rows, columns], parameter and gradient.
-      row, column: the moments, float64[experts, rows] and [experts, columns]; for a parameter that is
-        not factored `row` is the whole second moment and `column` None.
+      row, column: the moments, float64[experts, rows] and [experts, columns]. If the parameter is not
+        factored, `row` is the whole second moment and `column` is None.
       t: the step, 1 for the first.
-      optimizer: the rules.
-      rate: the step size.
+      optimizer: the settings.
+      rate: the learning rate.
       experts: whether each expert has its own root mean squares.
     """
     beta2 = min(1 - t**-optimizer.decay_exponent, optimizer.maximum_beta2)
@@ -127,8 +127,8 @@ def test_stacked_layers_and_experts_update_as_if_each_stood_alone():
     alone = {"w": Parameter((4, 5), "MH", ZEROS)}
     together, _ = step(SMALL, stacked, {"w": value}, {"w": gradient}, zeros(SMALL, stacked), 1)
     for i in range(3):
-        one, _ = step(SMALL, alone, {"w": value[i]}, {"w": gradient[i]}, zeros(SMALL, alone), 1)
-        np.testing.assert_allclose(together["w"][i], one["w"], rtol=1e-5)
+        single, _ = step(SMALL, alone, {"w": value[i]}, {"w": gradient[i]}, zeros(SMALL, alone), 1)
+        np.testing.assert_allclose(together["w"][i], single["w"], rtol=1e-5)
 
 
 def test_the_schedule_is_the_papers():
@@ -153,16 +153,16 @@ SWITCHES = [
 
 @pytest.mark.parametrize("optimizer", SWITCHES, ids=lambda o: f"{o.rms_over} {o.maximum_beta2}")
 def test_five_steps_equal_the_reference_in_float64(optimizer):
-    """[R, E, M, H], each repeat a layer of its own, against one layer after another."""
+    """Compares a parameter [R, E, M, H] with the reference for each repeat separately."""
     repeats, experts, m, h = 2, 3, 4, 5
     declared = {"w": Parameter((repeats, experts, m, h), "REMH", ZEROS)}
     rng = np.random.default_rng(4)
-    # Experts of different sizes, one of them hardly used: here the switches differ.
+    # The experts have weights and gradients of different sizes, so that the settings differ.
     value = rng.normal(size=(repeats, experts, m, h)) * np.array([1, 0.1, 1e-5])[:, None, None]
     gradients = rng.normal(size=(5, *value.shape)) * np.array([1, 1e-3, 30])[:, None, None]
     moments = {k: tf.constant(v) for k, v in zeros(optimizer, declared).items()}
     factored = "row/w" in moments
-    found = {"w": tf.constant(value)}
+    values = {"w": tf.constant(value)}
     expected = [
         (value[r], np.zeros((experts, m)), np.zeros((experts, h)))
         if factored
@@ -171,8 +171,8 @@ def test_five_steps_equal_the_reference_in_float64(optimizer):
     ]
     for t, gradient in enumerate(gradients, 1):
         rate = tf.constant(0.01, tf.float64)
-        found, moments = adafactor.update(
-            optimizer, declared, found, {"w": tf.constant(gradient)}, moments, tf.constant(t), rate
+        values, moments = adafactor.update(
+            optimizer, declared, values, {"w": tf.constant(gradient)}, moments, tf.constant(t), rate
         )
         each = optimizer.rms_over == "expert"
         expected = [
@@ -180,7 +180,7 @@ def test_five_steps_equal_the_reference_in_float64(optimizer):
             for r, (x, row, column) in enumerate(expected)
         ]
         for r, (x, row, column) in enumerate(expected):
-            np.testing.assert_allclose(found["w"][r], x, rtol=1e-12)
+            np.testing.assert_allclose(values["w"][r], x, rtol=1e-12)
             if column is None:
                 np.testing.assert_allclose(moments["full/w"][r], row, rtol=1e-12)
             else:
@@ -244,11 +244,13 @@ def test_separable_squares_are_reproduced_exactly(seed):
 def test_transposing_a_matrix_transposes_its_update():
     rng = np.random.default_rng(2)
     value, gradient = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
-    one = {"w": Parameter((4, 6), "MH", ZEROS)}
-    other = {"w": Parameter((6, 4), "HM", ZEROS)}
-    straight, _ = step(SMALL, one, {"w": value}, {"w": gradient}, zeros(SMALL, one), 1)
-    turned, _ = step(SMALL, other, {"w": value.T}, {"w": gradient.T}, zeros(SMALL, other), 1)
-    np.testing.assert_allclose(straight["w"], turned["w"].T, rtol=1e-6)
+    matrix = {"w": Parameter((4, 6), "MH", ZEROS)}
+    transposed = {"w": Parameter((6, 4), "HM", ZEROS)}
+    new, _ = step(SMALL, matrix, {"w": value}, {"w": gradient}, zeros(SMALL, matrix), 1)
+    turned, _ = step(
+        SMALL, transposed, {"w": value.T}, {"w": gradient.T}, zeros(SMALL, transposed), 1
+    )
+    np.testing.assert_allclose(new["w"], turned["w"].T, rtol=1e-6)
 
 
 def test_the_gate_is_factored_as_the_matrix_that_it_is():

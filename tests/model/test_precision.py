@@ -1,4 +1,4 @@
-"""float32 and bfloat16 activations: what is rounded, and what stays float32."""
+"""With bfloat16 activations, some values are rounded and others stay float32."""
 
 import dataclasses
 
@@ -31,11 +31,11 @@ KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 def batch() -> dict[str, tf.Tensor]:
     rng = np.random.default_rng(0)
     names = ("source_ids", "target_inputs", "target_labels")
-    made = {name: rng.integers(4, 30, (2, 8)) for name in names}
+    arrays = {name: rng.integers(4, 30, (2, 8)) for name in names}
     for side in ("source", "target"):
-        made[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 2, 0]] * 2
-        made[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 3, 0]] * 2
-    return {name: tf.constant(array, tf.int32) for name, array in made.items()}
+        arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 2, 0]] * 2
+        arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 3, 0]] * 2
+    return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
 def logits_and_memory(model: Model):
@@ -75,15 +75,15 @@ def test_attention_logits_of_bfloat16_activations_are_float32():
     p = {"query": first * 300.0, "key": first, "value": second, "output": tf.ones([1, 1, 2])}
     memory = tf.constant([[[1.0, 0.0], [1.0078125, 1.0]]], tf.bfloat16)
     x = tf.constant([[[1.0, 0.0]]], tf.bfloat16)
-    found = attention.attend(p, x, memory, tf.zeros([1, 1, 1, 2]), Mode(), 0.0)
-    assert found.dtype == tf.bfloat16
-    weight = float(found[0, 0, 0])  # of the second key
+    output = attention.attend(p, x, memory, tf.zeros([1, 1, 1, 2]), Mode(), 0.0)
+    assert output.dtype == tf.bfloat16
+    weight = float(output[0, 0, 0])  # of the second key
     assert weight == pytest.approx(1 / (1 + np.exp(-300 * 0.0078125)), abs=0.004)
     assert weight != pytest.approx(1 / (1 + np.exp(-2.0)), abs=0.02)
 
 
 def test_the_norm_of_bfloat16_is_computed_in_float32():
     x = tf.cast(tf.fill([1, 4096], 1.0), tf.bfloat16)  # bfloat16 counts ones to 256
-    found = layers.rms_norm({"scale": tf.ones([4096])}, x)
-    assert found.dtype == tf.bfloat16
-    np.testing.assert_array_equal(tf.cast(found, tf.float32), np.ones((1, 4096)))
+    normed = layers.rms_norm({"scale": tf.ones([4096])}, x)
+    assert normed.dtype == tf.bfloat16
+    np.testing.assert_array_equal(tf.cast(normed, tf.float32), np.ones((1, 4096)))

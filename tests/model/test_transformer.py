@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import transformer
-from gshard_nmt.model.config import Model
+from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
 from tests.model.parameter_kinds import count_by_kind
@@ -21,7 +21,7 @@ def logits(model: Model, p, batch):
 
 
 @pytest.mark.parametrize("model", [SMALL, DENSE])
-@pytest.mark.parametrize("positions", transformer.POSITIONS)
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_packed_sentences_get_the_logits_that_they_get_alone(model, positions):
     model = dataclasses.replace(model, positions=positions)
     p = parameters(model)

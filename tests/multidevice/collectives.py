@@ -1,7 +1,7 @@
-"""What a compiled program communicates: each collective by its kind and the mesh axes it runs over.
+"""Counts the collectives of a compiled program by their kind and the mesh axes they run over.
 
-XLA:CPU has no reduce-scatter of its own and writes an all-reduce of which each device keeps a slice,
-which is what a ReduceScatter is (GSPMD section 4.2); here both are called reduce-scatter.
+XLA:CPU has no reduce-scatter. It writes an all-reduce of which each device keeps a slice, which is the
+same (GSPMD section 4.2). Here both are counted as reduce-scatters.
 """
 
 import collections
@@ -21,13 +21,13 @@ _NAMED = re.compile(
     r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))?\s*\{([^}]*)\}"
 )
 _PAIRS = re.compile(r"source_target_pairs=\{\{(.*?)\}\}")
-# Through these a value keeps its elements, or most of them: what follows tells what it is used for.
+# These operations only rearrange a value, so we follow it to the operation that uses it.
 _TRANSPARENT = ("bitcast", "copy", "reshape", "transpose", "convert", "get-tuple-element")
 
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a program."""
+    """One line of a compiled program."""
 
     name: str
     shape: str
@@ -42,18 +42,18 @@ Counts = collections.Counter[tuple[str, str]]
 
 
 def collectives(hlo: str, mesh: Mesh) -> Counts:
-    """How many arrays each kind of collective moves along which axes: {("all-reduce", "x y"): 2}."""
+    """Counts the arrays that each kind of collective moves, such as {("all-reduce", "x y"): 2}."""
     computations = parse(hlo)
     counts: Counts = collections.Counter()
     for computation in computations.values():
-        for one in computation.values():
-            kind = one.opcode.removesuffix("-start")
+        for instruction in computation.values():
+            kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES:
                 continue
-            axes = " ".join(axes_of(one.text, mesh))
+            axes = " ".join(axes_of(instruction.text, mesh))
             if kind == "all-reduce":
-                for index in range(len(one.operands)):
-                    sliced = is_sliced(computations, computation, one, index)
+                for index in range(len(instruction.operands)):
+                    sliced = is_sliced(computations, computation, instruction, index)
                     counts["reduce-scatter" if sliced else kind, axes] += 1
             else:
                 counts[kind, axes] += 1
@@ -61,14 +61,14 @@ def collectives(hlo: str, mesh: Mesh) -> Counts:
 
 
 def parse(hlo: str) -> dict[str, Computation]:
-    """The computations of a program by name, each its instructions by name."""
+    """Returns the computations of a program by name, each as its instructions by name."""
     computations: dict[str, Computation] = {}
     current: Computation = {}
     for line in hlo.splitlines():
         if head := _COMPUTATION.match(line):
             current = computations.setdefault(head[2], {})
-        elif found := _INSTRUCTION.match(line):
-            root, name, shape, opcode, rest = found.groups()
+        elif match := _INSTRUCTION.match(line):
+            root, name, shape, opcode, rest = match.groups()
             operands = re.findall(r"%([\w.\-]+)", rest[: _closing(rest)])
             current[name] = Instruction(name, shape, opcode, tuple(operands), line, bool(root))
     return computations
@@ -76,25 +76,24 @@ def parse(hlo: str) -> dict[str, Computation]:
 
 def _closing(text: str) -> int:
     depth = 1
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
+    for place, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
         if depth == 0:
             return place
     return len(text)
 
 
 def is_sliced(
-    computations: dict[str, Computation], computation: Computation, one: Instruction, index: int
+    computations: dict[str, Computation], computation: Computation, reduced: Instruction, index: int
 ) -> bool:
-    """Whether each device keeps only its slice of a result; of a tuple, of element `index`."""
-    uses = list(
-        _uses(computations, computation, one.name, index if len(one.operands) > 1 else None)
-    )
+    """Returns whether each device keeps only a slice of a result; `index` is the element of a tuple."""
+    element = index if len(reduced.operands) > 1 else None
+    uses = list(_uses(computations, computation, reduced.name, element))
     return bool(uses) and all(use == "dynamic-slice" for use in uses)
 
 
 def _uses(computations, computation, name, index=None):
-    """The opcodes that use a value, looking through what only rearranges it and into fusions."""
+    """Yields the opcodes that use a value, through operations that rearrange it and inside fusions."""
     if computation[name].is_root:
         yield "result"
     for user in computation.values():
@@ -119,18 +118,18 @@ def _uses(computations, computation, name, index=None):
 
 
 def axes_of(text: str, mesh: Mesh) -> list[str]:
-    """The mesh axes along which the devices of a collective's groups differ."""
+    """Returns the mesh axes along which the devices of a group of the collective differ."""
     if pairs := _PAIRS.search(text):
         groups = [[int(n) for n in pair.split(",")] for pair in pairs[1].split("},{")]
     else:
         groups = [_first_group(text, mesh.num_devices)]
     places = [np.array(np.unravel_index(group, tuple(mesh.shape))) for group in groups]
     varies = np.any([(p != p[:, :1]).any(axis=1) for p in places], axis=0)
-    return [axis for axis, yes in zip(mesh.axes, varies, strict=True) if yes]
+    return [axis for axis, differs in zip(mesh.axes, varies, strict=True) if differs]
 
 
 def _first_group(text: str, devices: int) -> list[int]:
-    """Of the notations {{0,1},{2,3}}, [2,2]<=[4]T(0), and mesh['a'=2,'b'=2] {'b'}."""
+    """Reads the first group of {{0,1},{2,3}}, [2,2]<=[4]T(0), or mesh['a'=2,'b'=2] {'b'}."""
     if named := _NAMED.search(text):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", named[1])}
         grid = _permuted(devices, named[2], named[3]).reshape(list(sizes.values()))

@@ -1,4 +1,4 @@
-"""Compiles one function of ranks for a mesh, to look at its values and at its program."""
+"""Compiles one function for a mesh, so that a test can look at its values and at its program."""
 
 import re
 
@@ -30,13 +30,13 @@ class CompiledFunction:
         self.text = self.program.executable.as_text()
 
     def __call__(self):
-        """The results for inputs of ranks; sharded arrays."""
+        """Returns the results for inputs from `ranks`, as sharded arrays."""
         values = {name: ranks(spec.shape) for name, spec in self.specs.items()}
         (results,) = self.program(self.devices.put(values, self.specs))
         return [results[name] for name in sorted(results)]
 
     def shapes_of(self, opcode: str) -> set[str]:
-        """The shapes, on one device, of all instructions of a kind."""
+        """Returns the shapes, on one device, of all instructions with this opcode."""
         return {
             re.sub(r"\{.*", "", instruction.shape)
             for computation in parse(self.text).values()

@@ -1,8 +1,8 @@
-"""Runs many small functions in one partitioned program, values and gradients, beside TensorFlow.
+"""Compares many small functions, and their gradients, on a mesh and in TensorFlow on one device.
 
-Each case is annotated at its inputs and its result. All cases of a table are lowered into one program
-and compiled once for a mesh; the reference is the same function, run eagerly by TensorFlow on one
-device. Values are ranks (0, 1, 2, ...), so that a row in the wrong place is a wrong value.
+The inputs and the result of each case are annotated. All cases of a table become one program, which is
+compiled once for each mesh. The reference is the same function, run eagerly by TensorFlow. Values are
+small whole numbers in sequence, so a row in the wrong place is a wrong value.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import mesh_split
 from tests.multidevice.collectives import Counts, collectives
 
-# Neither is square, and the second has no power of two.
+# Neither mesh is square, and the number of devices of the second is not a power of two.
 MESHES = {
     "2x4": Mesh(("x", "y"), (2, 4), rules={"G": "y"}),
     "3x2": Mesh(("x", "y"), (3, 2), rules={"G": "y"}),
@@ -28,30 +28,27 @@ MESHES = {
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A function of tensors, and how it is split.
-
-    Attributes:
-      function: of tensors, gives one tensor.
-      shapes: of its float32 inputs.
-      split: for each input a dims_mapping, as `mesh_split` takes it.
-      result: the dims_mapping of its result; None leaves it to propagation.
-      indices: int32 inputs that follow the others; neither split nor differentiated.
-      reference: the same function for TensorFlow to run, where it cannot run `function` eagerly.
-    """
+    """A function of tensors, and how its inputs and its result are split."""
 
     function: Callable[..., tf.Tensor]
+    """Takes tensors and returns one tensor."""
     shapes: Sequence[Sequence[int]]
+    """The shapes of its float32 inputs."""
     split: Sequence[Sequence]
+    """The dims_mapping of each input, as for `mesh_split`."""
     result: Sequence | None = None
+    """The dims_mapping of the result; None leaves it to propagation."""
     indices: Sequence[np.ndarray] = ()
+    """int32 inputs that follow the others. They are neither split nor differentiated."""
     reference: Callable[..., tf.Tensor] | None = None
+    """The same function for TensorFlow, if TensorFlow cannot run `function` eagerly."""
 
     def inputs(self) -> list[np.ndarray]:
         return [ranks(shape) for shape in self.shapes]
 
 
 def ranks(shape: Sequence[int], start: int = 1) -> np.ndarray:
-    """float32[shape]: small whole numbers, no two near ones equal; their sums are exact."""
+    """Returns float32[shape] that counts from `start` up, 97 numbers in turn, so that sums are exact."""
     count = int(np.prod(shape))
     return (start + np.arange(count) % 97).reshape(shape).astype(np.float32)
 
@@ -65,7 +62,7 @@ class Outcome:
 
 
 def unpartitioned(cases: Mapping[str, Case]) -> Outcome:
-    """What TensorFlow computes eagerly."""
+    """Computes all cases with TensorFlow, eagerly."""
     values = {}
     for name, case in cases.items():
         inputs = [tf.constant(x) for x in case.inputs()]
@@ -80,7 +77,7 @@ def unpartitioned(cases: Mapping[str, Case]) -> Outcome:
 
 
 def partitioned(cases: Mapping[str, Case], mesh: Mesh, expected: Outcome) -> Outcome:
-    """What the mesh computes, in one program."""
+    """Computes all cases on the mesh, in one program."""
     arrays = {}
     for name, case in cases.items():
         arrays |= {f"{name}/{i}": x for i, x in enumerate(case.inputs())}
@@ -116,31 +113,31 @@ def _traced(name: str, case: Case, mesh: Mesh, group: Mapping[str, tf.Tensor]) -
     return {f"{name}/result": result, **named}
 
 
-def assert_equal(name: str, found: Outcome, expected: Outcome, rounding: float = 1e-6) -> None:
-    """The result of a case and all its gradients, to the rounding of the largest element."""
+def assert_equal(name: str, actual: Outcome, expected: Outcome, rounding: float = 1e-6) -> None:
+    """Compares the result and the gradients of a case, up to the rounding of the largest element."""
     for key, value in expected.values.items():
         if key.startswith(f"{name}/"):
             atol = rounding * np.abs(value).max()
-            np.testing.assert_allclose(found.values[key], value, rounding, atol, err_msg=key)
+            np.testing.assert_allclose(actual.values[key], value, rounding, atol, err_msg=key)
 
 
 def scope(name: str) -> str:
-    """A case's name as TensorFlow accepts it, and the program's operations bear it."""
+    """Returns the name scope of a case, which the operations of the program carry."""
     return re.sub(r"\W", "_", name)
 
 
-def communication(name: str, found: Outcome, mesh: Mesh) -> Counts:
-    """The collectives of one case: those whose operation was traced under its name."""
+def communication(name: str, outcome: Outcome, mesh: Mesh) -> Counts:
+    """Counts the collectives of one case, whose operations carry its name scope."""
     lines = [
         line
-        for line in found.program.splitlines()
+        for line in outcome.program.splitlines()
         if "op_name=" not in line or f"{scope(name)}/" in line.split("op_name=")[1]
     ]
     return collectives("\n".join(lines), mesh)
 
 
 def forward_collectives(case: Case, mesh: Mesh) -> Counts:
-    """What one case communicates going forward, its inputs and its result split from the start."""
+    """Counts the collectives of the forward pass of a case whose arguments and result are split."""
     entries = [*case.split, case.result]
     arrays = {str(i): entry for i, entry in enumerate(entries[:-1])} | {"result": case.result}
     split = dataclasses.replace(
@@ -165,6 +162,6 @@ def forward_collectives(case: Case, mesh: Mesh) -> Counts:
 
 
 def table(cases: Mapping[str, Case]):
-    """A function from a mesh's name to (found, expected), which computes each once."""
+    """Returns a function from the name of a mesh to (actual, expected), which computes each once."""
     expected = functools.cache(lambda: unpartitioned(cases))
     return functools.cache(lambda mesh: (partitioned(cases, MESHES[mesh], expected()), expected()))

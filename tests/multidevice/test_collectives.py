@@ -1,4 +1,4 @@
-"""The reader of compiled programs that the tests of meshes rely on: notations of groups, slices."""
+"""The reader of compiled programs that the tests of meshes use: notations of groups, and slices."""
 
 import pytest
 
@@ -18,7 +18,7 @@ MESH = Mesh(("x", "y"), (4, 2), rules={})
         ("replica_groups=[2,4]<=[4,2]T(1,0)", ["x"]),
         ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", ["x"]),
         ("replica_groups=mesh['axis_0'=4,'axis_1'=1,'axis_2'=2] {'axis_2'}", ["y"]),
-        # Within the mesh [2,4] read by columns, lines along the axis of 4.
+        # The devices of [4,2] read by columns form a mesh of [2,4]; groups are lines along its axis of 4.
         (
             "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}",
             ["x"],
@@ -58,5 +58,5 @@ ENTRY %main (a: f32[4,8], b: f32[4,8]) -> (f32[1,8], f32[4,8]) {
 """
 
 
-def test_an_all_reduce_of_which_a_slice_is_kept_is_a_reduce_scatter():
+def test_an_all_reduce_whose_devices_keep_a_slice_is_a_reduce_scatter():
     assert collectives(PROGRAM, MESH) == {("reduce-scatter", "x"): 1, ("all-reduce", "x"): 1}

@@ -44,8 +44,8 @@ def inspected(tmp_path_factory):
     """The report, the JSON and the page of the demo on 2 and 4 devices."""
     folder = tmp_path_factory.mktemp("inspected")
     request = inspect.Request(load_config("demo", SMALL), "demo", ["cpu:2", "cpu:4"])
-    inspect.inspect(request, folder / "found.json", folder / "found.html")
-    return json.loads((folder / "found.json").read_text()), (folder / "found.html").read_text()
+    inspect.inspect(request, folder / "figures.json", folder / "figures.html")
+    return json.loads((folder / "figures.json").read_text()), (folder / "figures.html").read_text()
 
 
 def test_the_json_has_the_promised_keys(inspected):

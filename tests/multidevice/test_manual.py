@@ -55,7 +55,7 @@ def test_manual_partitioning_computes_each_shard_by_itself(axes, mapping, rows, 
 
 
 def test_manual_regions_nest():
-    """Along x by hand, and within that along y by hand."""
+    """A region that is manual along x contains one that is manual along y."""
 
     def function(x):
         rows = auto_to_manual(x, MESH, ["x", -1], ["x"])
@@ -70,8 +70,8 @@ def test_manual_regions_nest():
     np.testing.assert_array_equal(result, tiles[:, ::-1, :, ::-1].reshape(16, 12))
 
 
-def test_an_uneven_dimension_is_filled_with_zeros_for_manual_code():
-    """15 over 2: the last shard sees a 16th row of zeros, and the whole has 15 again."""
+def test_an_uneven_dimension_is_padded_with_zeros_for_manual_code():
+    """15 rows over 2 devices: the last shard has a 16th row of zeros, and the full tensor has 15 rows."""
 
     def function(x):
         local = auto_to_manual(x, MESH, ["x", -1], ["x"])
@@ -86,7 +86,7 @@ def test_an_uneven_dimension_is_filled_with_zeros_for_manual_code():
 
 @pytest.mark.parametrize("axes", [None, ["x"], ["y"]])
 def test_the_gradient_of_copies_is_their_sum(axes):
-    """Weights that each device has a copy of, used on its own rows: their gradient is summed."""
+    """Each device uses its copy of the weights on its own rows, and the gradients are summed."""
     axis = (axes or ["x"])[0]
 
     def function(x, w, dy):
@@ -105,7 +105,7 @@ def test_the_gradient_of_copies_is_their_sum(axes):
 
 
 def test_gshards_dispatch_by_a_local_gather():
-    """Section 3.2: tokens GSM gathered to EGCM within each group, by hand along G, then split by E."""
+    """GShard section 3.2: GSM is gathered to EGCM in each group, manually along G, then split by E."""
     g, s, m, e, c = 8, 6, 5, 4, 2
     indices = np.arange(e * g * c).reshape(e, g, c) * 7 % s
 
@@ -122,5 +122,5 @@ def test_gshards_dispatch_by_a_local_gather():
     program = Compiled(function, (g, s, m), letters="E___")
     expected = np.stack([ranks((g, s, m))[np.arange(g)[:, np.newaxis], row] for row in indices])
     np.testing.assert_array_equal(program()[0], expected)
-    # The gather needs nothing from elsewhere; the change from G to E is the only communication.
+    # The gather is local to each device; only the change from G to E communicates.
     assert collectives(program.text, MESH) == {("all-to-all", "y"): 1}

@@ -33,7 +33,7 @@ class Window:
 
 
 def xla_convolution(x, kernel, window: Window):
-    """BWI,wIO->BWO by XLA's own operator, which TensorFlow gives no gradient to."""
+    """BWI,wIO->BWO by XLA's own operator, for which TensorFlow has no gradient."""
 
     @tf.custom_gradient
     def convolve(x, kernel):
@@ -111,7 +111,7 @@ def by_definition(x, kernel, window: Window):
 
 
 def halo(base: int, axis: str, window: Window, rows: str | None = "other") -> Case:
-    """Space over one mesh axis and rows over the other, as GSPMD section 5.6; `rows` None: neither."""
+    """Splits space over `axis`, and rows over the other axis unless `rows` is None (GSPMD 5.6)."""
     other = {"x": "y", "y": "x"}[axis] if rows else -1
     return Case(
         lambda x, kernel: xla_convolution(x, kernel, window),
@@ -122,7 +122,7 @@ def halo(base: int, axis: str, window: Window, rows: str | None = "other") -> Ca
     )
 
 
-# Over x there are 2 or 3 partitions, over y 4 or 2; on the mesh 2x4 these are the papers' examples.
+# There are 2 or 3 partitions over x, and 4 or 2 over y. On the mesh 2x4 these are the papers' examples.
 HALOS = {
     "constant halo, as in Figure 5a": halo(8, "x", Window(3, 1, 1, 1)),
     "halo that grows with the partition, as in Figure 11": halo(12, "y", Window(3, 2, 1, 4)),
@@ -179,14 +179,14 @@ MORE = {
 
 
 def block(x, kernel):
-    """A convolution, normalised over space, and a ReLU."""
+    """A convolution, normalized over space, and a ReLU."""
     x = tf.nn.conv3d(x, kernel, [1] * 5, "SAME")
     mean, variance = tf.nn.moments(x, axes=[1, 2, 3], keepdims=True)
     return tf.nn.relu((x - mean) * tf.math.rsqrt(variance + 1.0))
 
 
 def u_net(volume, first, down, up, last, out):
-    """Two levels: convolve, pool, convolve, up-convolve, join with what was, convolve."""
+    """Two levels: convolve, pool, convolve, up-convolve, join with the first level, convolve."""
     fine = block(volume / 97.0, first / 97.0)
     coarse = block(tf.nn.max_pool3d(fine, 2, 2, "SAME"), down / 97.0)
     b, d, h, w, _ = fine.shape
@@ -197,8 +197,8 @@ def u_net(volume, first, down, up, last, out):
     return tf.nn.conv3d(joined, out / 97.0, [1] * 5, "SAME")
 
 
-# Annotated at the volume alone (GSPMD section 5.6): batch over x, the first of its depth, height and
-# width over y. The weights are left to propagation.
+# Only the volume is annotated (GSPMD section 5.6): its batch over x, its depth over y. The weights are
+# left to propagation.
 U_NET = {
     "u_net": Case(
         u_net,
@@ -219,18 +219,18 @@ def test_partitioned_is_unpartitioned(mesh, name):
 
 
 @pytest.mark.parametrize("name", [n for n, c in HALOS.items() if c.shapes[0][1] % 4 == 0])
-def test_halos_are_all_that_is_exchanged(name):
+def test_only_halos_are_exchanged(name):
     counts = forward_collectives(HALOS[name], MESHES["2x4"])
     assert {kind for kind, _ in counts} == {"collective-permute"}
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_a_3d_u_net_partitions_along_space(mesh):
-    found, expected = U_NET_RESULTS(mesh)
-    assert_equal("u_net", found, expected, rounding=1e-5)
-    counts = communication("u_net", found, MESHES[mesh])
+    actual, expected = U_NET_RESULTS(mesh)
+    assert_equal("u_net", actual, expected, rounding=1e-5)
+    counts = communication("u_net", actual, MESHES[mesh])
     assert counts["collective-permute", "y"] > 0
-    # Sums over space, of the norms and for the weights; no activation changes the way it is split.
+    # Other collectives are sums over space, for norms and weights. No activation changes its layout.
     assert not any(kind == "all-to-all" for kind, _ in counts)
 
 
@@ -239,14 +239,14 @@ UNUSED_AXIS = {"unused axis": halo(16, "y", Window(3, 1, 1, 1), rows=None)}
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_the_compilers_known_mistake(mesh):
-    """A kernel's gradient, where space is split and a mesh axis is left over, is summed over it too.
+    """If space is split and a mesh axis is unused, a kernel's gradient is also summed over this axis.
 
-    XLA's convolution partitioner does so in plain jax as well (0.10.2, under GSPMD and under Shardy);
-    docs/sharding.md says how to stay clear of it. When this fails, it has been mended.
+    XLA's convolution partitioner does so in plain jax as well (0.10.2, under GSPMD and under Shardy).
+    docs/sharding.md tells how to avoid it. If this test fails, XLA has been corrected.
     """
-    found, expected = table(UNUSED_AXIS)(mesh)
+    actual, expected = table(UNUSED_AXIS)(mesh)
     for key in ("unused axis/result", "unused axis/0"):
-        np.testing.assert_allclose(found.values[key], expected.values[key], rtol=1e-6)
+        np.testing.assert_allclose(actual.values[key], expected.values[key], rtol=1e-6)
     copies = MESHES[mesh].axis_size(["x"])
-    wrong = found.values["unused axis/1"] / expected.values["unused axis/1"]
+    wrong = actual.values["unused axis/1"] / expected.values["unused axis/1"]
     np.testing.assert_allclose(wrong, copies, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Operations that move data: uneven dimensions, moved boundaries, indices; values and gradients."""
+"""Operations that move data, with gradients: uneven dimensions, moved shard boundaries, indices."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.multidevice.partitioning import MESHES, Case, assert_equal, table
 
 CASES = {
-    # Uneven: GShard section 3.3.3's 15 over 2, which is also 15 over 4; 3 over 4 leaves one empty.
+    # Uneven dimensions: 15 over 2 as in GShard section 3.3.3, 15 over 4; 3 over 8 leaves shards empty.
     "add_15": Case(lambda a, b: a + 2 * b, [(15,), (15,)], [["x"], ["x"]], ["x"]),
     "add_15_over_y": Case(lambda a, b: a * b, [(15,), (15,)], [["y"], ["y"]], ["y"]),
     "fewer_rows_than_devices": Case(
@@ -16,7 +16,7 @@ CASES = {
     "uneven_twice": Case(lambda a: a * a, [(15, 7)], [["x", "y"]], ["y", "x"]),
     "resharded": Case(lambda a: a * 2, [(15, 7)], [["x", -1]], [-1, "x"]),
     "broadcast": Case(lambda a, b: a + b, [(15, 7), (7,)], [["x", "y"], ["y"]], ["x", "y"]),
-    # Reductions must not see what fills up the last shard.
+    # Reductions must not include the padding of the last shard.
     "sum_15": Case(lambda a: tf.reduce_sum(a), [(15,)], [["x"]]),
     "mean": Case(lambda a: tf.reduce_mean(a, axis=0), [(15, 4)], [["y", "x"]]),
     "max": Case(lambda a: tf.reduce_max(-a, axis=0), [(15, 4)], [["y", -1]]),

@@ -1,4 +1,4 @@
-"""Each row of GShard's Table 4: what it computes and what it communicates, on asymmetric meshes."""
+"""Each row of GShard's Table 4: its values and its collectives, on asymmetric meshes."""
 
 import pytest
 import tensorflow as tf
@@ -18,20 +18,20 @@ def einsum(equation):
 
 
 def convolution(images, kernel):
-    """BIXY,xyIO->BOXY, split over X; TensorFlow on a CPU has the features last."""
+    """BIXY,xyIO->BOXY, split over X. TensorFlow on a CPU wants the features last."""
     return tf.nn.conv2d(images, kernel, strides=1, padding="SAME")
 
 
 def dispatch(mask, tokens):
-    """GSEC,GSM->EGCM: locally along G, as section 3.3.2 has it; resharding comes with the result.
+    """GSEC,GSM->EGCM, local along G as in GShard section 3.3.2; the result is then resharded.
 
-    Left to itself, today's partitioner would gather the tokens and reshard the mask.
+    Without the annotation, the partitioner would gather the tokens and reshard the mask.
     """
     local = annotate(tf.einsum("GSEC,GSM->GECM", mask, tokens), "GECM")
     return tf.transpose(local, [1, 0, 2, 3])
 
 
-# The row, and the only kinds of collectives that it may have; where there are any, it has one.
+# For each row a case, and the kinds of collectives that it may have. If there are any, it has one.
 TABLE_4 = {
     "Add(A,A->A)": (Case(lambda a, b: a + b, [(24,), (24,)], [["y"], ["y"]], ["y"]), set()),
     "Matmul(AB,BC->AC) by B": (
@@ -78,7 +78,7 @@ TABLE_4 = {
     ),
 }
 
-# More than the table: both mesh axes at once (GSPMD Figures 3 and 6), and nothing divides.
+# Beyond the table: both mesh axes at once (GSPMD Figures 3 and 6), and sizes that do not divide.
 MORE = {
     "data and model": Case(
         einsum("BD,DF->BF"), [(15, 7), (7, 10)], [["x", -1], [-1, "y"]], ["x", "y"]
@@ -112,21 +112,21 @@ def test_partitioned_is_unpartitioned(mesh, name):
 
 
 @pytest.mark.parametrize("row", TABLE_4)
-def test_a_row_of_table_4_communicates_what_the_table_says(row):
+def test_a_row_of_table_4_has_the_collectives_of_the_table(row):
     case, allowed = TABLE_4[row]
     counts = forward_collectives(case, MESHES["2x4"])
     assert {kind for kind, _ in counts} <= allowed
     assert bool(counts) == bool(allowed)
-    # In groups along y alone: the two lines of the mesh along x do the same, each for itself.
+    # Groups run only along y: the two lines of the mesh along x do the same, independently.
     assert {axes for _, axes in counts} <= {"y"}
 
 
-def test_what_propagation_fills_in():
+def test_propagation_of_data_and_model_parallelism():
     """GSPMD section 3.2: BD,DF->BF with B on one axis and F on the other needs no communication."""
     data_and_model = Case(
         einsum("BD,DF->BF"), [(24, 7), (7, 8)], [["x", -1], [-1, "y"]], ["x", "y"]
     )
     assert not forward_collectives(data_and_model, MESHES["2x4"])
-    # With D on x in the weights they are gathered before use: weight-update sharding.
+    # If D of the weights is on x, they are gathered before use, which is weight-update sharding.
     sharded = Case(einsum("BD,DF->BF"), [(24, 8), (8, 8)], [["x", -1], ["x", "y"]], ["x", "y"])
     assert forward_collectives(sharded, MESHES["2x4"]) == {("all-gather", "x"): 1}

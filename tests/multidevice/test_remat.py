@@ -1,4 +1,4 @@
-"""Recomputation lowers what a TPU program keeps: asserted on programs compiled for a slice of v3."""
+"""Recomputation lowers the memory of a TPU program, which is compiled for a slice of v3."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from tests.integration.conftest import environment
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
 ROWS, LENGTH = 64, 128
-# Wide activations and small weights, so that what is kept for the backward pass is most of the memory.
+# Activations are large and weights small, so most memory is what is kept for the backward pass.
 MODEL = Model(
     encoder_layers=0,
     decoder_layers=4,
@@ -42,7 +42,7 @@ MODEL = Model(
 
 
 def temporary_bytes(model: Model) -> int:
-    """What a device holds of a training step beside its arguments and results."""
+    """Returns the memory of a training step on a device, besides its arguments and results."""
     steps, topology = StepFunctions(model, Optimizer(), 1000, 1000), Topology.parse("v3:2x2")
     devices = ahead_of_time.devices_of(topology, MESH)
     state = state_specs(steps)
@@ -53,12 +53,12 @@ def temporary_bytes(model: Model) -> int:
     return compiled.executable.memory_analysis().temp_size_in_bytes
 
 
-WAYS = {"remembered": MODEL, "recomputed": dataclasses.replace(MODEL, remat="layer")}
+WAYS = {"kept": MODEL, "recomputed": dataclasses.replace(MODEL, remat="layer")}
 
 
 @pytest.mark.slow
-def test_recomputing_each_layer_keeps_less_than_remembering_all():
-    found = subprocess.run(  # libtpu is at home in one process, and other tests need it too
+def test_recomputing_each_layer_takes_less_memory_than_keeping_all():
+    process = subprocess.run(  # only one process can use libtpu at a time, and other tests use it
         [sys.executable, "-m", "tests.multidevice.test_remat"],
         capture_output=True,
         text=True,
@@ -66,9 +66,9 @@ def test_recomputing_each_layer_keeps_less_than_remembering_all():
         cwd=ROOT,
         env=environment(),
     )
-    kept = json.loads(found.stdout.splitlines()[-1])
-    # 110 and 82 MiB, gradients and the optimiser's work included.
-    assert kept["recomputed"] < 0.85 * kept["remembered"], kept
+    memory = json.loads(process.stdout.splitlines()[-1])
+    # 110 and 82 MiB, including gradients and the arrays of the optimizer.
+    assert memory["recomputed"] < 0.85 * memory["kept"], memory
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ Compiled = functools.partial(CompiledFunction, mesh=MESH)
 
 
 def gradient_alone(annotation):
-    """dx of y = annotation(sin(x)), given tanh(dy); y is not asked for, so it is not computed."""
+    """Returns a function for dx of y = annotation(sin(x)) with dy = tanh(...), which does not need y."""
 
     def function(x, dy):
         with tf.GradientTape() as tape:
@@ -48,7 +48,7 @@ def gradient_alone(annotation):
     ],
 )
 def test_the_gradient_of_an_annotation_is_the_same_annotation(annotation, shard_shape):
-    """The program has no forward part; what splits dy on its way is the annotation's gradient."""
+    """The program has no forward part, so only the gradient of the annotation can split dy."""
     program = Compiled(gradient_alone(annotation), (16, 12), (16, 12))
     assert program.shapes_of("tanh") == {shard_shape}
     assert program.shapes_of("sine") == set()
@@ -56,7 +56,7 @@ def test_the_gradient_of_an_annotation_is_the_same_annotation(annotation, shard_
     np.testing.assert_allclose(program()[0], np.cos(x) * np.tanh(x / 50), rtol=1e-5, atol=1e-5)
 
 
-def test_replicate_gathers_the_whole_on_every_device():
+def test_replicate_gathers_the_whole_tensor_on_every_device():
     program = Compiled(lambda x: annotate(replicate(annotate(x, "BH")) + 1, "BH"), (16, 12),
                        letters="BH")  # fmt: skip
     assert collectives(program.text, MESH) == {("all-gather", "x"): 1, ("all-gather", "y"): 1}
@@ -64,7 +64,7 @@ def test_replicate_gathers_the_whole_on_every_device():
 
 
 def test_an_unspecified_dimension_is_filled_in_by_propagation():
-    """-1 says not split and costs an all-gather; unspecified keeps what the neighbours have."""
+    """-1 means not split and costs an all-gather; unspecified keeps the sharding of the neighbours."""
 
     def function(unspecified_dims):
         def annotated(x):
@@ -80,8 +80,8 @@ def test_an_unspecified_dimension_is_filled_in_by_propagation():
 
 
 ORDERS = [
-    # GShard Figure 10: a tensor of 2 x 4 tiles with communication along its rows, on a grid of 2 x 4
-    # devices: a row of tiles is a row of the grid, or a square, whose devices are nearer together.
+    # GShard Figure 10: a tensor of 2 x 4 tiles communicates along its rows, on a grid of 2 x 4 devices.
+    # A row of tiles is either a row of the grid, or a square, whose devices are closer together.
     ((), [[0, 1, 2, 3], [4, 5, 6, 7]]),
     ((0, 1, 5, 4, 2, 3, 7, 6), [[0, 1, 5, 4], [2, 3, 7, 6]]),
     ("[4,2]T(1,0)", [[0, 2, 4, 6], [1, 3, 5, 7]]),
@@ -89,7 +89,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("order", "devices"), ORDERS)
-def test_the_devices_of_a_row_of_tiles_are_those_of_the_device_order(order, devices):
+def test_a_row_of_tiles_is_on_the_devices_of_the_device_order(order, devices):
     mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "H": "y"}, device_order=order)
     program = Compiled(
         lambda x: annotate(annotate(x, "BH") + 1.0, "BH"), (4, 8), mesh=mesh, letters="BH"
@@ -99,12 +99,12 @@ def test_the_devices_of_a_row_of_tiles_are_those_of_the_device_order(order, devi
         row, column = tile.index[0].start // 2, tile.index[1].start // 2
         assert tile.device.id == devices[row][column]
         np.testing.assert_array_equal(tile.data, ranks((4, 8))[tile.index] + 1.0)
-    # The annotation and the runtime agree on the order: nothing moves.
+    # The annotation and the runtime use the same order, so nothing is sent.
     assert not collectives(program.text, mesh)
 
 
 def test_shard_places_each_tile_on_its_device():
-    """Another assignment than the mesh's: the tiles move there, and back for the result."""
+    """The assignment is not that of the mesh, so the tiles move there, and back for the result."""
     assignment = [[3, 2, 1, 0], [4, 5, 6, 7]]
     program = Compiled(lambda x: annotate(shard(annotate(x, "BH"), assignment) + 1, "BH"), (4, 8),
                        letters="BH")  # fmt: skip

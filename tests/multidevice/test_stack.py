@@ -43,21 +43,21 @@ CASES = {
 
 
 def batch() -> dict[str, tf.Tensor]:
-    """Two rows of two segments and padding."""
+    """Returns two rows, each with two segments and padding."""
     rng = np.random.default_rng(0)
-    made = {
+    arrays = {
         "source_ids": rng.integers(4, 20, (2, 8)),
         "target_inputs": rng.integers(4, 24, (2, 8)),
         "target_labels": rng.integers(4, 24, (2, 8)),
     }
     for side in ("source", "target"):
-        made[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
-        made[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 0, 0]] * 2
-    return {name: tf.constant(array, tf.int32) for name, array in made.items()}
+        arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
+        arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 0, 0]] * 2
+    return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
 def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:
-    """Of one training step, compiled by XLA, the random second expert and any dropout on."""
+    """Returns the metrics and gradients of a compiled training step with dropout and random routing."""
     steps = StepFunctions(model, Optimizer(), 20, 24)
     key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
     p = initial_values(transformer.declare(model, 20, 24), key)
@@ -68,16 +68,16 @@ def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:
             tape.watch(p)
             total, metrics = steps._loss(p, batch, Mode(training=True, key=key))
         gradients = tape.gradient(total, p, output_gradients=one)
-        found = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
-        return {**found, **metrics, "total": total}
+        gradients = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
+        return {**gradients, **metrics, "total": total}
 
-    found = compute(p, batch(), tf.constant(1.0))
-    return {name: value.numpy() for name, value in found.items()}
+    values = compute(p, batch(), tf.constant(1.0))
+    return {name: value.numpy() for name, value in values.items()}
 
 
 @pytest.fixture(scope="module")
 def plain():
-    """Loss and gradients of each model, unrolled, nothing recomputed."""
+    """Returns the loss and gradients of a model that is unrolled and recomputes nothing."""
     known: dict[Model, dict] = {}
 
     def of(model: Model) -> dict:
@@ -92,17 +92,17 @@ def plain():
 def test_a_scan_and_recomputation_change_no_value_and_no_gradient(case, plain):
     model, way = CASES[case]
     expected = plain(model)
-    found = loss_and_gradients(dataclasses.replace(model, **way))
-    assert set(found) == set(expected)
-    for name, value in found.items():
+    values = loss_and_gradients(dataclasses.replace(model, **way))
+    assert set(values) == set(expected)
+    for name, value in values.items():
         np.testing.assert_allclose(value, expected[name], rtol=3e-5, atol=3e-6, err_msg=name)
 
 
-def test_a_scan_keeps_the_gradients_of_rounded_weights_as_round_as_they_are():
-    """In bfloat16 they take half the memory; the gate's is computed in float32 and kept so."""
+def test_a_scan_stores_the_gradients_of_weights_that_are_cast_to_bfloat16_in_bfloat16():
+    """Gradients in bfloat16 take half the memory. The gate is used in float32, and so is its gradient."""
     model = dataclasses.replace(LANGUAGE_MODEL, stack="scan", activation_dtype="bfloat16")
     steps, p = StepFunctions(model, Optimizer(), 20, 24), transformer.declare(model, 20, 24)
-    weights = {name: tf.TensorSpec(one.shape, one.dtype) for name, one in p.items()}
+    weights = {name: tf.TensorSpec(weight.shape, weight.dtype) for name, weight in p.items()}
 
     def gradients(p):
         with tf.GradientTape() as tape:

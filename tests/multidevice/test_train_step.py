@@ -1,4 +1,4 @@
-"""The training step: on one device and on asymmetric meshes the same, with four all-to-alls a layer."""
+"""The training step: the same on one device and on asymmetric meshes, with few collectives."""
 
 import numpy as np
 import pytest
@@ -42,18 +42,18 @@ PARAMETERS = weights_of(STATE)
 
 
 def batch() -> dict[str, np.ndarray]:
-    """Two sentences and padding a row."""
+    """Returns rows of two sentences and padding."""
     rng = np.random.default_rng(0)
     segments = np.array([[1] * 7 + [2] * 6 + [0] * 3] * ROWS)
     positions = np.array([[*range(7), *range(6), 0, 0, 0]] * ROWS)
-    made = {
+    arrays = {
         "source_ids": rng.integers(4, 40, (ROWS, LENGTH)),
         "target_inputs": rng.integers(4, 48, (ROWS, LENGTH)),
         "target_labels": rng.integers(4, 48, (ROWS, LENGTH)),
     }
     for side in ("source", "target"):
-        made |= {f"{side}_segments": segments, f"{side}_positions": positions}
-    return {name: array.astype(np.int32) for name, array in made.items()}
+        arrays |= {f"{side}_segments": segments, f"{side}_positions": positions}
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
 def control() -> dict[str, np.ndarray]:
@@ -68,20 +68,20 @@ def letters(specs) -> dict[str, str]:
     return {name: spec.letters for name, spec in specs.items()}
 
 
-def loss_gradients_and_update(state, batch, control, given):
-    """Metrics and gradients of a step, and the state that other, given gradients make of it."""
+def loss_gradients_and_update(state, batch, control, other_gradients):
+    """Returns metrics and gradients of a step, and the update of the state by `other_gradients`."""
     parameters, moments = within(state, "parameters"), within(state, "moments")
     step = state["step"] + 1
     gradients, metrics = STEPS.gradients(parameters, batch, control, step)
     rate = adafactor.learning_rate(STEPS.optimizer, step, control["last_step"])
     declared = STEPS.declare_parameters()
     values, moments = adafactor.update(
-        STEPS.optimizer, declared, parameters, given, moments, step, rate
+        STEPS.optimizer, declared, parameters, other_gradients, moments, step, rate
     )
     return [metrics, gradients, values, moments]
 
 
-def compute(mesh: Mesh, state, given) -> list[dict[str, np.ndarray]]:
+def compute(mesh: Mesh, state, other_gradients) -> list[dict[str, np.ndarray]]:
     """`loss_gradients_and_update` on a mesh."""
     devices = runtime.start(mesh)
     inputs = [STATE, BATCH, CONTROL, PARAMETERS]
@@ -90,14 +90,14 @@ def compute(mesh: Mesh, state, given) -> list[dict[str, np.ndarray]]:
     program = devices.compile(
         f"check {mesh}", lambda: lower(loss_gradients_and_update, inputs, outputs, mesh)
     )
-    arrays = (state, batch(), control(), given)
+    arrays = (state, batch(), control(), other_gradients)
     placed = [devices.put(group, specs) for group, specs in zip(arrays, inputs, strict=True)]
     return [{k: np.asarray(v) for k, v in group.items()} for group in program(*placed)]
 
 
 @pytest.fixture(scope="module")
 def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """A state with moments of some steps ago, and gradients that have nothing to do with it."""
+    """Returns a state with moments that are not 0, and gradients that are independent of it."""
     mesh, rng = MESHES["1"], np.random.default_rng(1)
     devices = runtime.start(mesh)
     program = devices.compile(
@@ -109,8 +109,10 @@ def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         if name.startswith("moments/"):
             state[name] = rng.uniform(0.5, 2.0, array.shape).astype(np.float32)
     state["step"] = np.array(6, np.int32)
-    given = {k: rng.normal(size=s.shape).astype(np.float32) for k, s in PARAMETERS.items()}
-    return state, given
+    other_gradients = {
+        k: rng.normal(size=s.shape).astype(np.float32) for k, s in PARAMETERS.items()
+    }
+    return state, other_gradients
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,7 @@ def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device(
     for key, value in metrics.items():
         np.testing.assert_allclose(value, expected_metrics[key], rtol=5e-6, err_msg=key)
     for key, value in gradients.items():
-        # To the rounding of sums whose terms are as large as the gradient's largest.
+        # The tolerance is the rounding of a sum whose terms are as large as the largest gradient.
         scale = np.abs(expected_gradients[key]).max()
         np.testing.assert_allclose(
             value, expected_gradients[key], rtol=1e-4, atol=1e-5 * scale, err_msg=key
@@ -139,7 +141,7 @@ def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device(
 
 
 def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
-    """Dispatch and combine, forward and backward, for each of the two MoE layers."""
+    """Each of the two MoE layers has one for dispatch and one for combine, forward and backward."""
     mesh = Mesh(("x",), (2,))
     devices = runtime.start(mesh)
     inputs, outputs = [STATE, BATCH, CONTROL], [letters(STATE), {}]
@@ -151,9 +153,13 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0
     program = hlo.parse(step.executable.as_text())
     gathers = [
-        one for body in program.computations.values() for one in body if one.opcode == "all-gather"
+        instruction
+        for body in program.computations.values()
+        for instruction in body
+        if instruction.opcode == "all-gather"
     ]
-    # What is gathered is Adafactor's second moment of a gate's columns, one number an expert.
+    # These gather Adafactor's second moments of the columns of a gate, one number for each expert.
     assert len(gathers) == counts["all-gather"] == 2
-    assert all(one.op_name.startswith("adafactor/") for one in gathers)
-    assert [array.dims for one in gathers for array in hlo.parse_shape(one.shape)] == [(1, 8)] * 2
+    assert all(gather.op_name.startswith("adafactor/") for gather in gathers)
+    arrays = [array for gather in gathers for array in hlo.parse_shape(gather.shape)]
+    assert [array.dims for array in arrays] == [(1, 8)] * 2

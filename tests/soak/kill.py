@@ -1,9 +1,12 @@
 """SIGKILL at random moments: a run that was killed ends in the state of one that was not.
 
-The moments are spread over the whole life of a process: while it imports, restores, trains and saves.
-Parameters, optimizer state, the place in the data and the token counts must be equal to the bit.
+A third of the moments are spread over the whole life of a process: while it imports, restores, trains and
+saves. A third follow the start of a save, and a third the making of the run folder. Parameters, optimizer
+state, the place in the data and the token counts must be equal to the bit.
 """
 
+import contextlib
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -57,10 +60,8 @@ def _killed(root: Path, name: str, log: Path, random, seconds: float) -> tuple[i
     """Trains a run that is killed again and again; returns the kills, and what went wrong."""
     for kills in range(MOST_KILLS):
         process = start(root, name, log, **CHANGES)
-        try:
-            # A little more than the whole life, so that some processes end by themselves.
-            process.wait(random.uniform(0, 1.1 * seconds))
-        except subprocess.TimeoutExpired:
+        _wait_for_a_moment(process, root / name, random, seconds)
+        if process.poll() is None:
             process.kill()
             process.wait()
             continue
@@ -68,6 +69,28 @@ def _killed(root: Path, name: str, log: Path, random, seconds: float) -> tuple[i
             return kills, f"exit code {process.returncode}\n{last_lines(log.read_text())}"
         return kills, ""
     return MOST_KILLS, _to_the_end(root, name, log)[1]
+
+
+def _wait_for_a_moment(process: subprocess.Popen, workdir: Path, random, seconds: float) -> None:
+    """Returns at a random moment of a process's life, or when it has ended."""
+    # A little more than the whole life, so that some processes end by themselves.
+    longest = 1.1 * seconds
+    watched, after = random.choice(
+        [(None, longest), (workdir / "checkpoints" / "last", 0.5), (workdir, 0.05)]
+    )
+    before = _entries(watched)
+    ends = time.monotonic() + longest
+    while watched and _entries(watched) == before:
+        if process.poll() is not None or time.monotonic() > ends:
+            return
+        time.sleep(0.001)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(random.uniform(0, after))
+
+
+def _entries(folder: Path | None) -> list[str]:
+    """Returns the names in a folder; none if it is not there."""
+    return sorted(os.listdir(folder)) if folder and folder.is_dir() else []
 
 
 def _to_the_end(root: Path, name: str, log: Path) -> tuple[float, str]:

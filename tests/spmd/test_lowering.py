@@ -41,11 +41,11 @@ def test_a_lowered_function_computes_what_tensorflow_computes():
 
 
 def test_flat_arguments_are_in_the_order_of_sorted_names():
-    one, two = ArraySpec((1,), F32), ArraySpec((2,), F32)
-    groups = ({"b": two, "a": one}, {"c": one})
+    short, long = ArraySpec((1,), F32), ArraySpec((2,), F32)
+    groups = ({"b": long, "a": short}, {"c": short})
     names, specs = zip(*Signature(groups, ()).flat_inputs(), strict=True)
     assert names == ("a", "b", "c")
-    assert unflatten(groups, specs) == [{"a": one, "b": two}, {"c": one}]
+    assert unflatten(groups, specs) == [{"a": short, "b": long}, {"c": short}]
 
 
 def test_annotations_are_counted_by_their_author():

@@ -1,4 +1,4 @@
-"""Mesh arithmetic: rules, tiles, and what does not divide."""
+"""Mesh arithmetic: rules, overrides, tiles, device orders, and dimensions that do not divide."""
 
 import itertools
 
@@ -53,7 +53,7 @@ def test_uneven_dimensions_are_records_with_the_nearest_sizes():
 
 
 def assignment(mesh, partition):
-    """As GSPMD Figure 1 writes it: the device of each tile, and whether the last dimension is copies."""
+    """Returns the device of each tile, and whether the last dimension is replicas (GSPMD Figure 1)."""
     tiles = tile_assignment(mesh, partition)
     devices = tiles.devices(mesh.devices())
     if tiles.replicas > 1:
@@ -118,13 +118,13 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
     by_tile = devices.reshape([*tiles.tiles, -1])
     for coordinates in itertools.product(*map(range, mesh.shape)):
         device = mesh.devices()[coordinates]
-        where = dict(zip(mesh.axes, coordinates, strict=True))
+        coordinate = dict(zip(mesh.axes, coordinates, strict=True))
         sizes = dict(zip(mesh.axes, mesh.shape, strict=True))
         tile = []
         for axes in partition:
             index = 0
             for axis in axes:
-                index = index * sizes[axis] + where[axis]
+                index = index * sizes[axis] + coordinate[axis]
             tile.append(index)
         assert device in by_tile[tuple(tile)]
 

@@ -1,0 +1,112 @@
+"""The functions of a run: the state, what a training step adds to the loss, and evaluation."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import counter_random
+from gshard_nmt.model import optimizer as adafactor
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.parameters import within
+from gshard_nmt.model.steps import StepFunctions, _router_metrics
+from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+
+CONTROL = {
+    "seed": tf.constant([1, 0], tf.uint32),
+    "last_step": tf.constant(100),
+    "one": tf.constant(1.0),
+}
+SHALLOW = dataclasses.replace(DENSE, encoder_layers=0, decoder_layers=1)
+
+
+def functions(model: Model) -> StepFunctions:
+    return StepFunctions(model, Optimizer(min_factored_size=8), 50, 40)
+
+
+def test_initialize_makes_the_declared_state_of_step_0():
+    steps = functions(SMALL)
+    (state,) = steps.initialize(CONTROL)
+    declared = steps.declare_state()
+    assert set(state) == set(declared)
+    for name, parameter in declared.items():
+        assert tuple(state[name].shape) == parameter.shape, name
+        assert state[name].dtype.name == parameter.dtype, name
+    assert int(state["step"]) == 0
+    assert not any(value.numpy().any() for value in within(state, "moments").values())
+    assert state["parameters/target_embedding"].numpy().std() == pytest.approx(1, rel=0.1)
+
+
+def test_a_training_step_counts_and_reports_its_gradient_and_learning_rate():
+    steps, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
+    (state,) = steps.initialize(CONTROL)
+    gradients, expected = steps.gradients(within(state, "parameters"), batch, CONTROL, 1)
+    new_state, metrics = steps.train_step(state, batch, CONTROL)
+    assert set(new_state) == set(state)
+    assert int(new_state["step"]) == 1
+    assert float(metrics["loss"]) == float(expected["loss"])
+    assert float(metrics["tokens"]) == len(ONE[1]) + len(TWO[1])
+    squares = sum(float(np.square(gradient).sum()) for gradient in gradients.values())
+    assert float(metrics["gradient_norm"]) == pytest.approx(np.sqrt(squares), rel=1e-5)
+    rate = adafactor.learning_rate(steps.optimizer, tf.constant(1), CONTROL["last_step"])
+    assert float(metrics["learning_rate"]) == float(rate)
+    for name, value in within(new_state, "parameters").items():
+        if np.any(gradients[name]):
+            assert np.any(value != state[f"parameters/{name}"]), name
+
+
+def test_dropout_is_the_same_for_one_step_and_another_for_the_next():
+    model = dataclasses.replace(SHALLOW, residual_dropout=0.5)
+    p, batch = parameters(model), rows([ONE], [TWO], length=8)
+
+    def loss(step: int) -> float:
+        _, metrics = functions(model).gradients(p, batch, CONTROL, step)
+        return float(metrics["loss"])
+
+    first = loss(1)
+    assert first == loss(1)
+    assert first != loss(2)
+
+
+def test_evaluation_adds_up_over_batches_and_draws_nothing():
+    model = dataclasses.replace(SHALLOW, residual_dropout=0.5, label_smoothing=0.3)
+    p, steps = parameters(model), functions(model)
+    (both,) = steps.eval_step(p, rows([ONE], [TWO], length=8))
+    singles = [steps.eval_step(p, rows([sentence], length=8))[0] for sentence in (ONE, TWO)]
+    for name in ("nll_sum", "tokens"):
+        total = sum(float(single[name]) for single in singles)
+        assert float(both[name]) == pytest.approx(total, rel=1e-5)
+    assert float(both["tokens"]) == len(ONE[1]) + len(TWO[1])
+
+
+def test_the_auxiliary_losses_are_added_once_for_each_moe_layer():
+    """SMALL has two MoE layers in its encoder and one in its decoder; the metrics are means."""
+    model = dataclasses.replace(SMALL, aux_loss_weight=0.5, router_z_loss_weight=0.25)
+    p, batch = parameters(model), rows([ONE], [TWO], length=8)
+    key = counter_random.Key.from_seed(CONTROL["seed"])
+    total, metrics = functions(model)._loss(p, batch, Mode(training=True, key=key))
+    added = 3 * (0.5 * metrics["aux_loss"] + 0.25 * metrics["router_z_loss"])
+    assert float(added) > 0.1
+    assert float(total) == pytest.approx(float(metrics["loss"] + added), rel=1e-5)
+
+
+@pytest.mark.parametrize(("load", "busiest"), [([0.25] * 4, 1.0), ([1.0, 0.0, 0.0, 0.0], 4.0)])
+def test_the_busiest_expert_is_1_at_balance_and_e_if_one_expert_gets_all(load, busiest):
+    """Two MoE layers with the same load; the totals are sums over them."""
+    names = ("aux_loss", "z_loss", "overflow_fraction", "entropy")
+    totals = {name: tf.constant(3.0) for name in names}
+    totals |= {"load": 2 * tf.constant(load), "layers": tf.constant(2.0)}
+    metrics = {name: float(value) for name, value in _router_metrics(SMALL, totals).items()}
+    assert metrics.pop("busiest_expert") == busiest
+    assert set(metrics.values()) == {1.5}
+
+
+def test_a_dense_model_has_no_router():
+    metrics = _router_metrics(DENSE, {})
+    assert {name: float(value) for name, value in metrics.items()} == {
+        "aux_loss": 0,
+        "overflow_fraction": 0,
+    }
