@@ -341,7 +341,7 @@ def test_an_unknown_setting_is_an_error_even_where_it_is_not_used(capsys, tmp_pa
     assert commands.data_program([*arguments, "--gin=Decode.bem = 3"]) == 2
     _, err = capsys.readouterr()
     assert err.startswith(
-        "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no parameter 'bem'; did you mean "
+        "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no setting 'bem'; did you mean "
         "'beam'? Decode has: beam, "
     )
 
