@@ -8,6 +8,7 @@ import ast
 import functools
 import graphlib
 import pathlib
+import re
 
 import pytest
 
@@ -52,7 +53,6 @@ EAGER_ONLY_IN = {
     "tensorflow": ("spmd/", "model/", "decoding/beam_search.py"),
     "tensorflow_text": (),
     "matplotlib": (),
-    "plotly": (),
     "orbax": (),
 }
 
@@ -170,6 +170,22 @@ def test_the_rules_name_modules_that_exist():
 
 
 ROOT = PACKAGE.parent
+
+# The names under which packages are imported, if they differ from the names that pip knows.
+IMPORT_NAMES = {"absl-py": "absl", "gin-config": "gin", "orbax-checkpoint": "orbax"}
+
+
+def test_every_dependency_is_imported():
+    (requires,) = [
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "REQUIRES"
+    ]
+    packages = {re.split(r"[<>=]", requirement)[0] for requirement in requires}
+    imported = {name.split(".")[0] for module in MODULES for name in imports(module)}
+    unused = {name for name in packages if IMPORT_NAMES.get(name, name) not in imported}
+    # Exported models will use it; see setup.py.
+    assert unused == {"tensorflow-text"}
 
 
 def test_docs_architecture_names_every_module():

@@ -152,11 +152,11 @@ def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
         (tmp_path / f"{side}.model").write_bytes(b"")
     request = DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path)
     assert problems(request, "data") == [
-        f"{tmp_path} holds examples of up to 96 tokens, and Data.source_length is 64; the nearest "
-        "legal value is 96.",
-        f"{tmp_path} was prepared with Data.target_vocabulary = 5000, and the config has 4000; the "
-        "nearest legal value is 5000.",
-        f"Data.languages has fr, but {tmp_path} has no text of it; it has de.",
+        f"--data {tmp_path} has examples of up to 96 tokens, but Data.source_length is 64; set it to 96 "
+        "or more, or prepare the data again.",
+        f"--data {tmp_path} was prepared with Data.target_vocabulary = 5000, but the config has 4000; "
+        "use the same value, or prepare the data again.",
+        f"Data.languages names 'fr', which --data {tmp_path} does not have. It has: de.",
     ]
 
 
