@@ -49,7 +49,7 @@ class Interrupt:
         del frame
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt(
-                "stopped at once; the run goes on from its last checkpoint if you start it again"
+                "stopped at once; start the run again to continue from its last checkpoint"
             )
         self.requested = True
 

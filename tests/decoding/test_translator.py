@@ -1,0 +1,199 @@
+"""Batches of sentences to translate, and translations in the order of their sentences.
+
+The compiled search is replaced by one that returns the source ids, so that each translation says
+what its row contained.
+"""
+
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.decoding import translator
+from gshard_nmt.decoding.translator import (
+    BatchShape,
+    TextTranslator,
+    Translator,
+    batch_shape,
+    load_translator,
+)
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.run.checkpoint import BEST, LAST
+from gshard_nmt.settings.gin_reader import load_config
+
+EOS = 1
+CONFIG = load_config("demo").replace(
+    decode={"rows": 3, "source_lengths": (8, 4), "length_ratio": 1.5, "length_margin": 2, "beam": 2}
+)
+
+
+class CopyingDevices:
+    """Devices on which a translation is a copy of its source, and its score minus its length.
+
+    The second of the n-best does not exist if the source has an odd number of ids.
+    """
+
+    mesh = CONFIG.mesh
+
+    def __init__(self, nbest: int = 1) -> None:
+        self.nbest = nbest
+        self.compiled: list[str] = []
+        self.batches: list[dict[str, np.ndarray]] = []
+
+    def compile(self, key, lower):
+        self.compiled.append(key)
+        signature = types.SimpleNamespace(inputs=({}, {}))
+        program = lambda parameters, batch: self.search(batch)  # noqa: E731
+        return type(
+            "Program", (), {"signature": signature, "__call__": lambda _, *g: program(*g)}
+        )()
+
+    def put(self, arrays, specs):
+        self.batches.append(arrays)
+        return arrays
+
+    def fetch(self, arrays):
+        return arrays
+
+    def search(self, batch):
+        ids = np.repeat(batch["source_ids"][:, np.newaxis], self.nbest, axis=1)
+        lengths = np.repeat(
+            (batch["source_segments"] > 0).sum(1)[:, np.newaxis], self.nbest, axis=1
+        )
+        lengths[:, 1:][lengths[:, 1:] % 2 == 1] = 0
+        return [{"ids": ids, "scores": -lengths.astype(np.float32), "lengths": lengths}]
+
+
+def copying(nbest: int = 1) -> tuple[Translator, CopyingDevices]:
+    devices = CopyingDevices(nbest)
+    return Translator(CONFIG, step_functions(CONFIG), devices, {}, nbest), devices
+
+
+SENTENCES = st.lists(
+    st.lists(st.integers(4, 99), max_size=10).map(lambda ids: [*ids, EOS]), max_size=12
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SENTENCES)
+def test_every_sentence_is_translated_once_in_order(sources):
+    search, devices = copying()
+    translations = search.translate_ids(sources)
+    cut = [ids if len(ids) <= 8 else [*ids[:7], EOS] for ids in sources]
+    assert translations == [[(ids[:-1], -float(len(ids)))] for ids in cut]
+    rows = sum((batch["source_segments"][:, 0] > 0).sum() for batch in devices.batches)
+    assert rows == len(sources)
+
+
+@settings(deadline=None, max_examples=40)
+@given(SENTENCES)
+def test_each_sentence_goes_into_the_shortest_batch_that_holds_it(sources):
+    search, devices = copying()
+    search.translate_ids(sources)
+    lengths = [min(len(ids), 8) for ids in sources]
+    for batch in devices.batches:
+        in_batch = (batch["source_segments"] > 0).sum(1)
+        assert len(in_batch) == 3
+        assert in_batch.max() <= (width := batch["source_ids"].shape[1])
+        assert width == 4 or in_batch[in_batch > 0].min() > 4
+    widths = {4 if length <= 4 else 8 for length in lengths}
+    assert len(devices.compiled) == len(set(devices.compiled)) == len(widths)
+    full = sum(-(-sum((n <= 4) == (w == 4) for n in lengths) // 3) for w in widths)
+    assert len(devices.batches) == full
+
+
+def test_a_batch_is_padded_with_rows_that_the_search_skips():
+    search, devices = copying()
+    search.translate_ids([[5, EOS], [6, 7, EOS]])
+    (batch,) = devices.batches
+    assert batch["source_ids"].tolist() == [[5, 1, 0, 0], [6, 7, 1, 0], [0, 0, 0, 0]]
+    assert batch["source_segments"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+    assert batch["source_positions"].tolist() == [[0, 1, 0, 0], [0, 1, 2, 0], [0, 0, 0, 0]]
+    # int(1.5 * length) + 2 tokens at most; a row without a sentence needs one step.
+    assert batch["max_lengths"].tolist() == [5, 6, 1]
+
+
+def test_a_sentence_that_is_too_long_keeps_its_beginning_and_its_end():
+    search, devices = copying()
+    search.translate_ids([[*range(10, 30), EOS]])
+    assert devices.batches[0]["source_ids"][0].tolist() == [10, 11, 12, 13, 14, 15, 16, EOS]
+
+
+def test_a_translation_is_never_longer_than_the_models_target_length():
+    assert batch_shape(CONFIG, 8) == BatchShape(8, 14)
+    short = CONFIG.replace(data={"target_length": 9})
+    assert batch_shape(short, 8) == BatchShape(8, 9)
+
+
+def test_n_best_translations_that_do_not_exist_are_left_out():
+    search, _ = copying(nbest=2)
+    even, odd = search.translate_ids([[5, EOS], [6, 7, EOS]])
+    assert even == [([5], -2.0), ([5], -2.0)]
+    assert odd == [([6, 7], -3.0)]
+
+
+class Letters:
+    """A vocabulary of letters; `encode_source` marks the direction with a first id."""
+
+    def encode_source(self, lines, source, target):
+        assert (source, target) == ("fr", "en")
+        return [[2, *map(ord, line), EOS] for line in lines]
+
+    def decode(self, sentences):
+        return ["".join(chr(i) for i in ids if i > 2) for ids in sentences]
+
+
+def text_translator(nbest: int = 1) -> TextTranslator:
+    run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
+    return TextTranslator(run, copying(nbest)[0], step=7)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 100])
+def test_text_is_translated_line_by_line_and_an_empty_line_stays_empty(chunk_size):
+    lines = ["abcde", "", "f", "  ", "gh"]
+    translations = list(text_translator().translate(lines, "fr", "en", chunk_size))
+    assert [[h.text for h in nbest] for nbest in translations] == [
+        ["abcde"],
+        [""],
+        ["f"],
+        [""],
+        ["gh"],
+    ]
+    assert [nbest[0].score for nbest in translations] == [-7, 0, -3, 0, -4]
+
+
+def test_the_n_best_of_a_line_are_texts_with_scores():
+    (nbest,) = text_translator(nbest=2).translate(["ab"], "fr", "en")
+    assert [(h.text, h.score) for h in nbest] == [("ab", -4.0), ("ab", -4.0)]
+
+
+@pytest.mark.parametrize(("kinds", "chosen"), [([BEST, LAST], BEST), ([LAST], LAST)])
+def test_the_best_checkpoint_is_loaded_or_else_the_last(monkeypatch, tmp_path, kinds, chosen):
+    class SavedCheckpoints:
+        def __init__(self, folder):
+            assert folder == tmp_path
+
+        def latest(self, kind):
+            return 5 if kind in kinds else None
+
+        def metadata(self, kind):
+            return {"step": {BEST: 3, LAST: 5}[kind]}
+
+        def restore(self, kind, groups):
+            return {"parameters": {"weights of": kind, "names": list(groups["parameters"])}}
+
+    devices = CopyingDevices()
+    devices.abstract = lambda specs: specs
+    monkeypatch.setattr(translator.runtime, "start", lambda mesh, cache: devices)
+    monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200}
+    run = types.SimpleNamespace(
+        data=sizes, programs=None, checkpoints=tmp_path, vocabularies=lambda: (Letters(), Letters())
+    )
+    loaded = load_translator(CONFIG, run)
+    assert loaded.step == {BEST: 3, LAST: 5}[chosen]
+    assert loaded._translator.parameters["weights of"] == chosen
+    names = step_functions(CONFIG, sizes).declare_parameters()
+    assert set(loaded._translator.parameters["names"]) == set(names)

@@ -1,0 +1,104 @@
+"""What a run compiles: each program once, under a key that contains everything it depends on."""
+
+import json
+
+import pytest
+
+from gshard_nmt.run import compiled_steps
+from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, step_functions
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.gin_reader import load_config
+
+TINY = load_config("demo").replace(
+    model={
+        "encoder_layers": 0,
+        "decoder_layers": 1,
+        "model_dim": 8,
+        "hidden_dim": 8,
+        "heads": 1,
+        "head_dim": 8,
+        "experts": 0,
+    },
+    data={"rows": 2, "target_length": 4, "source_vocabulary": 320, "target_vocabulary": 320},
+    mesh={"shape": (1,)},
+)
+
+
+class FakeDevices:
+    """Devices that keep what they are asked to compile, and compile nothing."""
+
+    mesh = TINY.mesh
+
+    def __init__(self) -> None:
+        self.compiled: list[tuple[str, tuple[int, ...]]] = []
+
+    def compile(self, key, lower, donate=()):
+        self.compiled.append((key, tuple(donate)))
+        return lambda *groups: [{"step": groups}]
+
+    def put(self, arrays, specs):
+        assert {name: (a.shape, a.dtype) for name, a in arrays.items()} == {
+            name: (spec.shape, spec.dtype) for name, spec in specs.items()
+        }
+        return dict(arrays)
+
+
+def fake_steps(config: Config = TINY) -> CompiledSteps:
+    return CompiledSteps(config, step_functions(config), FakeDevices())
+
+
+def key_of(config: Config) -> str:
+    steps = fake_steps(config)
+    _ = steps.train_step
+    ((key, _),) = steps.devices.compiled
+    return key
+
+
+def test_each_program_is_compiled_once_and_only_the_training_step_reuses_its_input():
+    steps = fake_steps()
+    assert steps.devices.compiled == []
+    for _ in range(2):
+        assert steps.train_step is steps.train_step
+        assert steps.eval_step is steps.eval_step
+    names = [(json.loads(key)[0], donate) for key, donate in steps.devices.compiled]
+    assert names == [("train", (0,)), ("evaluate", ())]
+
+
+def test_the_first_state_is_drawn_from_the_seed_of_the_config():
+    steps = fake_steps(TINY.replace(train={"seed": 7}))
+    (control,) = steps.initialize()["step"]
+    assert control["seed"].tolist() == [7, 0]
+    assert [json.loads(key)[0] for key, _ in steps.devices.compiled] == ["initialize"]
+    assert steps.control(last_step=90)["last_step"] == 90
+    assert steps.control(last_step=90)["one"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("model", {"hidden_dim": 16}),
+        ("model", {"label_smoothing": 0.2}),
+        ("optimizer", {"learning_rate": 0.5}),
+        ("data", {"rows": 4}),
+        ("data", {"target_length": 8}),
+        ("data", {"target_vocabulary": 400}),
+    ],
+)
+def test_the_key_contains_what_the_training_step_depends_on(part, values):
+    assert key_of(TINY.replace(**{part: values})) != key_of(TINY)
+
+
+def test_runs_that_differ_in_seed_and_length_share_their_programs():
+    assert key_of(TINY.replace(train={"seed": 7, "steps": 3})) == key_of(TINY)
+
+
+def test_a_training_step_takes_and_returns_a_state_of_the_same_layout(monkeypatch):
+    monkeypatch.setattr(compiled_steps, "lower", lambda *arguments: arguments)
+    functions = step_functions(TINY)
+    function, inputs, outputs, mesh = compiled_steps.lower_train_step(TINY, functions, TINY.mesh)
+    state = state_specs(functions)
+    assert function == functions.train_step
+    assert inputs == [state, batch_specs(TINY), CONTROL]
+    assert outputs == [{name: spec.letters for name, spec in state.items()}, {}]
+    assert mesh == TINY.mesh

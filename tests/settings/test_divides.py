@@ -1,0 +1,142 @@
+"""Sizes that do not divide over the mesh: each is a problem, named by its setting if it has one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import step_functions, training_arrays
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.divides import check_divides, problems
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.lowering import ArraySpec
+
+DEMO = load_config("demo")
+
+
+def names(config: Config, arrays=None, decoding: bool = False) -> list[str]:
+    """The setting or array of each problem."""
+    return [problem.text.partition(":")[0] for problem in problems(config, arrays or {}, decoding)]
+
+
+def array(letters: str, *shape: int) -> ArraySpec:
+    return ArraySpec(shape, np.dtype(np.float32), letters)
+
+
+def test_the_demo_divides():
+    assert names(DEMO, training_arrays(DEMO, step_functions(DEMO)), decoding=True) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "problem"),
+    [
+        ("data", {"rows": 33}, "Data.rows"),
+        ("decode", {"rows": 33}, "Decode.rows"),
+        ("model", {"experts": 7}, "Model.experts"),
+        ("model", {"num_groups": 1}, "Model.num_groups"),
+        # 32 rows of 48 tokens are 3 groups of 512 tokens, and 32 rows of 64 tokens are 4.
+        ("model", {"num_groups": 0, "group_size": 512}, "groups of Data.target_length"),
+        ("data", {"source_length": 50, "rows": 30}, "Data.rows and Data.source_length"),
+        ("data", {"target_length": 50, "rows": 30}, "Data.rows and Data.target_length"),
+        (
+            "data",
+            {"source_vocabulary": 801},
+            "Data.source_vocabulary (parameters/source_embedding)",
+        ),
+        (
+            "data",
+            {"target_vocabulary": 801},
+            "Data.target_vocabulary (parameters/target_embedding)",
+        ),
+        ("model", {"heads": 3}, "Model.heads (parameters/encoder/block/self_attention_0/query)"),
+    ],
+)
+def test_a_size_that_does_not_divide_is_one_problem_that_names_its_setting(part, values, problem):
+    rules = {"B": "x", "G": "x", "E": "x", "V": "x", "N": "x"}
+    config = DEMO.replace(data={"rows": 32}, mesh={"shape": (2,), "rules": rules})
+    config = config.replace(**{part: values})
+    arrays = training_arrays(config, step_functions(config))
+    assert names(config, arrays, decoding=True) == [problem]
+
+
+def test_equal_sizes_of_two_settings_are_two_problems():
+    config = DEMO.replace(data={"rows": 33}, decode={"rows": 33}, model={"num_groups": 0})
+    assert names(config, decoding=True)[:2] == ["Data.rows", "Decode.rows"]
+
+
+def test_the_rows_of_the_decoder_matter_only_to_models_that_decode():
+    config = DEMO.replace(decode={"rows": 33})
+    assert names(config, decoding=False) == []
+    assert names(config.replace(model={"encoder_layers": 0}), decoding=True) == []
+
+
+def test_an_array_without_a_setting_is_named_alone():
+    arrays = {"a": array("BL", 5, 2), "b": array("BL", 5, 3), "c": array("BL", 7, 2)}
+    assert names(DEMO, arrays) == ["a", "c"]
+
+
+def test_an_override_of_the_wrong_rank_is_one_problem_for_all_its_arrays():
+    config = DEMO.replace(mesh={"overrides": {"*/gate": ["x"]}})
+    (problem,) = problems(config, {"a/gate": array("ME", 2, 2), "b/gate": array("ME", 2, 2)})
+    assert problem.text.startswith("Mesh.overrides['*/gate'] is ['x'], but a/gate has the ")
+
+
+def test_check_divides_raises_the_first_problem():
+    config = DEMO.replace(data={"rows": 33}, model={"experts": 7})
+    first, *others = problems(config, {})
+    assert others
+    with pytest.raises(UserError) as error:
+        check_divides(config, {})
+    assert str(error.value) == first.text
+    assert "the nearest legal sizes are 32 or 34" in first.text
+    check_divides(DEMO, {})
+
+
+SIZES = st.integers(1, 24)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    x=st.integers(1, 4),
+    y=st.integers(1, 4),
+    rows=SIZES,
+    decode_rows=SIZES,
+    experts=st.integers(2, 24),
+    groups=SIZES,
+    hidden=SIZES,
+)
+def test_problems_are_those_of_direct_arithmetic(x, y, rows, decode_rows, experts, groups, hidden):
+    mesh = {"axes": ("x", "y"), "shape": (x, y), "rules": {"B": "x", "G": "x", "E": "x", "H": "y"}}
+    config = DEMO.replace(
+        mesh=mesh,
+        data={"rows": rows},
+        decode={"rows": decode_rows},
+        model={"experts": experts, "num_groups": groups, "hidden_dim": hidden},
+    )
+    expected = {
+        "Data.rows": rows % x,
+        "Decode.rows": decode_rows % x,
+        "Model.experts": experts % x,
+        "Data.rows and Data.source_length": rows * config.data.source_length % groups,
+        "Data.rows and Data.target_length": rows * config.data.target_length % groups,
+        "Model.hidden_dim (w)": hidden % y,
+    }
+    sides = (config.data.source_length, config.data.target_length)
+    expected["Model.num_groups"] = groups % x and any(rows * n % groups == 0 for n in sides)
+    # The first array repeats the problems of the settings, which are not reported again.
+    arrays = {"ids": array("BL", rows, 3), "w": array("EMH", experts, 5, hidden)}
+    actual = names(config, arrays, decoding=True)
+    assert len(actual) == len(set(actual))
+    assert set(actual) == {name for name, remainder in expected.items() if remainder}
+
+
+@given(x=st.integers(2, 9), size=st.integers(1, 60))
+def test_the_nearest_sizes_divide(x, size):
+    mesh = {"shape": (x,), "rules": {"B": "x"}}
+    for problem in problems(DEMO.replace(mesh=mesh), {"a": array("B", size)}):
+        if problem.text.startswith("a:"):
+            for nearest in problem.cause.nearest_sizes:
+                assert f" {nearest}" in problem.text
+                assert nearest % x == 0
+                assert abs(nearest - size) < x
