@@ -8,9 +8,10 @@ import setuptools
 HERE = pathlib.Path(__file__).parent
 (VERSION,) = re.findall(r'__version__ = "(.+)"', (HERE / "gshard_nmt/__init__.py").read_text())
 
-# The lower bounds are what the code needs; the upper ones stop at the next release that may break.
-# tensorflow-text and tensorflow must share a minor version (2.21.0 of the former does not load
-# beside 2.21.0 of the latter: a symbol is missing); jaxlib, libtpu and jax share a release.
+# The lower bounds are what the code needs. The upper bounds stop before the next release that may
+# break it. tensorflow-text and tensorflow must have the same minor version (version 2.21.0 of the
+# first does not load beside 2.21.0 of the second, because a symbol is missing). jax, jaxlib and
+# libtpu must be of one release. Nothing imports tensorflow-text yet: exported models will need it.
 REQUIRES = [
     "absl-py>=2.1",
     "array_record>=0.8",
@@ -23,7 +24,6 @@ REQUIRES = [
     "polib>=1.2",
     "rich>=13.7",
     "sacrebleu>=2.5,<3",
-    "scipy>=1.14",
     "sentencepiece>=0.2",
     "tensorboardX>=2.6",
     "tensorflow>=2.21,<2.22",
@@ -31,11 +31,11 @@ REQUIRES = [
 ]
 
 EXTRAS = {
-    # A TPU slice, and the compiler for slices that are not there.
+    # For a TPU slice. It also has the compiler for slices that are not there.
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
-    # Software whose wheels carry message catalogues in 99, 60 and 70 languages: a machine without
-    # a single system catalogue still has a corpus to train on.
+    # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
+    # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
     "dev": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"],
 }

@@ -1,4 +1,4 @@
-"""Runs a program by its name: `python -m gshard_nmt train --help`."""
+"""Runs a command by its name: `python -m gshard_nmt train --config demo ...`."""
 
 import sys
 

@@ -5,20 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from paper_notes import (
-    CONTRADICTS,
-    FIGURE7,
-    FIGURE8,
-    GROWS,
-    GSHARD_ABOUT,
-    GSPMD,
-    HEAD,
-    KNOWN,
-    LINKS,
-    REASONS,
-    STEP,
-    TABLE4,
-)
+import paper_notes as notes
 from paper_rows import (
     GSHARD,
     GSPMD_DENSE,
@@ -103,16 +90,9 @@ V3_CORE_PEAK = 123e12 / 2
 """FLOPS of a TPU v3 core, of which the papers' utilisation is a share."""
 
 FIGURE_COLUMNS = [
-    *(
-        "weights, printed",
-        "compiled",
-        "GB, printed",
-        "GiB, compiled",
-        "step s, printed",
-        "predicted",
-    ),
-    *("TFLOP, printed", "compiled", "all-to-all, printed", "predicted", "in all, s (of CPU)"),
-    "host GiB",
+    *("weights, printed", "compiled", "GB, printed", "GiB, compiled", "step s, printed"),
+    *("predicted", "TFLOP, printed", "compiled", "all-to-all, printed", "predicted"),
+    *("in all, s (of CPU)", "host GiB"),
 ]
 
 
@@ -348,7 +328,7 @@ def table4_section(folder: pathlib.Path) -> str:
 def contradictions(figures: Mapping[str, Figures]) -> str:
     """Returns a table of the rows whose predicted step differs much from the printed one, and why."""
     lines, reasons = [], []
-    for rows, reason in REASONS:
+    for rows, reason in notes.REASONS:
         shown = []
         for row in rows:
             row_figures = figures.get(row.name)
@@ -377,35 +357,35 @@ def contradictions(figures: Mapping[str, Figures]) -> str:
 def write(folder: pathlib.Path) -> None:
     """Writes docs/paper_tables.md from the figures of the compiled rows."""
     figures = load(folder)
-    parts = [HEAD.format(done=len(figures), rows=len(ROWS))]
+    parts = [notes.HEAD.format(done=len(figures), rows=len(ROWS))]
     parts.append(
         paper_section(
-            "GShard: tables 1 and 3, and T(96L)", [*GSHARD, *HALVED], figures, GSHARD_ABOUT
+            "GShard: tables 1 and 3, and T(96L)", [*GSHARD, *HALVED], figures, notes.GSHARD_ABOUT
         )
     )
-    parts.append("## Memory of a core (Figure 7)\n\n" + FIGURE7)
+    parts.append("## Memory of a core (Figure 7)\n\n" + notes.FIGURE7)
     parts.append(memory_section(figures))
     parts.append(
-        "## From 8 cores to 2,048 (Figure 2, and the growth of Figures 7 and 9)\n\n" + GROWS
+        "## From 8 cores to 2,048 (Figure 2, and the growth of Figures 7 and 9)\n\n" + notes.GROWS
     )
     parts.append(growth_section(figures))
-    parts.append("## Time of the layers, forward (Figure 8)\n\n" + FIGURE8)
+    parts.append("## Time of the layers, forward (Figure 8)\n\n" + notes.FIGURE8)
     parts.append(forward_section(figures))
-    parts.append("## Time of the whole step\n\n" + STEP)
+    parts.append("## Time of the whole step\n\n" + notes.STEP)
     parts.append(time_section(figures))
-    parts.append("## Collectives against the number of cores (Figure 9)\n\n" + LINKS)
+    parts.append("## Collectives against the number of cores (Figure 9)\n\n" + notes.LINKS)
     parts.append(collectives_section())
-    parts.append("## The operators of table 4\n\n" + TABLE4)
+    parts.append("## The operators of table 4\n\n" + notes.TABLE4)
     parts.append(table4_section(folder))
     for title, rows in (
-        ("GSPMD table 2: wide dense layers", GSPMD_DENSE),
-        ("GSPMD table 3: narrow dense layers", GSPMD_NARROW),
-        ("GSPMD table 6: sparse experts", GSPMD_MOE),
-        ("GSPMD table 7: hybrid", GSPMD_HYBRID),
+        ("notes.GSPMD table 2: wide dense layers", GSPMD_DENSE),
+        ("notes.GSPMD table 3: narrow dense layers", GSPMD_NARROW),
+        ("notes.GSPMD table 6: sparse experts", GSPMD_MOE),
+        ("notes.GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
-        parts.append(paper_section(title, rows, figures, GSPMD))
+        parts.append(paper_section(title, rows, figures, notes.GSPMD))
     parts.append("## Contradictions\n")
-    parts.append(CONTRADICTS + "\n" + contradictions(figures))
-    parts.append("Beside the steps:\n\n" + "\n".join(f"- {note}" for note in KNOWN))
+    parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
+    parts.append("Beside the steps:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN))
     text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
     (ROOT / "docs" / "paper_tables.md").write_text(text)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gshard_nmt.cli import runner
+from gshard_nmt.cli import flags
 from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, INSPECT, TRAIN
 from gshard_nmt.settings.find import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
@@ -65,7 +65,7 @@ def test_an_experiment_opens_with_paper_command_and_hardware(path):
     assert commands, "no command"
     for command in commands:
         name = next(name for name in PROGRAMS if command.startswith(name))
-        runner.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
+        flags.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *sorted(FRAGMENTS)], ids=ids)

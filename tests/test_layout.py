@@ -8,6 +8,7 @@ import ast
 import functools
 import graphlib
 import pathlib
+import re
 
 import pytest
 
@@ -52,7 +53,6 @@ EAGER_ONLY_IN = {
     "tensorflow": ("spmd/", "model/", "decoding/beam_search.py"),
     "tensorflow_text": (),
     "matplotlib": (),
-    "plotly": (),
     "orbax": (),
 }
 
@@ -126,7 +126,7 @@ def test_there_is_no_circle():
 def test_nothing_but_the_command_line_imports_a_program():
     programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
     importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
-    assert importers == {"cli/commands.py"}
+    assert importers == {"cli/commands.py", "cli/inspect_command.py"}
 
 
 def test_gin_has_one_importer():
@@ -152,7 +152,10 @@ def test_the_command_line_loads_before_any_library():
         assert not libraries & {"numpy", "gin", "rich", "sacrebleu", "sentencepiece"}, module
         paths = {f"{name.removeprefix('gshard_nmt.').replace('.', '/')}.py" for name in names}
         waiting += [path for path in paths if path in MODULES and path not in seen]
-    assert seen == {"cli/commands.py", "cli/runner.py", "errors.py", "suggest.py"}
+    command_line = {
+        module for module in MODULES if module.startswith("cli/") and "__" not in module
+    }
+    assert seen == {*command_line, "errors.py", "suggest.py"}
 
 
 def test_there_is_no_drawer_of_odds_and_ends():
@@ -170,6 +173,22 @@ def test_the_rules_name_modules_that_exist():
 
 
 ROOT = PACKAGE.parent
+
+# The names under which packages are imported, if they differ from the names that pip knows.
+IMPORT_NAMES = {"absl-py": "absl", "gin-config": "gin", "orbax-checkpoint": "orbax"}
+
+
+def test_every_dependency_is_imported():
+    (requires,) = [
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "REQUIRES"
+    ]
+    packages = {re.split(r"[<>=]", requirement)[0] for requirement in requires}
+    imported = {name.split(".")[0] for module in MODULES for name in imports(module)}
+    unused = {name for name in packages if IMPORT_NAMES.get(name, name) not in imported}
+    # Exported models will use it; see setup.py.
+    assert unused == {"tensorflow-text"}
 
 
 def test_docs_architecture_names_every_module():

@@ -238,32 +238,7 @@ def data_problems(config: Config, folder: Path) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    prepared_with, now = prepared.manifest["data"], config.data.shaping()
-    for name in ("source_length", "target_length"):
-        if now[name] < prepared_with[name]:
-            yield (
-                f"{folder} holds examples of up to {prepared_with[name]} tokens, and Data.{name} is "
-                f"{now[name]}; the nearest legal value is {prepared_with[name]}."
-            )
-    for name in ("direction", "vocabulary_model", "language_tags"):
-        if now[name] != prepared_with[name]:
-            yield (
-                f"{folder} was prepared with Data.{name} = {prepared_with[name]!r}, and the config has "
-                f"{now[name]!r}; use the same, or prepare the data again."
-            )
-    for name in ("source_vocabulary", "target_vocabulary"):
-        if now[name] != prepared_with[name]:
-            yield (
-                f"{folder} was prepared with Data.{name} = {prepared_with[name]}, and the config has "
-                f"{now[name]}; the nearest legal value is {prepared_with[name]}."
-            )
-    languages = {pair.language for pair in prepared.pairs}
-    for language in config.data.languages:
-        if language not in languages:
-            yield (
-                f"Data.languages has {language}, but {folder} has no text of it; it has "
-                f"{', '.join(sorted(languages))}."
-            )
+    yield from map(str, prepared.misfits(config.data))
 
 
 def memory_findings(

@@ -1,4 +1,4 @@
-"""What is installed, against what this version was tested with."""
+"""Compares the installed packages with the versions that this release was tested with."""
 
 import contextlib
 import importlib.metadata
@@ -10,59 +10,67 @@ from gshard_nmt.spmd.topology import INSTALL_LIBTPU, Topology
 
 
 def packages() -> Iterator[str]:
-    """Packages that are missing, or outside the range that this version was tested with."""
+    """Yields a problem for each package that is missing, or has a version that was not tested."""
     for requirement in importlib.metadata.requires("gshard-nmt") or ():
-        found = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
-        if found is None or found[3]:
-            continue  # an extra's
-        name, bounds = found[1], [b for b in found[2].split(",") if b]
+        match = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
+        if match is None or match[3]:
+            continue  # A requirement with a marker belongs to an extra, which is optional.
+        name, bounds = match[1], match[2]
+        install = f"pip install '{name}{bounds}'"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            yield f"{name} is not installed: pip install '{name}{found[2]}'."
+            yield f"{name} is not installed; install it: {install}."
             continue
-        if not all(_satisfies(version, bound) for bound in bounds):
-            yield f"{name} {version} is installed; gshard-nmt needs {found[2]}: " + (
-                f"pip install '{name}{found[2]}'."
-            )
-    yield from _pairs_that_must_agree()
+        if not all(_satisfies(version, bound) for bound in bounds.split(",") if bound):
+            yield f"{name} {version} is installed; gshard-nmt needs {bounds}. Install it: {install}."
+    yield from _different_releases()
 
 
 def tpu_compiler(machines: Sequence[Topology]) -> Iterator[str]:
-    """What keeps TPU topologies from being compiled for."""
+    """Yields a problem if libtpu, which compiles for TPU topologies, is missing or was not tested."""
     names = ", ".join(machine.name for machine in machines if machine.chip is not None)
     if not names:
         return
     if importlib.util.find_spec("libtpu") is None:
-        yield f"libtpu is not installed, which --topology {names} needs: {INSTALL_LIBTPU}."
+        yield f"libtpu is not installed; --topology {names} needs it. Install it: {INSTALL_LIBTPU}."
         return
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("libtpu")
         tested = INSTALL_LIBTPU.partition("==")[2].rstrip(".*'")
         if not f"{version}.".startswith(f"{tested}."):
-            yield f"libtpu {version} is installed; --topology {names} needs {tested}: {INSTALL_LIBTPU}."
+            yield (
+                f"libtpu {version} is installed; --topology {names} needs {tested}. Install it: "
+                f"{INSTALL_LIBTPU}."
+            )
 
 
 def _satisfies(version: str, bound: str) -> bool:
-    found = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
-    if found is None:
+    """Returns whether a version satisfies a bound such as ">=2.21". Bounds with "~=" always pass."""
+    match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
+    if match is None:
         return True
-    mine, other = _numbers(version), _numbers(found[2])
-    length = max(len(mine), len(other))
-    a, b = (list(n) + [0] * (length - len(n)) for n in (mine, other))
-    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[found[1]]
+    installed, limit = _numbers(version), _numbers(match[2])
+    length = max(len(installed), len(limit))
+    a, b = (list(numbers) + [0] * (length - len(numbers)) for numbers in (installed, limit))
+    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[match[1]]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version: (2, 21, 0) for "2.21.0+cpu"."""
     return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:4])
 
 
-def _pairs_that_must_agree() -> Iterator[str]:
-    """jax with jaxlib, TensorFlow with TensorFlow Text: one release each."""
-    for one, other, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
+def _different_releases() -> Iterator[str]:
+    """Yields a problem for two packages that must have the same release number and do not."""
+    pairs = (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2))
+    for package, companion, digits in pairs:
         try:
-            a, b = importlib.metadata.version(one), importlib.metadata.version(other)
+            versions = [importlib.metadata.version(name) for name in (package, companion)]
         except importlib.metadata.PackageNotFoundError:
-            continue  # named above
-        if _numbers(a)[:digits] != _numbers(b)[:digits]:
-            yield f"{one} {a} and {other} {b} are of different releases: pip install {other}=={a}."
+            continue  # `packages` has named it.
+        if _numbers(versions[0])[:digits] != _numbers(versions[1])[:digits]:
+            yield (
+                f"{package} {versions[0]} and {companion} {versions[1]} are of different releases. "
+                f"Install the same release: pip install {companion}=={versions[0]}."
+            )

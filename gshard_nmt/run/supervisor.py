@@ -1,8 +1,9 @@
-"""A run of several processes, each watched by a parent: who does not come, who is lost.
+"""Supervises one process of a run of several, and names the processes that are missing or lost.
 
-The runtime aborts a process when a peer is lost, and says so in its own words. The parent calls the
-roll before it starts the process, reads what the runtime says, and ends with one clear message and
-exit code 75.
+If a process of the run is lost, jax's runtime aborts all others and prints many messages. So each
+process runs as the child of a supervisor. Before it starts the child, the supervisor waits until all
+processes of the run have connected (the rendezvous). Afterwards it reads the output of the child. If the
+runtime aborts the child, the supervisor ends with one clear message and exit code 75.
 """
 
 import collections
@@ -15,18 +16,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.spmd.processes import Processes
 
 WATCHED = "GSHARD_NMT_WATCHED"
-"""In the environment of a watched process: a file descriptor that is closed when its parent ends."""
+"""Environment variable of a child: the file descriptor of a pipe that closes when the supervisor ends."""
 
 _GREETING = "gshard-nmt process"
 _KEPT_LINES = 400
+"""Lines of the runtime's last messages that are kept, in case they have to be shown."""
+
 _NOISE = re.compile(r"\[Gloo\] |[WI]\d{4} .*(preemption|coordination)")
-_LAST_WORDS = re.compile(r"[EF]\d{4} .*(coordination_service|client\.h|preemption_sync)")
+"""Messages of the runtime that do not help a user."""
+
+_FATAL = re.compile(r"[EF]\d{4} .*(coordination_service|client\.h|preemption_sync)")
+"""The first message of the runtime when a process is lost."""
+
 _UNHEALTHY = re.compile(r"unhealthy \(stopped sending heartbeats\):\n((?:\d+\n)+)")
 _COORDINATOR_GONE = re.compile(
     r"Failed to send RPC to coordination service|RPC: /xla.coordination.CoordinationService/RegisterTask"
@@ -34,7 +41,7 @@ _COORDINATOR_GONE = re.compile(
 
 
 def is_watched() -> bool:
-    """Whether a supervisor watches this process, which then ends when the supervisor does."""
+    """Returns whether this process is the child of a supervisor. If so, it will end when that ends."""
     if WATCHED not in os.environ:
         return False
     pipe = int(os.environ.pop(WATCHED))
@@ -48,170 +55,191 @@ def is_watched() -> bool:
 
 
 def supervise(processes: Processes, command: Sequence[str]) -> int:
-    """Calls the roll, then runs a command as a process of the run; returns its exit code.
+    """Waits for all processes of the run, runs a command as a child, and returns its exit code.
 
     Raises:
-      TryAgain: a process did not come, or was lost.
-      UserError: two processes have one number, or they disagree on how many there are.
+      TryAgain: a process did not connect, or was lost.
+      UserError: two processes have the same number, or they disagree on the number of processes.
     """
-    roll_call(processes)
-    childs_end, ours = os.pipe()
+    rendezvous(processes)
+    child_end, parent_end = os.pipe()
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, WATCHED: str(childs_end)},
-        pass_fds=(childs_end,),
+        env={**os.environ, WATCHED: str(child_end)},
+        pass_fds=(child_end,),
     ) as child:
-        os.close(childs_end)
+        os.close(child_end)
         with _forwarding_signals(child):
-            said = _relay(child)
+            last_messages = _relay(child)
             code = child.wait()
-    os.close(ours)
+    os.close(parent_end)
     if code in (0, 2, 75, 130, 141):
         return code
-    lost = lost_peers(said, processes)
+    lost = lost_peers(last_messages, processes)
     if not lost:
-        sys.stderr.write(said)
+        sys.stderr.write(last_messages)
         return code if code > 0 else 128 - code
     raise TryAgain(
-        f"{_named(lost, processes)} died or stopped answering; its own output says why. Start all "
-        "processes again with the same commands: the run goes on from its last checkpoint."
+        f"{_in_words(lost, processes)} died or stopped answering; {'its' if len(lost) == 1 else 'their'} "
+        "own output gives the reason. Start all processes again with the same commands; the run resumes "
+        "from its last checkpoint."
     )
 
 
-def roll_call(processes: Processes) -> None:
-    """Returns once all processes are there, or raises saying which are not.
+def rendezvous(processes: Processes) -> None:
+    """Waits until all processes of the run have connected to process 0.
 
-    Process 0 listens on the coordinator's port until all have come, or peer_timeout is over.
+    Process 0 listens on the coordinator's port until then, for at most `peer_timeout` seconds. It then
+    tells every process whether all of them are there.
 
     Raises:
-      TryAgain: some did not come.
-      UserError: the port is taken, two processes have one number, or they disagree on how many.
+      TryAgain: some processes did not connect.
+      UserError: the port is in use, two processes have the same number, or they disagree on the number
+        of processes.
     """
     deadline = time.monotonic() + processes.peer_timeout
     if processes.is_first:
-        _call(processes, deadline)
+        _wait_for_peers(processes, deadline)
     else:
-        _answer(processes, deadline)
+        _join(processes, deadline)
 
 
-def lost_peers(said: str, processes: Processes) -> list[int]:
-    """The processes that the runtime's last words name; empty where they name none."""
-    if found := _UNHEALTHY.search(said):
-        return sorted({int(line) for line in found[1].split()} - {processes.index})
-    if _COORDINATOR_GONE.search(said):
+def lost_peers(messages: str, processes: Processes) -> list[int]:
+    """Returns the numbers of the lost processes that the runtime's last messages name, if any."""
+    if match := _UNHEALTHY.search(messages):
+        return sorted({int(line) for line in match[1].split()} - {processes.index})
+    if _COORDINATOR_GONE.search(messages):
         return processes.others() if processes.is_first else [0]
     return []
 
 
-def _call(processes: Processes, deadline: float) -> None:
-    present: dict[int, socket.socket] = {}
-    host, port = processes.address
-    try:
-        listening = socket.create_server((host if host == "127.0.0.1" else "", port))
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise UserError(
-            f"--coordinator {processes.coordinator}: cannot listen there ({why}); choose a free port "
-            "of this machine."
-        ) from None
-    with listening, contextlib.ExitStack() as open_connections:
-        while len(present) < processes.count - 1 and time.monotonic() < deadline:
+def _wait_for_peers(processes: Processes, deadline: float) -> None:
+    """Does the part of process 0 in the rendezvous."""
+    connections: dict[int, socket.socket] = {}
+    with _listen(processes) as listening, contextlib.ExitStack() as open_connections:
+        while len(connections) < processes.count - 1 and time.monotonic() < deadline:
             listening.settimeout(max(deadline - time.monotonic(), 0.01))
             with contextlib.suppress(TimeoutError, ConnectionError):
                 connection, _ = listening.accept()
                 open_connections.enter_context(connection)
                 connection.settimeout(5)
-                index, refusal = _presented(_line(connection), processes, present)
+                index, refusal = _check_greeting(_read_line(connection), processes, connections)
                 if refusal:
-                    _tell(connection, f"no {refusal}")
+                    _send_line(connection, f"no {refusal}")
                 elif index is not None:
-                    present[index] = connection
-        missing = sorted(set(processes.others()) - set(present))
+                    connections[index] = connection
+        missing = sorted(set(processes.others()) - set(connections))
         answer = f"missing {','.join(map(str, missing))}" if missing else "go"
-        for connection in present.values():
-            _tell(connection, answer)
+        for connection in connections.values():
+            _send_line(connection, answer)
     if missing:
-        raise _absent(missing, processes)
+        raise _not_connected(missing, processes)
 
 
-def _presented(
-    greeting: str, processes: Processes, present: dict[int, socket.socket]
+def _listen(processes: Processes) -> socket.socket:
+    """Opens the coordinator's port. On a run of one machine, only the loopback can connect to it."""
+    host, port = processes.address
+    try:
+        return socket.create_server((host if host == "127.0.0.1" else "", port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise UserError(
+            f"--coordinator {processes.coordinator}: cannot listen there ({reason}); choose a free port "
+            "of this machine."
+        ) from None
+
+
+def _check_greeting(
+    greeting: str, processes: Processes, connected: Collection[int]
 ) -> tuple[int | None, str]:
-    """The number that a process gives, or why it is refused; None for whoever is no process."""
+    """Checks the first line that a process sends to process 0.
+
+    Returns:
+      The number of the process, or None if it is refused or not a process of ours; and the reason why
+      it is refused, or "".
+    """
     match = re.fullmatch(rf"{_GREETING} (\d+) of (\d+)", greeting)
     if not match:
         return None, ""
     index, count = int(match[1]), int(match[2])
     if count != processes.count:
         return None, f"--num_processes is {count} here and {processes.count} in process 0"
-    if index in present or index == 0:
+    if index in connected or index == 0:
         return None, f"another process has --process_id {index}"
     return index, ""
 
 
-def _answer(processes: Processes, deadline: float) -> None:
+def _join(processes: Processes, deadline: float) -> None:
+    """Does the part of every other process in the rendezvous."""
     while True:
         try:
             connection = socket.create_connection(processes.address, timeout=2)
             break
         except OSError:
             if time.monotonic() > deadline:
-                raise _absent([0], processes) from None
+                raise _not_connected([0], processes) from None
             time.sleep(0.2)
     with connection:
-        _tell(connection, f"{_GREETING} {processes.index} of {processes.count}")
+        _send_line(connection, f"{_GREETING} {processes.index} of {processes.count}")
         connection.settimeout(processes.peer_timeout + 5)
         try:
-            answer = _line(connection)
+            answer = _read_line(connection)
         except OSError:
             answer = ""
     if answer == "go":
         return
     word, _, rest = answer.partition(" ")
     if word == "no":
-        raise UserError(f"{rest}; give each process its own number, and all the same count.")
+        raise UserError(
+            f"{rest}. Give each process its own --process_id, and all of them the same --num_processes."
+        )
     if word == "missing":
-        raise _absent([int(index) for index in rest.split(",")], processes)
+        raise _not_connected([int(index) for index in rest.split(",")], processes)
     raise TryAgain(
         f"process 0 at {processes.coordinator} did not answer; start all processes again."
     )
 
 
-def _line(connection: socket.socket) -> str:
+def _read_line(connection: socket.socket) -> str:
     with connection.makefile("r", encoding="ascii", errors="replace") as reader:
         return reader.readline(200).strip()
 
 
-def _tell(connection: socket.socket, line: str) -> None:
+def _send_line(connection: socket.socket, line: str) -> None:
     with contextlib.suppress(OSError):
         connection.sendall(f"{line}\n".encode())
 
 
-def _absent(missing: list[int], processes: Processes) -> TryAgain:
+def _not_connected(missing: list[int], processes: Processes) -> TryAgain:
     return TryAgain(
-        f"{_named(missing, processes)} did not come to {processes.coordinator} within "
+        f"{_in_words(missing, processes)} did not connect to {processes.coordinator} within "
         f"{processes.peer_timeout} s (--peer_timeout). Start all processes again, each with the same "
         "command and its own --process_id."
     )
 
 
-def _named(indices: Sequence[int], processes: Processes) -> str:
-    word = "process" if len(indices) == 1 else "processes"
-    return f"{word} {', '.join(map(str, indices))} of {processes.count}"
+def _in_words(indices: Sequence[int], processes: Processes) -> str:
+    """Returns numbers of processes for a message: "process 3 of 4", "processes 1, 3 of 4"."""
+    noun = "process" if len(indices) == 1 else "processes"
+    return f"{noun} {', '.join(map(str, indices))} of {processes.count}"
 
 
 def _relay(child: "subprocess.Popen[str]") -> str:
-    """Passes on what the child says until the runtime's last words; returns those, or the end."""
+    """Copies the output of the child to stderr, until the runtime reports a lost process.
+
+    Returns:
+      The messages of the runtime from that report on; "" if there is none.
+    """
     kept: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-    ending = False
+    is_fatal = False
     assert child.stdout is not None
     for line in child.stdout:
-        ending = ending or bool(_LAST_WORDS.match(line))
-        if ending:
+        is_fatal = is_fatal or bool(_FATAL.match(line))
+        if is_fatal:
             kept.append(line)
         elif not _NOISE.match(line):
             sys.stderr.write(line)
@@ -221,16 +249,16 @@ def _relay(child: "subprocess.Popen[str]") -> str:
 
 @contextlib.contextmanager
 def _forwarding_signals(child: "subprocess.Popen[str]") -> Iterator[None]:
-    """SIGINT and SIGTERM are the child's to obey: it saves and ends, and then so does the parent."""
+    """Passes SIGINT and SIGTERM on to the child, which saves and ends. Then the supervisor ends too."""
 
     def forward(number: int, frame: object) -> None:
         del frame
         child.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, forward) for number in numbers}
+    previous_handlers = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

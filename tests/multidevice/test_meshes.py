@@ -237,7 +237,9 @@ def annotations(model: Model, whole_step: bool):
     specs = state_specs(steps(model))
     mesh = mesh_of("data_tensor")
     if whole_step:
-        return count_annotations(lower(steps(model).train_step, [specs, BATCH, CONTROL], [{}, {}], mesh))
+        return count_annotations(
+            lower(steps(model).train_step, [specs, BATCH, CONTROL], [{}, {}], mesh)
+        )
     weights = {k.partition("/")[2]: v for k, v in specs.items() if k.startswith("parameters/")}
     return count_annotations(lower(steps(model).eval_step, [weights, BATCH], [{}], mesh))
 

@@ -1,0 +1,205 @@
+"""The flags of a command: their definitions, their values, and the text of `--help`."""
+
+import dataclasses
+import math
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command that a user types, such as `gshard-train` or `gshard-data prepare`.
+
+    Attributes:
+      name: the words that the user types.
+      about: what the command does, in a sentence or two.
+      example: a command line that works.
+      required: names of the flags that must be given.
+      define: defines the flags.
+      run: does the work with the values of the flags.
+    """
+
+    name: str
+    about: str
+    example: str
+    required: Sequence[str]
+    define: Callable[["Flags"], None]
+    run: Callable[[flags.FlagValues], None]
+
+
+class Flags:
+    """The flags of a command: absl's flags, and the placeholder of each value in `--help`.
+
+    Each method defines a flag. `about` is its text in `--help`, and `placeholder` stands for its value.
+
+    Attributes:
+      values: absl's flags.
+      placeholders: placeholder of each flag that takes a value.
+    """
+
+    def __init__(self) -> None:
+        self.values = flags.FlagValues()
+        self.placeholders: dict[str, str] = {}
+
+    def text(self, name: str, placeholder: str, about: str, default: str | None = None) -> None:
+        """Defines a flag with a text, such as a name or a path."""
+        self.placeholders[name] = placeholder
+        flags.DEFINE_string(name, default, about, flag_values=self.values)
+
+    def texts(self, name: str, placeholder: str, about: str) -> None:
+        """Defines a flag with a text that may be given several times. Its value is a list."""
+        self.placeholders[name] = placeholder
+        flags.DEFINE_multi_string(name, [], about, flag_values=self.values)
+
+    def integer(
+        self, name: str, placeholder: str, about: str, default: int | None, minimum: int
+    ) -> None:
+        """Defines a flag with a whole number of at least `minimum`."""
+        self.placeholders[name] = placeholder
+        flags.DEFINE_integer(name, default, about, minimum, flag_values=self.values)
+
+    def number(
+        self,
+        name: str,
+        placeholder: str,
+        about: str,
+        default: float | None = None,
+        minimum: float | None = None,
+    ) -> None:
+        """Defines a flag with a finite number of at least `minimum`."""
+        self.placeholders[name] = placeholder
+        flags.DEFINE_float(name, default, about, minimum, flag_values=self.values)
+
+    def choice(self, name: str, placeholder: str, about: str, choices: Sequence[str]) -> None:
+        """Defines a flag with one of several words."""
+        self.placeholders[name] = placeholder
+        flags.DEFINE_enum(name, None, choices, about, flag_values=self.values)
+
+    def switch(self, name: str, about: str) -> None:
+        """Defines a flag that is on if it is given."""
+        flags.DEFINE_boolean(name, False, about, flag_values=self.values)
+
+
+def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
+    """Returns the values of the flags.
+
+    Raises:
+      UserError: a flag is unknown or missing, a value is not allowed, or a word is not a flag.
+    """
+    defined = Flags()
+    command.define(defined)
+    values = defined.values
+    values.set_gnu_getopt()
+    see = f"See {command.name} --help."
+    try:
+        words = values([command.name, *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        hint = did_you_mean(error.flagname, values, prefix="--")
+        raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
+    except flags.IllegalFlagValueError as error:
+        match = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
+        if match is None:
+            raise UserError(f"{error} {see}") from None
+        allowed = _allowed_values(values[match[1]].parser)
+        raise UserError(f"--{match[1]} is {match[2]!r}; it must be {allowed}. {see}") from None
+    except flags.Error as error:
+        raise UserError(f"{error}. {see}") from None
+    for name in values:
+        value = values[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            allowed = _allowed_values(values[name].parser)
+            raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
+    if words:
+        raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
+    missing = [f"--{name}" for name in command.required if not values[name].value]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise UserError(f"{listed} {verb} missing. For example:\n  {command.example}\n{see}")
+    return values
+
+
+def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:
+    """Returns, in words, the values that a flag takes."""
+    if isinstance(parser, flags.EnumParser):
+        return "one of " + ", ".join(parser.enum_values)
+    return parser.syntactic_help or "true or false"
+
+
+def flag_help(flag: flags.Flag[Any]) -> str:
+    """Returns the help text of a flag as we defined it, without what absl adds to it."""
+    return re.sub(r"^<[^>]*>: |;\s+repeat this option.*$", "", flag.help or "", flags=re.DOTALL)
+
+
+def help_text(command: Command) -> str:
+    """Returns the text of `--help`: what the command does, an example, and every flag."""
+    defined = Flags()
+    command.define(defined)
+    lines = [*textwrap.wrap(f"{command.name}: {command.about}", 96), "", "Example:"]
+    lines += [f"  {command.example}", "", "Flags:"]
+    for name in defined.values:
+        flag = defined.values[name]
+        about = flag_help(flag)
+        if name in command.required:
+            about += " (required)"
+        elif flag.default:
+            is_float = isinstance(flag.default, float)
+            about += f" (default: {f'{flag.default:g}' if is_float else flag.default})"
+        lines += help_entry(f"--{name} {defined.placeholders.get(name, '')}", about)
+    lines += help_entry("--help", "print this text")
+    lines += help_entry("--version", "print the version")
+    return "\n".join(lines) + "\n"
+
+
+def help_entry(head: str, about: str) -> list[str]:
+    """Returns the lines of one flag or command in a help text: its name, and beside it the text."""
+    indent = " " * 26
+    lines = textwrap.wrap(about, 96, initial_indent=indent, subsequent_indent=indent)
+    if len(head) < 23:
+        return [f"  {head:<24}{lines[0].lstrip()}", *lines[1:]]
+    return [f"  {head}", *lines]
+
+
+def define_config(defined: Flags) -> None:
+    """Defines --config and --gin."""
+    defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
+    defined.texts(
+        "gin",
+        "'NAME = VALUE'",
+        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several times",
+    )
+
+
+def read_config(values: flags.FlagValues) -> "Config":
+    """Reads the config that --config and --gin name."""
+    from gshard_nmt.settings.gin_reader import load_config
+
+    return load_config(values.config, values.gin)
+
+
+def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
+    """Returns the folder that a flag names.
+
+    Args:
+      values: the flags.
+      name: of the flag.
+      source: what makes this folder, for the error.
+
+    Raises:
+      UserError: the folder does not exist.
+    """
+    path = Path(str(values[name].value))
+    if not path.is_dir():
+        raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
+    return path

@@ -1,0 +1,150 @@
+"""gshard-inspect: its flags, and the inspection that they ask for."""
+
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
+from gshard_nmt.errors import UserError
+
+
+def _define_inspect(flags: Flags) -> None:
+    define_config(flags)
+    flags.switch("parameters", "print the table of parameters and compile nothing")
+    flags.texts(
+        "topology",
+        "NAME",
+        "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16 or cpu:8. "
+        "May be given several times; the report then shows how the cost grows. If not given, CPU "
+        "devices in the shape of the config's mesh",
+    )
+    flags.switch(
+        "scale_with_devices",
+        "let experts, groups and rows grow with the number of devices; the config's numbers are for its "
+        "own mesh",
+    )
+    flags.switch("decoding", "inspect decoding instead of the training step")
+    flags.switch(
+        "equivalence",
+        "run the config at reduced size, on one CPU device and on a mesh of several, and compare loss "
+        "and gradients",
+    )
+    flags.integer(
+        "devices",
+        "N",
+        "for --equivalence: number of CPU devices of the mesh; 0 means that of the config, at most 8",
+        0,
+        minimum=0,
+    )
+    flags.switch(
+        "doctor",
+        "check config, mesh, data, memory, disk and versions, and list all problems at once",
+    )
+    flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")
+    flags.text("workdir", "DIR", "for --doctor: the run folder that the run will use")
+    flags.number(
+        "tokens",
+        "N",
+        "number of training tokens for which the report gives the cost",
+        1e12,
+        minimum=1,
+    )
+    flags.text("json", "FILE", "file to write the figures to")
+    flags.text("html", "FILE", "file to write the report to, as a web page with charts")
+
+
+_INSPECTIONS = {
+    "": ("topology", "scale_with_devices", "decoding", "tokens", "json", "html"),
+    "parameters": (),
+    "equivalence": ("devices",),
+    "doctor": ("topology", "data", "workdir"),
+}
+"""The flags that each inspection takes besides --config and --gin; "" compiles and reports."""
+
+
+def _check_flags_belong_together(values: FlagValues) -> None:
+    """Raises UserError if a flag is given that would have no effect."""
+
+    def is_given(name: str) -> bool:
+        return bool(values[name].value) and not values[name].using_default_value
+
+    chosen = [name for name in _INSPECTIONS if name and is_given(name)]
+    if len(chosen) > 1:
+        listed = " and ".join(f"--{name}" for name in chosen)
+        raise UserError(f"{listed} are different inspections; give only one of them at a time.")
+    inspection = chosen[0] if chosen else ""
+    optional = dict.fromkeys(name for names in _INSPECTIONS.values() for name in names)
+    allowed = _INSPECTIONS[inspection]
+    unused = [f"--{name}" for name in optional if is_given(name) and name not in allowed]
+    if not unused:
+        return
+    table = []
+    for name, names in _INSPECTIONS.items():
+        listed = ", ".join(f"--{flag}" for flag in names) or "no other flag"
+        table.append(f"  {f'--{name}' if name else 'the report':<14} takes {listed}")
+    verb = "has" if len(unused) == 1 else "have"
+    task = f"with --{inspection}" if inspection else "on the report"
+    raise UserError(
+        f"{', '.join(unused)} {verb} no effect {task}. Besides --config and --gin,\n"
+        + "\n".join(table)
+    )
+
+
+def _inspect(values: FlagValues) -> None:
+    _check_flags_belong_together(values)
+    if values.doctor:
+        from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
+
+        data, workdir = (Path(name) if name else None for name in (values.data, values.workdir))
+        show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.topology))
+        return
+    config = read_config(values)
+    from gshard_nmt import inspect
+
+    if values.parameters:
+        inspect.show_parameters(config)
+        return
+    if values.equivalence:
+        from gshard_nmt.checks.equivalence import show_equivalence
+
+        show_equivalence(config, Path(values.config).stem, values.devices)
+        return
+    topologies = values.topology or [inspect.default_topology(config.mesh)]
+    request = inspect.Request(
+        config,
+        Path(values.config).stem,
+        topologies,
+        values.scale_with_devices,
+        values.decoding,
+        values.tokens,
+    )
+    files = _output_files(values)
+    inspect.inspect(request, files.get("json"), files.get("html"))
+
+
+def _output_files(values: FlagValues) -> dict[str, Path]:
+    """Returns the files that --json and --html name, by flag.
+
+    Raises:
+      UserError: the folder of a file does not exist, or both flags name the same file.
+    """
+    files = {name: Path(str(values[name].value)) for name in ("json", "html") if values[name].value}
+    for name, file in files.items():
+        if not file.absolute().parent.is_dir():
+            raise UserError(
+                f"--{name} {file}: the folder {file.parent} does not exist; make it first."
+            )
+    if len({file.resolve() for file in files.values()}) < len(files):
+        raise UserError(f"--json and --html are both {values.json}; give each its own file.")
+    return files
+
+
+INSPECT = Command(
+    "gshard-inspect",
+    "reports what a config will cost on a machine that you need not have: memory, communication and "
+    "time of the training step, which is compiled with the machine's own compiler.",
+    "gshard-inspect --config demo --topology v3:2x2",
+    ("config",),
+    _define_inspect,
+    _inspect,
+)

@@ -1,0 +1,143 @@
+import pytest
+
+from gshard_nmt.cli import commands
+from gshard_nmt.cli.flags import Command, Flags, flag_help, help_text, parse_flags
+from gshard_nmt.cli.runner import run
+from gshard_nmt.errors import UserError
+
+
+def command(action=lambda values: None) -> Command:
+    def define(flags: Flags) -> None:
+        flags.integer("beam", "K", "width", 4, minimum=1)
+        flags.text("out", "DIR", "where")
+        flags.switch("scores", "whether")
+        flags.choice("norm", "NAME", "how", ["gnmt", "none"])
+        flags.texts("root", "DIR", "a folder")
+        flags.number("alpha", "X", "exponent", 1e12, minimum=0)
+
+    return Command("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--bem", "3", "--out=x"],
+            "there is no flag --bem; did you mean '--beam'? See gshard-try --help.",
+        ),
+        (["--zebra"], "there is no flag --zebra. See gshard-try --help."),
+        (
+            ["--beam=four", "--out=x"],
+            "--beam is 'four'; it must be a positive integer. See gshard-try --help.",
+        ),
+        (
+            ["--beam=0", "--out=x"],
+            "--beam is '0'; it must be a positive integer. See gshard-try --help.",
+        ),
+        (
+            ["--scores=7", "--out=x"],
+            "--scores is '7'; it must be true or false. See gshard-try --help.",
+        ),
+        (["--out"], "Missing value for flag --out. See gshard-try --help."),
+        ([], "--out is missing. For example:\n  gshard-try --out x\nSee gshard-try --help."),
+        (
+            ["--out="],
+            "--out is missing. For example:\n  gshard-try --out x\nSee gshard-try --help.",
+        ),
+        (
+            ["--norm=gmnt", "--out=x"],
+            "--norm is 'gmnt'; it must be one of gnmt, none. See gshard-try --help.",
+        ),
+        (
+            ["word", "--out=x"],
+            "'word' is not a flag; write a flag as --name value. See gshard-try --help.",
+        ),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_message(capsys, arguments, message):
+    assert run(command(), arguments) == 2
+    assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+def test_the_flags_reach_the_command():
+    calls = []
+    assert run(command(calls.append), ["--out", "x", "--noscores", "--beam", "7"]) == 0
+    (values,) = calls
+    assert (values.out, values.scores, values.beam) == ("x", False, 7)
+
+
+def test_a_number_must_be_finite():
+    for value in ("nan", "inf"):
+        with pytest.raises(
+            UserError, match=f"--alpha is '{value}'; it must be a non-negative number"
+        ):
+            parse_flags(command(), ["--out=x", f"--alpha={value}"])
+
+
+def test_a_flag_for_several_texts_collects_them():
+    values = parse_flags(command(), ["--out=x", "--root=a", "--root", "b"])
+    assert values.root == ["a", "b"]
+    assert parse_flags(command(), ["--out=x"]).root == []
+
+
+def test_all_missing_flags_are_named_at_once(capsys):
+    assert commands.train_program([]) == 2
+    assert capsys.readouterr().err == (
+        "gshard-train: --config, --data and --workdir are missing. For example:\n"
+        "  gshard-train --config demo --data data --workdir runs/demo\nSee gshard-train --help.\n"
+    )
+
+
+def test_help_is_complete():
+    assert help_text(command()) == (
+        "gshard-try: tries.\n\nExample:\n  gshard-try --out x\n\nFlags:\n"
+        "  --beam K                width (default: 4)\n"
+        "  --out DIR               where (required)\n"
+        "  --scores                whether\n"
+        "  --norm NAME             how\n"
+        "  --root DIR              a folder\n"
+        "  --alpha X               exponent (default: 1e+12)\n"
+        "  --help                  print this text\n"
+        "  --version               print the version\n"
+    )
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS.values(), ids=lambda command: command.name)
+def test_help_names_every_flag_and_an_example(capsys, command):
+    assert run(command, ["--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    flags = Flags()
+    command.define(flags)
+    values = flags.values
+    for name in [*values, "help", "version"]:
+        assert f"  --{name}" in out
+    assert command.example in out
+    assert all(
+        f"{flag_help(values[name])} (required)" in " ".join(out.split())
+        for name in command.required
+    )
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS.values(), ids=lambda command: command.name)
+def test_the_example_of_the_help_is_accepted(command):
+    words = command.example.split("| ")[-1].split()
+    parse_flags(command, words[len(command.name.split()) :])
+
+
+def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
+    gone = tmp_path / "gone"
+    assert commands.train_program(["--config=demo", f"--data={gone}", "--workdir=w"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-train: --data {gone}: there is no such folder; make it with gshard-data prepare.\n"
+    )
+    assert commands.decode_program([f"--workdir={gone}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-decode: --workdir {gone}: there is no such folder; make it with gshard-train.\n"
+    )
+    assert commands.eval_program([f"--workdir={tmp_path}", f"--corpus={gone}", "--report=r"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-eval: --corpus {gone}: there is no such folder; make it with gshard-data harvest, "
+        "or put your own text there.\n"
+    )

@@ -1,0 +1,89 @@
+import errno
+
+import pytest
+
+from gshard_nmt.cli import commands
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
+def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
+    assert commands.inspect_program(["--config=demo", f"--tokens={value}"]) == 2
+    assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
+
+
+TABLE = """ Besides --config and --gin,
+  the report     takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
+  --parameters   takes no other flag
+  --equivalence  takes --devices
+  --doctor       takes --topology, --data, --workdir
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--equivalence", "--topology=nonsense", "--json=y.json"],
+            f"--topology, --json have no effect with --equivalence.{TABLE}",
+        ),
+        (["--devices=4"], f"--devices has no effect on the report.{TABLE}"),
+        (["--doctor", "--decoding"], f"--decoding has no effect with --doctor.{TABLE}"),
+        (
+            ["--parameters", "--equivalence", "--doctor", "--devices=4"],
+            "--parameters and --equivalence and --doctor are different inspections; give only "
+            "one of them at a time.\n",
+        ),
+        (
+            ["--json=x", "--html=./x"],
+            "--json and --html are both x; give each its own file.\n",
+        ),
+    ],
+)
+def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, message):
+    assert commands.inspect_program(["--config=demo", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"gshard-inspect: {message}")
+
+
+@pytest.mark.parametrize("flag", ["json", "html"])
+def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
+    capsys, monkeypatch, tmp_path, flag
+):
+    def inspect_one(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", inspect_one)
+    for file, reason in (
+        (tmp_path, "it is a folder"),
+        ("/proc/x.json", "No such file or directory"),
+    ):
+        assert commands.inspect_program(["--config=demo", f"--{flag}={file}"]) == 2
+        expected = f"gshard-inspect: --{flag} {file}: it cannot be written: {reason}.\n"
+        assert capsys.readouterr() == ("", expected)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["json", "html"])
+def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
+    capsys, monkeypatch, tmp_path, flag
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
+    monkeypatch.setattr("gshard_nmt.inspect.terminal.report", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda inspection: {})
+    monkeypatch.setattr("gshard_nmt.inspect.files.write", full)
+    monkeypatch.setattr("gshard_nmt.inspect.write_page", full)
+    file = tmp_path / "report"
+    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--{flag}={file}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-inspect: --{flag} {file}: it cannot be written: No space left on device.\n"
+    )
+
+
+def test_the_folder_of_an_output_file_must_exist(capsys, tmp_path):
+    file = tmp_path / "gone" / "x.json"
+    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-inspect: --json {file}: the folder {file.parent} does not exist; make it first.\n"
+    )

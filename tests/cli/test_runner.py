@@ -1,0 +1,188 @@
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from gshard_nmt.cli import runner
+from gshard_nmt.cli.flags import Command
+from gshard_nmt.cli.runner import run
+from gshard_nmt.errors import TryAgain, UserError
+
+
+def ending(error: BaseException) -> Command:
+    """Returns a command that raises the error."""
+
+    def action(values) -> None:
+        raise error
+
+    return Command("gshard-try", "tries.", "gshard-try", (), lambda flags: None, action)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("no such thing."), 2, "no such thing."),
+        (TryAgain("a peer died."), 75, "a peer died."),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt("interrupted; saved step 3"), 130, "interrupted; saved step 3"),
+        (
+            PermissionError(13, "Permission denied", "/locked/x"),
+            2,
+            "/locked/x: Permission denied.",
+        ),
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            2,
+            "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv.",
+        ),
+    ],
+)
+def test_the_way_a_command_ends_is_its_exit_code(capsys, error, code, message):
+    assert run(ending(error), []) == code
+    assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), FileNotFoundError(2, "gone"), OSError("?")])
+def test_an_unexpected_error_keeps_its_traceback(error):
+    with pytest.raises(type(error)):
+        run(ending(error), [])
+
+
+ROOT = pathlib.Path(runner.__file__).parents[2]
+
+
+def python_command(code: str) -> list[str]:
+    """Returns the command line of a Python process that runs the code. `end(action)` runs a command."""
+    setup = """
+        import sys, time
+        from gshard_nmt.cli.flags import Command
+        from gshard_nmt.cli.runner import run
+        def end(action):
+            nothing = lambda flags: None
+            command = Command("gshard-try", "", "", (), nothing, lambda values: action())
+            sys.exit(run(command, []))
+    """
+    text = textwrap.dedent(setup) + textwrap.dedent(code)
+    return [sys.executable, "-c", text]
+
+
+def python(code: str, stdout=subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        python_command(code), stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def test_sigterm_interrupts_and_leaves_time_to_save():
+    process = python("""
+        def action():
+            try:
+                print("ready", flush=True)
+                time.sleep(60)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("interrupted; saved step 3")
+        end(action)
+    """)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "gshard-try: interrupted; saved step 3\n")
+
+
+def test_a_closed_pipe_behind_stdout_is_no_error():
+    process = python("""
+        def action():
+            for _ in range(100_000):
+                print("a line of text")
+        end(action)
+    """)
+    assert process.stdout.readline() == "a line of text\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == 141
+
+
+def test_closed_streams_take_any_text_and_keep_their_numbers(tmp_path):
+    code = """
+        def action():
+            print("to a closed stdout")
+            print("to a closed stderr", file=sys.stderr)
+            with open(sys.argv[1], "w") as file:
+                file.write(str(file.fileno()))
+        end(action)
+    """
+    file = tmp_path / "number"
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *python_command(code), str(file)]
+    assert subprocess.run(closed, cwd=ROOT, timeout=30).returncode == 0
+    assert int(file.read_text()) > 2
+
+
+def test_a_full_disk_behind_stdout_is_named():
+    with open("/dev/full", "w") as full:
+        process = python("end(lambda: print('x' * 100_000))", stdout=full)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert err == (
+        "gshard-try: stdout, or a file that was being written: No space left on device.\n"
+    )
+
+
+def test_an_interruption_in_a_callback_is_not_lost():
+    """Python ignores the exceptions of such a callback, and jax has one."""
+    process = python("""
+        import gc, signal
+        # Python ignores SIGINT if its parent did, as a shell does for background jobs.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        def callback(*_):
+            gc.callbacks.remove(callback)
+            signal.raise_signal(signal.SIGINT)
+        def action():
+            gc.callbacks.append(callback)
+            gc.collect()
+            time.sleep(1)
+            print("went on")
+        end(action)
+    """)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "gshard-try: interrupted\n")
+
+
+COMPILING = """
+    import atexit
+    atexit.register(lambda: print("shut down the interpreter"))
+    compiler = {"__name__": "jax._src.compiler"}
+    exec("def compile(*words): raise KeyboardInterrupt(*words)", compiler)
+    def action():
+        print("a line of the report")
+        compiler["compile"](%s)
+    end(action)
+"""
+
+
+def test_an_interrupted_compilation_exits_at_once_and_keeps_the_output():
+    """XLA's threads crash when the interpreter shuts down."""
+    process = python(COMPILING % "")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "a line of the report\n")
+    assert err == "gshard-try: interrupted\n"
+
+
+def test_an_interruption_after_saving_exits_as_usual():
+    process = python(COMPILING % "'saved at step 3'")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "a line of the report\nshut down the interpreter\n")
+    assert err == "gshard-try: saved at step 3\n"
+
+
+def test_another_broken_pipe_is_an_unexpected_error():
+    process = python("""
+        def action():
+            raise BrokenPipeError
+        end(action)
+    """)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "BrokenPipeError" in err
