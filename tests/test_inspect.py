@@ -108,7 +108,10 @@ sys.exit(code)
     ("arguments", "message"),
     [
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
-        (["--json=/nowhere/a.json"], "gshard-inspect: --json /nowhere/a.json: there is no folder"),
+        (
+            ["--json=/nowhere/a.json"],
+            "gshard-inspect: --json /nowhere/a.json: the folder /nowhere does not exist",
+        ),
         (
             ["--gin=Mesh.shape = (2048,)"],
             "the config's mesh has 2048 devices, and a program for more than 512 CPU",

@@ -3,13 +3,9 @@ import importlib.util
 import json
 import re
 
-import pytest
-
 from gshard_nmt.checks import doctor
 from gshard_nmt.checks.doctor import DoctorRequest, examine
 from gshard_nmt.cli import commands
-from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.resize import nearest_mesh
 
 
 def problems(request: DoctorRequest, area: str = "") -> list[str]:
@@ -71,7 +67,7 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
 
 
 def test_reading_a_file_goes_on_after_a_wrong_line(tmp_path):
-    config = tmp_path / "mine.gin"
+    config = tmp_path / "my.gin"
     config.write_text(
         "include 'models/none.gin'\nModel.heds = 3\nModel.heads = @four\nModel.head_dim = 'a'\n"
     )
@@ -83,7 +79,7 @@ def test_reading_a_file_goes_on_after_a_wrong_line(tmp_path):
 
 
 def test_after_a_syntax_error_the_report_says_that_the_file_was_read_in_part(tmp_path):
-    config = tmp_path / "mine.gin"
+    config = tmp_path / "my.gin"
     config.write_text("Model.heads = 0\nModel.head_dim =\nModel.experts = -1\n")
     texts = problems(DoctorRequest(str(config), ["Data.rows = 0"]), "config")
     assert len(texts) == 3
@@ -96,7 +92,7 @@ def test_after_a_syntax_error_the_report_says_that_the_file_was_read_in_part(tmp
 
 
 def test_macros_that_refer_to_one_another_in_a_circle_are_one_problem(tmp_path):
-    config = tmp_path / "mine.gin"
+    config = tmp_path / "my.gin"
     config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
     assert problems(DoctorRequest(str(config)), "config") == [
         "the macros A, B refer to one another in a circle; give one of them a value.",
@@ -187,22 +183,6 @@ def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
     ]
     (memory,) = [finding.text for finding in findings if finding.area == "memory"]
     assert memory.endswith("of the 16.00 GiB of a device of v3:2x2")
-
-
-@pytest.mark.parametrize(
-    ("shape", "devices", "made"),
-    [
-        ((2,), 8, (8,)),
-        ((1, 2), 8, (4, 2)),
-        ((1, 3), 8, (8, 1)),  # 3 does not divide 8
-        ((4, 4, 6), 8, (1, 4, 2)),
-        ((2, 4), 8, (2, 4)),
-    ],
-)
-def test_the_nearest_mesh_has_the_wanted_number_of_devices_and_the_same_axes(shape, devices, made):
-    axes = ("x", "y", "z")[: len(shape)]
-    settings = [f"Mesh.axes = {axes}", f"Mesh.shape = {shape}"]
-    assert tuple(nearest_mesh(load_config("demo", settings).mesh, devices).shape) == made
 
 
 def test_a_pattern_that_matches_no_tensor_is_noted_with_a_similar_name():

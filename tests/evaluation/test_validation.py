@@ -121,13 +121,13 @@ class Words:
 
 
 def test_if_dev_text_is_decoded_bleu_chooses_the_best_checkpoint(validate, monkeypatch):
-    made, used = [], []
+    translators, used = [], []
 
     class CopyingTranslator:
         """Translates the first language without mistakes, and of the others nothing."""
 
         def __init__(self, config, functions, devices, weights) -> None:
-            made.append(self)
+            translators.append(self)
             self.parameters = weights
 
         def translate_ids(self, sources):
@@ -156,5 +156,5 @@ def test_if_dev_text_is_decoded_bleu_chooses_the_best_checkpoint(validate, monke
     assert [(step, metadata["score"]) for _, step, _, metadata in checkpoints.saved] == [
         (1, log[1]["dev_bleu"])
     ]
-    assert len(made) == 1
+    assert len(translators) == 1
     assert used == ["weights", "later weights"]

@@ -5,6 +5,7 @@ import pytest
 
 from gshard_nmt.checks import equivalence
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 
 SMALL = (
@@ -50,3 +51,40 @@ def test_a_reduced_batch_is_packed_and_padded():
     assert {tuple(np.unique(row)) for row in segments} == {(0, 1, 2)}
     starts = (segments[:, 1:] != segments[:, :-1]) | (segments[:, 1:] == 0)
     assert (positions[:, 1:][starts] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["demo", "moe_2048e_36l", "gspmd_hybrid_57b"])
+@pytest.mark.parametrize("devices", [4, 8])
+def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
+    config = load_config(name)
+    reduced = equivalence.reduced_config(config, devices)
+    model, mesh = reduced.model, reduced.mesh
+    assert mesh.num_devices == devices
+    assert model.activation_dtype == "float32"
+    assert (model.routing, model.moe_every) == (config.model.routing, config.model.moe_every)
+    assert model.encoder_layers <= 2 * config.model.block_layers
+    sizes = [
+        model.experts,
+        model.model_dim,
+        model.expert_hidden_dim,
+        reduced.data.source_vocabulary,
+    ]
+    assert max(sizes) <= 320
+    specs, before = (weight_specs(step_functions(c)) for c in (reduced, config))
+    for weight in specs.keys() & before.keys():
+        letters = before[weight].letters
+        assert specs[weight].letters == letters
+        assert mesh.partition(letters, weight) == config.mesh.partition(letters, weight)
+
+
+def test_a_difference_is_relative_to_the_largest_value():
+    expected, actual = np.array([4.0, 0.5]), np.array([4.0, 0.6])
+    comparison = equivalence._compared("w", expected, actual, tolerance=0.03)
+    assert comparison.difference == pytest.approx(0.1 / 4)
+    assert comparison.is_equal
+    assert not equivalence._compared("w", expected, actual, tolerance=0.02).is_equal
+    # A tensor of zeros has no largest value.
+    zeros = np.zeros(2)
+    assert equivalence._compared("w", zeros, zeros, 0.0).is_equal
+    assert not equivalence._compared("w", zeros, actual, 1e-3).is_equal
+    assert not equivalence._compared("w", expected, actual * np.nan, 1e3).is_equal

@@ -1,3 +1,5 @@
+"""The run folder: whether a run may continue in it, and which directions it translates."""
+
 import types
 
 import pytest
@@ -9,7 +11,7 @@ from gshard_nmt.settings.gin_reader import load_config
 
 @pytest.fixture
 def data(tmp_path):
-    """What prepared data is to a run folder."""
+    """The parts of prepared data that a run folder uses."""
     folder = tmp_path / "data"
     folder.mkdir()
     for side in ("source", "target"):
@@ -28,7 +30,7 @@ def run(tmp_path, data):
     return folder
 
 
-def test_the_same_run_may_go_on_for_longer_on_another_mesh(run, data):
+def test_a_run_may_continue_for_more_steps_on_another_mesh(run, data):
     config = load_config("demo").replace(train={"steps": 9999})
     run.claim(config.replace(mesh={"shape": (4,)}), data)
     assert "Train.steps = 9999" in run.config.read_text()
@@ -42,7 +44,7 @@ def test_the_same_run_may_go_on_for_longer_on_another_mesh(run, data):
         ("optimizer", {"learning_rate": 0.5}, "Optimizer.learning_rate: 1.0, now 0.5"),
     ],
 )
-def test_another_config_is_said_setting_by_setting(run, data, part, values, message):
+def test_every_setting_that_changed_is_in_the_error(run, data, part, values, message):
     before = run.config.read_text()
     with pytest.raises(UserError) as raised:
         run.claim(load_config("demo").replace(**{part: values}), data)
@@ -50,19 +52,19 @@ def test_another_config_is_said_setting_by_setting(run, data, part, values, mess
     assert run.config.read_text() == before
 
 
-def test_a_setting_that_was_added_since_has_its_default(run, data):
+def test_a_setting_that_the_run_does_not_know_yet_has_its_default(run, data):
     lines = run.config.read_text().splitlines(keepends=True)
     run.config.write_text("".join(line for line in lines if "label_smoothing" not in line))
     run.claim(load_config("demo"), data)
 
 
-def test_another_corpus_is_said(run, data):
+def test_another_corpus_is_an_error(run, data):
     data.manifest["corpus_fingerprint"] = "xyz"
     with pytest.raises(UserError, match="the corpus: fingerprint abc, now xyz"):
         run.claim(load_config("demo"), data)
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, data):
+def test_a_folder_with_other_files_is_not_touched(tmp_path, data):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
     with pytest.raises(UserError, match="has files in it and is not a run folder"):
@@ -70,12 +72,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, data):
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
 
 
-def test_only_the_process_that_writes_makes_the_folder(tmp_path, data):
+def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
     RunFolder(tmp_path / "run").claim(load_config("demo"), data, write=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_language_is_answered_with_the_known(run):
+def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
     with pytest.raises(UserError) as raised:
         run.direction("pt", "")
     assert str(raised.value) == (

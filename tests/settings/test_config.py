@@ -9,7 +9,7 @@ from gshard_nmt.settings.config import CLASSES, Config, Decode, Train, differenc
 from gshard_nmt.settings.gin_reader import load_config
 
 
-def test_a_part_of_a_config_is_called_as_its_class_in_lower_case():
+def test_a_part_of_a_config_has_the_name_of_its_class_in_lower_case():
     assert [field.name for field in dataclasses.fields(Config)] == [
         name.lower() for name in CLASSES
     ]

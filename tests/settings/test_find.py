@@ -24,16 +24,16 @@ def test_a_missing_config_file_is_named():
         find_config("mine/demo.gin")
 
 
-def test_a_run_folder_as_config_points_to_the_file_in_it(tmp_path):
+def test_if_the_config_is_a_run_folder_the_error_names_the_file_in_it(tmp_path):
     (tmp_path / "config.gin").write_text("")
     with pytest.raises(UserError, match=r"is a folder; did you mean '.*config.gin'\?"):
         find_config(str(tmp_path))
 
 
-def test_a_config_is_found_by_name_by_path_and_below_the_configs_folder(tmp_path):
+def test_a_config_is_found_by_its_name_its_path_or_its_path_in_the_configs_folder(tmp_path):
     demo = configs_folder() / "experiments" / "demo.gin"
     assert find_config("demo") == demo
     assert find_config("experiments/demo.gin") == demo
-    mine = tmp_path / "mine.gin"
-    mine.write_text("")
-    assert find_config(str(mine)) == pathlib.Path(mine)
+    path = tmp_path / "my.gin"
+    path.write_text("")
+    assert find_config(str(path)) == pathlib.Path(path)

@@ -88,12 +88,12 @@ def test_the_text_of_a_config_is_a_config(folder):
     assert load(config.text, name="again.gin") == config
 
 
-def test_one_config_leaves_nothing_behind_for_the_next(folder):
+def test_a_config_does_not_change_the_next_one_that_is_read(folder):
     load("Model.width = 16")
     assert load("").model == Model()
 
 
-def test_an_include_is_found_beside_the_file_or_below_the_configs(folder):
+def test_an_include_is_found_beside_the_file_or_in_the_configs_folder(folder):
     (folder / "configs/models/big.gin").write_text("Model.layers = 99\n")
     assert load("include 'models/big.gin'").model.layers == 99
     (folder / "models").mkdir()
@@ -183,7 +183,7 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
         ("include 'my.gin'", "my.gin includes itself; remove one of the includes."),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_the_remedy(folder, text, expected):
+def test_an_error_says_the_line_the_mistake_and_the_remedy(folder, text, expected):
     assert message(text) == expected
 
 
@@ -195,14 +195,14 @@ def test_an_unknown_include_names_the_nearest_file(folder):
     )
 
 
-def test_a_mistake_in_an_include_is_named_where_it_stands(folder):
+def test_an_error_in_an_included_file_names_that_file_and_its_line(folder):
     (folder / "configs/models/bad.gin").write_text("\n\nModel.depth = 4\n")
     assert "configs/models/bad.gin, line 3: Model has no setting 'depth'" in message(
         "include 'models/bad.gin'"
     )
 
 
-def test_a_mistake_in_an_override_names_the_flag(folder):
+def test_an_error_in_an_override_names_the_flag(folder):
     assert message("", "Model.layrs = 4").startswith(
         "--gin 'Model.layrs = 4': Model has no setting 'layrs'; did you mean 'layers'?"
     )
@@ -212,7 +212,7 @@ def test_a_mistake_in_an_override_names_the_flag(folder):
     )
 
 
-def test_a_binary_file_is_no_config(folder):
+def test_a_binary_file_is_not_a_config(folder):
     (folder / "bad.gin").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"bad\.gin is not a text file"):
         gin_reader.load_config("bad.gin", (), CLASSES)

@@ -60,7 +60,7 @@ def build(**bound: object):
     return values.build(bindings, CLASSES)
 
 
-def test_values_are_made_what_the_fields_say():
+def test_values_are_converted_to_the_types_of_their_fields():
     config = build(Model_rate=1, Mesh_axes=["x", "y"], Mesh_rules={"E": ["x", "y"], "G": "x"})
     assert config.model.rate == 1.0
     assert isinstance(config.model.rate, float)
@@ -93,7 +93,7 @@ def test_values_are_made_what_the_fields_say():
         ),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named_with_its_line_and_the_rule(name, value, rule):
+def test_an_error_about_a_type_says_the_line_the_value_and_the_rule(name, value, rule):
     with pytest.raises(UserError) as error:
         build(**{name: value})
     setting = name.replace("_", ".")
@@ -139,7 +139,7 @@ def test_the_text_reads_back_as_the_same_config(tmp_path_factory, layers, rate, 
     assert list(again.mesh.rules) == list(config.mesh.rules)
 
 
-def test_a_run_folder_without_config_is_no_run_folder(tmp_path):
+def test_a_folder_without_a_config_is_not_a_run_folder(tmp_path):
     with pytest.raises(UserError, match="is not a run folder; give the --workdir of a run that"):
         values.read_run_config(tmp_path / "config.gin", CLASSES)
 
@@ -153,7 +153,7 @@ def test_a_run_folder_without_config_is_no_run_folder(tmp_path):
         ("Model.layrs = 3", "Model has no setting 'layrs'; did you mean 'layers'?"),
     ],
 )
-def test_a_run_folders_config_holds_literals_only(tmp_path, text, message):
+def test_the_config_of_a_run_folder_has_only_literals(tmp_path, text, message):
     path = tmp_path / "config.gin"
     path.write_text(text)
     with pytest.raises(UserError) as error:
