@@ -209,7 +209,7 @@ def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology
 
 
 def _override_notes(mesh: Mesh, specs: ArraySpecs) -> list[Finding]:
-    """Notes the patterns of Mesh.overrides that match nothing.
+    """Notes the patterns of Mesh.overrides that match no array.
 
     They may be typing errors. They may also be meant for another model on the same mesh.
     """

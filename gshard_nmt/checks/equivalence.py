@@ -99,12 +99,12 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
 
 
 def reduced_config(config: Config, devices: int = 0) -> Config:
-    """Returns the config with small sizes, on a mesh of few devices that still splits every tensor.
+    """Returns the config with small sizes, on a mesh of few devices that splits the same tensors.
 
     Args:
       config: the run.
-      devices: the number of devices of the mesh; 0 takes the config's, at most 8. If
-        the config has one device, 0 means 8.
+      devices: the number of devices of the mesh; 0 takes the config's, at most 8. If the
+        config has one device, 0 means 8.
 
     Raises:
       UserError: no mesh of this number of devices splits everything that the config's mesh splits.
@@ -132,7 +132,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
     """Returns the model in float32, with small sizes that every rule of the mesh can still split.
 
     In bfloat16, a sum in another order may flip a ReLU or send a token to another expert. Its effect is
-    then as large as that of a wrong program. In float32 the mesh splits the same tensors.
+    then as large as that of a wrong program. How the mesh splits tensors does not depend on the dtype.
     """
 
     def size(letter: str, wanted: int, current: int) -> int:

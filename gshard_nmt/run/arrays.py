@@ -32,8 +32,8 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     Args:
       config: the run.
       data: has the sizes of the vocabularies as `source_vocabulary` and `target_vocabulary`: the
-        summary of prepared data, or `RunFolder.data`. None takes the sizes of the config. The
-        vocabularies of a small corpus may be smaller than these.
+        summary of prepared data, or `RunFolder.data`. If it is None, the sizes of the config are
+        used. The vocabularies of a small corpus may be smaller than these.
     """
     sizes = data or dataclasses.asdict(config.data)
     return StepFunctions(
@@ -50,7 +50,7 @@ def state_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
 
 
 def weight_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
-    """Returns shape, dtype and letters of every weight, by the model's own names."""
+    """Returns shape, dtype and letters of every weight, by its name in the model."""
     return weights_of(state_specs(functions))
 
 
@@ -71,7 +71,7 @@ def training_arrays(config: Config, functions: StepFunctions) -> dict[str, Array
 
 
 def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the weights among the arrays (or specs) of a state, by the model's own names."""
+    """Returns the weights among the arrays (or specs) of a state, without `parameters/` in their names."""
     return {
         name.removeprefix(_WEIGHTS): array
         for name, array in state.items()

@@ -55,12 +55,12 @@ class Checkpoints:
         return self._manager(kind).latest_step()
 
     def restore(self, kind: str, groups: Groups) -> dict[str, dict[str, Any]]:
-        """Reads groups of arrays onto the given shardings.
+        """Reads groups of arrays and places them as their shardings say.
 
         Args:
           kind: LAST or BEST.
-          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. If a
-            group is empty, all its arrays are read, and stay on the host.
+          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. If a group
+            is empty, all its arrays are read and stay on the host.
 
         Raises:
           UserError: there is no such checkpoint.

@@ -77,6 +77,14 @@ def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
         assert mesh.partition(letters, weight) == config.mesh.partition(letters, weight)
 
 
+def test_a_dimension_that_is_split_has_at_least_one_entry_for_each_device():
+    rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'N': 'x'}"
+    config = load_config("demo", ["Mesh.shape = (8,)", "Model.heads = 8", "Data.rows = 32", rules])
+    assert equivalence.reduced_config(config).model.heads == 8
+    whole = load_config("demo", ["Mesh.shape = (8,)", "Model.heads = 8", "Data.rows = 32"])
+    assert equivalence.reduced_config(whole).model.heads == 4
+
+
 def test_a_difference_is_relative_to_the_largest_value():
     expected, actual = np.array([4.0, 0.5]), np.array([4.0, 0.6])
     comparison = equivalence._compared("w", expected, actual, tolerance=0.03)
