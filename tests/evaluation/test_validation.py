@@ -75,7 +75,7 @@ def test_the_score_is_the_mean_over_languages_of_nats_per_token(validate):
     log, counters = Log(), RunCounters(step=5)
     validate.nats |= {"fr": [1.0, 4.0], "de": [2.0]}
     line = validate(SavedCheckpoints()).run(counters, STATE, log)
-    # fr: (10 * 1 + 20 * 4) / 30
+    # The mean of fr weighs each batch by its tokens: 10 of 1 nat and 20 of 4 nats make 3.
     assert log[5] == {"dev_nll/fr": 3.0, "dev_nll/de": 2.0, "dev_nll": 2.5}
     assert line == "step 5: dev nll 2.500"
 
