@@ -21,13 +21,13 @@ def decode(
     """Translates a stream of lines, in order.
 
     Args:
-      config: the run's config, perhaps with another search.
+      config: the run's config; its search settings may be changed.
       run: the run folder.
       lines: one sentence a line.
-      output: gets one translation a line. With `scores`, or with several n-best, the lines are
-        tab-separated: number of the input line (from 1), score, text.
+      output: gets one translation a line. With `scores`, or if `nbest` is above 1, a line has
+        three columns, separated by tabs: number of the input line (from 1), score, text.
       source, target: BCP 47 tags of a direction that the run was trained on.
-      nbest: translations of each line.
+      nbest: number of translations of each line.
       scores: whether to write scores.
 
     Raises:

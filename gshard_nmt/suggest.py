@@ -8,7 +8,7 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Returns the end of a sentence: "; did you mean 'x'?", or "." if no known word is near.
 
     A word is near if it has almost the same letters, or else if it begins with what the user wrote,
-    as pt-BR does with pt. Upper and lower case count as equal.
+    as pt-BR begins with pt. Upper and lower case count as equal.
 
     Args:
       word: what the user wrote.

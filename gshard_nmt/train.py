@@ -33,8 +33,8 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     """Trains until Train.steps or Train.tokens, and saves checkpoints on the way.
 
     The order of the stages matters. We claim the run folder before any slow work. We start the
-    devices before anything else starts jax. We open the input after the checkpoint has told its
-    position.
+    devices before anything else starts jax. We open the input after we have read
+    its position from the checkpoint.
 
     Args:
       config: the run.
@@ -114,7 +114,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
             if done or stops:
                 break
 
-        # 6. Nothing is lost: save the steps since the last checkpoint before leaving.
+        # 6. Save the steps since the last checkpoint, so that none is lost
         if counters.step != saved_step:
             counters.settle(processes.sum)
             _save(run, checkpoints, counters, state, batches, processes)
@@ -139,7 +139,8 @@ def train_baselines(
     Each model sees the number of tokens that the multilingual run saw of its language.
 
     Args:
-      config: the config of the bilingual models. Its languages and its token limit are set for each.
+      config: the config of the bilingual models. Its languages and its token limit are set for
+        each language.
       data: the prepared data of the multilingual run.
       of: the run folder of the multilingual run.
       workdir: gets one run folder for each language. Finished ones are skipped, others resumed.
@@ -163,7 +164,7 @@ def train_baselines(
 
 
 def _restore(checkpoints: Checkpoints, programs: CompiledSteps) -> tuple[dict, dict]:
-    """Returns the state and the input's cursors of the last checkpoint."""
+    """Returns the state and the cursors of the input, as the last checkpoint has them."""
     specs = programs.devices.abstract(programs.state_specs)
     groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
     restored = checkpoints.restore(LAST, groups)
@@ -197,7 +198,7 @@ def _save(
 
 
 def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
-    """Returns the cursors of all rows, each row from a process that makes its batches."""
+    """Returns the cursors of all rows. Each row comes from the process that fills it with text."""
     if processes.count == 1:
         return batches.state()
     ranges = processes.gather(np.array([batches.rows.start, batches.rows.stop]))

@@ -78,7 +78,9 @@ def show_doctor(request: DoctorRequest) -> None:
     problems = sum(finding.is_problem for finding in findings)
     if problems:
         count = "1 problem" if problems == 1 else f"{problems} problems"
-        raise UserError(f"{count} with {request.source}; each line above says what would be right.")
+        raise UserError(
+            f"{count} with {request.source}; each PROBLEM line above says what to change."
+        )
 
 
 def examine(request: DoctorRequest) -> list[Finding]:
@@ -125,8 +127,8 @@ def _machines(names: Sequence[str]) -> tuple[list[Topology], list[str]]:
 def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, list[Finding]]:
     """Returns the config, and what is wrong with its settings.
 
-    Settings with a problem have their defaults in the config. If there is no file to read, there is
-    no config.
+    In the config, settings with a problem have their defaults. If the file of the config does not
+    exist, None is returned instead.
     """
     from gshard_nmt.settings.gin_reader import read_settings
 
@@ -164,7 +166,7 @@ def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
     """
     refused: dict[Key, str] = {}
     while error := _refusal(settings):
-        # If settings contradict each other, the one that --gin overrides the config with is removed.
+        # If settings contradict each other, we remove the one that a --gin flag sets.
         named = [key for key in settings if ".".join(key) in error.settings]
         candidates = named or list(settings)
         from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
@@ -176,7 +178,7 @@ def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
 
 
 def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
-    """Returns the error that these settings raise, the others at their defaults; None if none."""
+    """Returns the error of a config of these settings and defaults, or None if it is valid."""
     try:
         build(settings)
     except UserError as error:
@@ -228,7 +230,7 @@ def _mesh_words(mesh: Mesh) -> str:
 
 
 def data_problems(config: Config, folder: Path) -> Iterator[str]:
-    """Yields what prepared data and config disagree on."""
+    """Yields the problems of training with a config on prepared data that was made with another."""
     from gshard_nmt.data.shards import PreparedData
 
     try:
@@ -274,7 +276,8 @@ def _memory(needed: int, available: int, what: str) -> Finding:
     if needed > 0.6 * available:
         return _ok(
             "memory",
-            f"{sizes}, which leaves little for activations; --topology compiles and shows all",
+            f"{sizes}, which leaves little for activations; gshard-inspect --topology shows the memory "
+            "of a whole step",
         )
     return _ok("memory", sizes)
 
@@ -315,4 +318,4 @@ def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:
 
 def report_text(findings: Sequence[Finding]) -> str:
     """Returns the report: one line for each finding."""
-    return "".join(f"{one.mark:<8} {one.area:<9} {one.text}\n" for one in findings)
+    return "".join(f"{finding.mark:<8} {finding.area:<9} {finding.text}\n" for finding in findings)

@@ -45,7 +45,7 @@ class Comparison:
     """One tensor, computed on one device and on the mesh.
 
     Attributes:
-      name: the weight whose gradient it is, with the repeat of its block; or "loss".
+      name: "loss", or the weight whose gradient is compared, with the repeat of its block.
       difference: the largest difference, divided by the largest value on one device.
       tolerance: the allowed difference.
     """
@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the difference is within the tolerance. It is not if either value is NaN."""
+        """Whether the difference is within the tolerance. A difference of NaN is not."""
         return self.difference <= self.tolerance
 
 
@@ -74,8 +74,8 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     reduced = reduced_config(config, devices)
     mesh = reduced.mesh
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
-    on_devices = f"1 device and on {mesh.num_devices} ({shape})"
-    with terminal.waiting(f"{name} at reduced size on {on_devices}"):
+    several = f"{mesh.num_devices} ({shape})"
+    with terminal.waiting(f"{name} at reduced size on 1 device and on {several}"):
         batch = random_batch(list(batch_specs(reduced)), reduced.data.rows)
         comparisons = compare(reduced, step_functions(reduced), batch, TOLERANCE)
     table = [("tensor", "difference", "")]
@@ -87,23 +87,24 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     if different:
         raise UserError(
             f"{len(different)} of {len(comparisons)} tensors differ by more than {TOLERANCE:g} of "
-            f"their largest value between {on_devices}; the first is {different[0].name}. This is a "
-            "bug of gshard-nmt; please report it with this config."
+            f"their largest value between 1 device and {several}; the first is {different[0].name}. "
+            "This is a bug of gshard-nmt; please report it with this config."
         )
     dtype = config.model.activation_dtype
     note = "" if dtype == "float32" else f", activations in float32 instead of {dtype}"
     sys.stdout.write(
-        f"loss and {len(comparisons) - 1} gradients on {on_devices} are equal within {TOLERANCE:g} "
-        f"of each tensor's largest value{note}\n"
+        f"loss and {len(comparisons) - 1} gradients on 1 device and on {several} are equal within "
+        f"{TOLERANCE:g} of each tensor's largest value{note}\n"
     )
 
 
 def reduced_config(config: Config, devices: int = 0) -> Config:
-    """Returns the config with the least sizes that its mesh, on fewer devices, can still split.
+    """Returns the config with small sizes, on a mesh of few devices that still splits every tensor.
 
     Args:
       config: the run.
-      devices: the number of devices of the mesh; 0 takes the config's, at most 8, or 8 if it has one.
+      devices: the number of devices of the mesh; 0 takes the config's, at most 8. If
+        the config has one device, 0 means 8.
 
     Raises:
       UserError: no mesh of this number of devices splits everything that the config's mesh splits.
@@ -128,10 +129,10 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
 
 
 def reduced_model(model: Model, mesh: Mesh) -> Model:
-    """Returns the model with the least sizes that every rule of the mesh can still split, in float32.
+    """Returns the model in float32, with small sizes that every rule of the mesh can still split.
 
-    In bfloat16, sums in another order can differ by as much as those of a wrong program: a rounding
-    flips a ReLU, or sends a token to another expert. The check of the mesh needs no bfloat16.
+    In bfloat16, a sum in another order may flip a ReLU or send a token to another expert. Its effect is
+    then as large as that of a wrong program. In float32 the mesh splits the same tensors.
     """
 
     def size(letter: str, wanted: int, current: int) -> int:

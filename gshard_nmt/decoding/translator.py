@@ -1,8 +1,8 @@
 """A trained model on its devices, ready to translate.
 
-`Translator` takes and gives token ids, `TextTranslator` text. Sentences are sorted by length and put
-into batches of a few fixed shapes. Each batch is one call of a compiled program: the encoder, then
-flat beam search in one loop.
+`Translator` translates token ids, and `TextTranslator` translates text with it. Sentences are sorted
+by length and put into batches of a few fixed shapes. Each batch is one call of a compiled program: the
+encoder, then flat beam search in one loop.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class Hypothesis:
     """A translation.
 
     Attributes:
-      text: detokenised.
+      text: the detokenised translation.
       score: log-probability in nats, divided by the length norm.
     """
 
@@ -42,7 +42,7 @@ class BatchShape:
 
     Attributes:
       source_length: L, tokens of a row, end of sentence included.
-      max_steps: I, steps of the search, which is the most tokens of a translation.
+      max_steps: I, the number of search steps. A translation has at most this number of tokens.
     """
 
     source_length: int
@@ -74,7 +74,7 @@ class Translator:
           functions: the functions of the run, which know the model and the vocabulary sizes.
           devices: the devices to translate on.
           parameters: the weights, on the devices.
-          nbest: translations of each sentence.
+          nbest: number of translations of each sentence.
         """
         self._config = config
         self._functions = functions
@@ -192,7 +192,7 @@ class Translator:
     def _pad(self, sources: Sequence[Sequence[int]], shape: BatchShape) -> dict[str, np.ndarray]:
         """Returns a batch of one sentence a row.
 
-        A sentence that is too long keeps its beginning and its end of sentence.
+        A sentence that is too long keeps its beginning and its end-of-sentence token.
         """
         decode, length = self._config.decode, shape.source_length
         ids = np.zeros((decode.rows, length), np.int32)
@@ -231,7 +231,9 @@ class TextTranslator:
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
     ) -> Iterator[list[Hypothesis]]:
-        """Yields the n-best of each line, best first, in order. An empty line has an empty text.
+        """Yields the n-best translations of each line, best first. The lines keep their order.
+
+        The translation of an empty line is empty.
 
         Args:
           lines: source text.
@@ -255,15 +257,15 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     """Loads the best checkpoint of a run, or the last one if there is no best.
 
     Args:
-      config: the run's config, perhaps with another search.
+      config: the run's config; its search settings may be changed.
       run: the run folder.
-      nbest: translations of each line.
+      nbest: number of translations of each line.
 
     Raises:
       UserError: the folder is not a run folder, or has no checkpoint.
     """
     functions = step_functions(config, run.data)
-    # Opening the checkpoints starts jax, which then has the devices that are set up by now.
+    # Opening a checkpoint starts jax, so the devices must be set up before.
     devices = runtime.start(config.mesh, run.programs)
     checkpoints = Checkpoints(run.checkpoints)
     kind = BEST if checkpoints.latest(BEST) is not None else LAST
@@ -279,7 +281,7 @@ def translate_run(
     """Translates lines with the model of a run folder.
 
     Returns:
-      The best translation of each line, and in words the step and the search that made them.
+      The best translation of each line, and a text that names the training step and the search.
     """
     translator, search = _cached_translator(workdir)
     best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
@@ -288,7 +290,7 @@ def translate_run(
 
 @functools.lru_cache(maxsize=2)
 def _cached_translator(workdir: Path) -> tuple[TextTranslator, str]:
-    """Loads the translator of a run folder; two are kept, of a run and of one baseline."""
+    """Loads the translator of a run folder. Two stay in memory: that of a run and of one baseline."""
     run = RunFolder(workdir)
     config = read_run_config(run.config)
     return load_translator(config, run), config.decode.settings()

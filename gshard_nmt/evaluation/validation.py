@@ -17,7 +17,7 @@ from gshard_nmt.run.progress import MetricsLog
 
 
 class Validation:
-    """Scores each language on dev text, and saves the weights with the best score until now.
+    """Scores each language on dev text, and saves the weights with the best score so far.
 
     The score is dev BLEU if Train.bleu_sentences is set, otherwise minus `dev_nll`.
     """
@@ -75,7 +75,7 @@ class Validation:
         return nll
 
     def _bleu(self, weights: Mapping[str, Any]) -> dict[str, float]:
-        """Returns BLEU on the first dev sentences of each language; all are decoded in one go."""
+        """Returns BLEU on the first dev sentences of each language. All are decoded together."""
         config = self._programs.config
         if self._translator is None:
             self._translator = Translator(

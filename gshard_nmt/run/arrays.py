@@ -1,5 +1,6 @@
-"""The arrays of a run before they exist: shape, dtype and letters of the state, a batch, the control.
+"""Describes the arrays of a run before they exist: shape, dtype and letters.
 
+These are the arrays of the training state, of a batch, and the control scalars of a training step.
 The training state is one flat mapping: the model's weights under `parameters/`, the optimizer's
 moments under `moments/`, and `step`. Only this module and model/steps.py know these prefixes.
 """
@@ -31,8 +32,8 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     Args:
       config: the run.
       data: has the sizes of the vocabularies as `source_vocabulary` and `target_vocabulary`: the
-        summary of prepared data, or `RunFolder.data`. None takes the sizes that the config asks for,
-        which are larger if a corpus has too little text for them.
+        summary of prepared data, or `RunFolder.data`. None takes the sizes of the config. The
+        vocabularies of a small corpus may be smaller than these.
     """
     sizes = data or dataclasses.asdict(config.data)
     return StepFunctions(
@@ -79,12 +80,12 @@ def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_weights(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arrays (or specs) of a state that are no weights, by their names in the state."""
+    """Returns the arrays (or specs) of a state that are not weights, by their names in the state."""
     return {name: array for name, array in state.items() if not name.startswith(_WEIGHTS)}
 
 
 def with_weights(others: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the whole state, from its two parts as `without_weights` and `weights_of` give them."""
+    """Returns a whole state, put together from the results of `without_weights` and `weights_of`."""
     return {f"{_WEIGHTS}{name}": array for name, array in weights.items()} | dict(others)
 
 

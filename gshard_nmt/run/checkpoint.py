@@ -15,7 +15,10 @@ from gshard_nmt.errors import UserError
 LAST, BEST = "last", "best"
 
 Groups = Mapping[str, Mapping[str, Any]]
-"""Group name -> array name -> array. To restore: its shape, dtype and sharding instead."""
+"""Arrays by the names of their groups, then by their own names.
+
+To restore, give the shape, dtype and sharding of each array instead of the array.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Checkpoints:
         ocp = _orbax()
         items = {name: ocp.args.StandardSave(dict(group)) for name, group in groups.items()}
         args = ocp.args.Composite(**items, metadata=ocp.args.JsonSave(dict(metadata)))
-        # A run that is resumed at its last step saves that step again.
+        # A run that is resumed after its last step tries to save that step again.
         if step not in self._manager(kind).all_steps():
             self._manager(kind).save(step, args=args, force=True)
 
@@ -56,8 +59,8 @@ class Checkpoints:
 
         Args:
           kind: LAST or BEST.
-          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. An empty group is
-            read to the host as it was written.
+          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. If a
+            group is empty, all its arrays are read, and stay on the host.
 
         Raises:
           UserError: there is no such checkpoint.
@@ -82,7 +85,7 @@ class Checkpoints:
         return dict(self._manager(kind).restore(step, args=args)["metadata"])
 
     def wait(self) -> None:
-        """Returns when everything that was saved is on the disk."""
+        """Waits until everything that was saved is on the disk."""
         for kind in (LAST, BEST):
             if (self.folder / kind).is_dir():
                 self._manager(kind).wait_until_finished()

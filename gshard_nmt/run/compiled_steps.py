@@ -24,7 +24,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 
 @dataclasses.dataclass(frozen=True)
 class CompiledSteps:
-    """The programs of a run on its devices. Each is compiled when it is first asked for.
+    """The programs of a run on its devices. Each is compiled when it is first used.
 
     Attributes:
       config: the run.

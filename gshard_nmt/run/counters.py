@@ -12,9 +12,9 @@ class RunCounters:
 
     Attributes:
       step: training steps done.
-      tokens: tokens seen of each language by all processes, source and target, without padding. Those
-        that were counted after the last `settle` are not in it yet.
-      seconds: seconds of training, over all processes that continued the run.
+      tokens: tokens of each language that all processes have seen, source and target, without
+        padding. Tokens counted after the last `settle` are not included yet.
+      seconds: seconds of training, summed over all starts of the run.
     """
 
     step: int = 0
@@ -46,11 +46,11 @@ class RunCounters:
         self._unsettled = dict.fromkeys(self._unsettled, 0)
 
     def skip_time(self) -> None:
-        """Leaves the time since the last step out of `seconds`: compilation or validation."""
+        """Leaves the time since the last step out of `seconds`, because it was not training."""
         self._counted_at = time.perf_counter()
 
     def last_step(self, max_steps: int, max_tokens: int) -> int:
-        """Returns the step at which the run will end, at its tokens per step until now.
+        """Estimates at which step the run will end, from its mean number of tokens per step so far.
 
         Args:
           max_steps: Train.steps.

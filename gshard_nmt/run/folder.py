@@ -4,7 +4,7 @@ config.gin        the resolved configuration
 parameters.txt    name, shape, dtype, sharding and bytes of every array
 data.json         languages, directions, vocabulary sizes and fingerprint of the prepared data
 source.model, target.model      the vocabularies
-metrics.jsonl     one JSON object a logged step
+metrics.jsonl     one JSON object for each logged step
 budget.json       tokens seen of each language, steps, seconds
 tensorboard/  checkpoints/  programs/
 """
@@ -60,7 +60,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """Path of the log: one JSON object a logged step."""
+        """Path of the log: one JSON object for each logged step."""
         return self.path / "metrics.jsonl"
 
     @functools.cached_property
@@ -79,7 +79,7 @@ class RunFolder:
         return json.loads(file.read_text())
 
     def budget(self) -> dict[str, Any]:
-        """Returns the contents of `budget.json`; they are empty before the first checkpoint."""
+        """Returns the contents of `budget.json`, or {} before the first checkpoint."""
         file = self.path / "budget.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
@@ -114,7 +114,7 @@ class RunFolder:
         if not source and len(sources) > 1:
             raise UserError(
                 f"--lang is missing: this model translates from {', '.join(sources)}; "
-                "say which one the input is in."
+                "say which of them the input is in."
             )
         source = source or sources[0]
         if source not in sources:
@@ -139,7 +139,7 @@ class RunFolder:
         Args:
           config: the run.
           data: its prepared data.
-          write: False only checks, for processes that leave writing to the first.
+          write: whether to write the files. Only the first process does; the others only check.
 
         Raises:
           UserError: the folder holds another run, or other files.

@@ -1,4 +1,4 @@
-"""What a training run shows and logs while it works, and how it is interrupted."""
+"""Progress of a training run: its bar on a terminal, its log of metrics, and how to interrupt it."""
 
 import json
 import math
@@ -26,7 +26,7 @@ class Interrupt:
     """
 
     def __init__(self, processes: "Processes") -> None:
-        """Catches no signal yet; `with` does."""
+        """Does not catch signals yet. The `with` block does."""
         self._processes = processes
         self.requested = False
 
@@ -62,7 +62,7 @@ class TrainingProgress:
 
         Args:
           title: the name of the run.
-          quiet: shows nothing, for processes that leave it to the first.
+          quiet: whether to show nothing. Only the first process of a run shows its progress.
         """
         self._console = Console(stderr=True, highlight=False, quiet=quiet)
         self._plain = not self._console.is_terminal
@@ -113,7 +113,7 @@ class MetricsLog:
         Args:
           run: the run folder.
           counters: how far the run has come.
-          writes: False writes nothing, for processes that leave it to the first.
+          writes: whether to write the log. Only the first process of a run does.
         """
         self._writes = writes
         self.restart_clock(counters)
@@ -127,8 +127,9 @@ class MetricsLog:
         self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=counters.step + 1)
 
     def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Writes the metrics of a training step, with the speed since the clock was
-        last restarted, which every line does.
+        """Writes the metrics of a training step, and the speed since the last restart of the clock.
+
+        Then it restarts the clock.
 
         Raises:
           UserError: the loss is not a finite number.
@@ -144,14 +145,14 @@ class MetricsLog:
         tokens = counters.total_tokens - self._tokens_before
         values["tokens_per_second"] = tokens / (now - self._began)
         self.restart_clock(counters)
-        # The step counts its target tokens; `tokens` is what the run has seen in all.
+        # In the step's metrics `tokens` are its target tokens; in the log, all tokens of the run.
         values["target_tokens"] = values.pop("tokens")
         values["tokens"] = counters.total_tokens
         self.write(counters.step, values)
         return values
 
     def restart_clock(self, counters: RunCounters) -> None:
-        """Starts to measure the speed of the next line: the time until now is left out of it."""
+        """Restarts the clock: the speed of the next line leaves out the time until now."""
         self._began, self._tokens_before = time.perf_counter(), counters.total_tokens
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
@@ -163,7 +164,7 @@ class MetricsLog:
             self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Closes both."""
+        """Closes metrics.jsonl and the event files."""
         if self._writes:
             self._file.close()
             self._board.close()

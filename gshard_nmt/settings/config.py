@@ -31,7 +31,7 @@ class Train:
 
     # Randomness
     seed: int = 1
-    """Seed of the initial weights and of dropout. The order of the data has its own: Data.seed."""
+    """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
 
     # Logging and checkpoints
     log_every: int = 50
@@ -110,7 +110,7 @@ class Decode:
             )
 
     def settings(self) -> str:
-        """Returns in a few words the settings that a translation depends on, beside the model."""
+        """Returns a short text that names the settings of the search."""
         return f"beam {self.beam}, {self.length_norm} length norm, alpha {self.alpha:g}"
 
 
@@ -139,11 +139,11 @@ class Config:
         return as_gin(getattr(self, field.name) for field in dataclasses.fields(self))
 
     def replace(self, **parts: Any) -> Self:
-        """Returns a copy with other settings, checked as those of a config file are.
+        """Returns a copy in which some settings are changed and checked.
 
         Args:
-          **parts: for a part of the config either the fields to change, such as
-            `train={"steps": 10}`, or the whole new part.
+          **parts: for each part to change either its new fields, such as `train={"steps": 10}`, or
+            the whole new part.
 
         Raises:
           UserError: a new value is out of its range.
@@ -160,7 +160,7 @@ class Config:
 CLASSES: Mapping[str, type] = types.MappingProxyType(
     {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode)}
 )
-"""The classes of settings by name; the part of a `Config` is called as its class, in lower case."""
+"""The classes of settings by name. A part of a `Config` has the name of its class in lower case."""
 
 
 def named_settings(parts: Iterable[object]) -> dict[Key, object]:
@@ -187,7 +187,10 @@ def as_gin(parts: Iterable[object]) -> str:
 
 
 def differences(recorded: object, current: object) -> list[str]:
-    """Returns the settings in which two instances of one class differ: "Model.heads: 4, now 6"."""
+    """Returns a line for each setting that differs, such as "Model.heads: 4, now 6".
+
+    Both arguments are instances of the same class of settings.
+    """
     now = named_settings([current])
     return [
         f"{class_name}.{field}: {value!r}, now {now[class_name, field]!r}"

@@ -31,7 +31,7 @@ def find_config(source: str) -> pathlib.Path:
     folder = configs_folder()
     if path.is_dir():
         inside = path / "config.gin"
-        hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else "; name a .gin file."
+        hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else "; give a .gin file."
         raise UserError(f"--config {source} is a folder{hint}")
     names = {file.stem: file for file in sorted(folder.glob("experiments/*.gin"))}
     if source in names:

@@ -67,7 +67,7 @@ def read_settings(
 
 @dataclasses.dataclass(frozen=True)
 class _Reference:
-    """`@name` in a gin file. Our configs hold values only, so it is an error."""
+    """`@name` in a gin file. It is an error, because our configs hold only values."""
 
     name: str
 
@@ -98,7 +98,10 @@ class _Reader:
 
     @contextlib.contextmanager
     def _collecting_problems(self) -> Iterator[None]:
-        """Adds an error to the list of problems, if there is one; otherwise lets it end the reading."""
+        """Adds the message of a UserError to the list of problems.
+
+        If the caller gave no list, the error ends the reading.
+        """
         try:
             yield
         except UserError as error:
@@ -167,7 +170,9 @@ class _Reader:
 
     def _check_class(self, scope: str, class_name: str, where: str) -> None:
         if scope:
-            raise UserError(f"{where}: configs have no scopes; write {class_name}, not {scope}/.")
+            raise UserError(
+                f"{where}: configs have no scopes; write {class_name}, not {scope}/{class_name}."
+            )
         if class_name not in self._classes:
             check_name(self._classes, class_name, "", where)
 
@@ -175,7 +180,8 @@ class _Reader:
         for part in _parts(value):
             if isinstance(part, _Reference):
                 raise UserError(
-                    f"{where}: configs hold values, not references; @{part.name} is one."
+                    f"{where}: @{part.name} is a reference, but configs hold only values; write the "
+                    "value itself."
                 )
         for macro in _macros_in(value):
             self._uses.setdefault(macro, where)
@@ -196,12 +202,14 @@ class _Reader:
                 value = bound[field]
                 _check_not_required(f"{class_name}.{field}", value, where)
                 if self._has_values(value):
-                    # Copying a macro of gin gives its value.
+                    # A copy of gin's object for a macro is the value of the macro.
                     resolved[class_name, field] = Setting(copy.deepcopy(value), where)
         return resolved
 
     def _has_values(self, value: object) -> bool:
-        """Returns whether all macros in a value have values. The others were reported before.
+        """Returns whether all macros in a value have values.
+
+        `resolve` has reported those without a value before.
 
         Raises:
           UserError: the macros refer to one another in a circle.
@@ -298,6 +306,8 @@ def _plain_words(error: SyntaxError) -> str:
     """Says what gin's parser could not read, for a user who does not know gin."""
     token = re.search(r"Failed to parse token '(.*)'", str(error.msg))
     if token:
-        return f"cannot read {token[1]}; a string needs quotes, a macro a % before its name."
+        return (
+            f"cannot read {token[1]}; a string needs quotes, and a macro needs % before its name."
+        )
     line = (error.text or "").strip()
     return f"cannot read {line!r}; a setting is written Class.name = value ({error.msg})"

@@ -1,9 +1,9 @@
 """Turns named values into a `Config`: looks the names up and checks the values' types.
 
 `gin_reader.py` reads gin files into named values such as ("Model", "model_dim") -> 512, and
-`build` makes the `Config` of them. The text of a `Config` is kept in the run folder as `config.gin`.
-`read_run_config` reads it back. That text has literals only, so resuming, decoding and evaluating a
-run need no gin.
+`build` makes a `Config` from them. The run folder keeps the text of its `Config` as `config.gin`, and
+`read_run_config` reads it back. This text has only literals, so programs that resume, decode or
+evaluate a run need no gin.
 """
 
 import ast
@@ -108,13 +108,13 @@ def check_name(classes: Mapping[str, type], class_name: str, field: str, where: 
     """Raises UserError if there is no such class, or the class has no such field."""
     if class_name not in classes:
         raise UserError(
-            f"{where}: there is nothing called {class_name!r} to configure"
+            f"{where}: there is no class of settings called {class_name!r}"
             f"{did_you_mean(class_name, classes)} Known: {', '.join(classes)}."
         )
     fields = [known.name for known in dataclasses.fields(classes[class_name]) if known.init]
     if field not in fields:
         raise UserError(
-            f"{where}: {class_name} has no parameter {field!r}{did_you_mean(field, fields)} "
+            f"{where}: {class_name} has no setting {field!r}{did_you_mean(field, fields)} "
             f"{class_name} has: {', '.join(fields)}."
         )
 
@@ -147,7 +147,7 @@ def _checked(setting: Setting, hint: Any, name: str) -> object:
 
 
 def _conform(value: object, hint: Any) -> object:
-    """Returns `value` in the given type: lists become tuples, and an int may stand for a float."""
+    """Returns `value` converted to a type: a list becomes a tuple, an int a float if one is needed."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -158,7 +158,7 @@ def _conform(value: object, hint: Any) -> object:
             _refuse()
         try:
             number = float(typing.cast(float, value))
-        except OverflowError:  # a whole number of hundreds of digits
+        except OverflowError:  # an int above the largest float
             _refuse()
         return number if math.isfinite(number) else _refuse()
     if origin is typing.Literal:

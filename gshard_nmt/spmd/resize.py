@@ -26,7 +26,7 @@ def nearest_mesh(mesh: Mesh, devices: int) -> Mesh:
 
 
 def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
-    """Returns the mesh with its first axis as long as `devices` devices need.
+    """Returns the mesh with another size of its first axis, so that it has `devices` devices.
 
     Args:
       mesh: the mesh to change.
@@ -72,5 +72,5 @@ def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
 
 
 def _of_shape(mesh: Mesh, shape: Sequence[int]) -> Mesh:
-    """Returns the mesh with another shape; a device order holds for the old shape only."""
+    """Returns the mesh with another shape, without its device order, which fits only the old shape."""
     return dataclasses.replace(mesh, axes=mesh.axes or ("x",), shape=tuple(shape), device_order=())

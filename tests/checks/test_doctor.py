@@ -58,7 +58,7 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
     areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
     assert [finding.area for finding in wrong_findings] == areas
     texts = [finding.text for finding in wrong_findings]
-    assert texts[0].startswith("--gin 'Model.head = 3': Model has no parameter 'head'; did you ")
+    assert texts[0].startswith("--gin 'Model.head = 3': Model has no setting 'head'; did you ")
     assert "the macro %STEPPS has no value" in texts[1]
     assert texts[2] == "Model.heads is 0; it must be from 1 to 16777216."
     assert texts[3].startswith("--topology v9: there is no such topology; ")

@@ -54,7 +54,7 @@ def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(caps
     assert commands.data_program([*arguments, "--gin=Decode.bem = 3"]) == 2
     _, err = capsys.readouterr()
     assert err.startswith(
-        "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no parameter 'bem'; did you mean "
+        "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no setting 'bem'; did you mean "
         "'beam'? Decode has: beam, "
     )
 

@@ -35,6 +35,15 @@ def test_tokens_count_only_after_the_sum_over_processes():
     assert run.total_tokens == 8
 
 
+def test_every_sum_over_processes_has_the_same_languages():
+    sums = []
+    run = RunCounters()
+    run.count({"fr": 5, "de": 0})
+    for _ in range(2):
+        run.settle(lambda counts: sums.append(dict(counts)) or counts)
+    assert sums == [{"fr": 5, "de": 0}, {"fr": 0, "de": 0}]
+
+
 def test_every_process_has_the_tokens_of_all_processes():
     processes = [RunCounters(tokens={"fr": 10}), RunCounters(tokens={"fr": 10})]
     counted = [{"fr": 5, "de": 0}, {"fr": 0, "de": 3}]
@@ -57,7 +66,9 @@ def test_seconds_leave_out_compilation_and_validation(clock):
     run.skip_time()
     clock.now += 3
     run.count({})
-    assert run.seconds == 7 + 2 + 3
+    clock.now += 1
+    run.count({})
+    assert run.seconds == 7 + 2 + 3 + 1
 
 
 def test_a_run_without_a_token_limit_ends_at_its_number_of_steps():

@@ -117,17 +117,17 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
     [
         (
             "\nModel.layrs = 4",
-            "my.gin, line 2: Model has no parameter 'layrs'; did you mean 'layers'? Model has: "
+            "my.gin, line 2: Model has no setting 'layrs'; did you mean 'layers'? Model has: "
             "layers, width.",
         ),
         (
             "Modle.layers = 4",
-            "my.gin, line 1: there is nothing called 'Modle' to configure; did you mean 'Model'? "
+            "my.gin, line 1: there is no class of settings called 'Modle'; did you mean 'Model'? "
             "Known: Model, Mesh, Data, Optimizer, Train, Decode.",
         ),
         (
             "Zebra:\n  layers = 4",
-            "my.gin, line 1: there is nothing called 'Zebra' to configure. Known: Model, Mesh, "
+            "my.gin, line 1: there is no class of settings called 'Zebra'. Known: Model, Mesh, "
             "Data, Optimizer, Train, Decode.",
         ),
         (
@@ -136,7 +136,8 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
         ),
         (
             "Decode.norm = gnmt",
-            "my.gin, line 1: cannot read gnmt; a string needs quotes, a macro a % before its name.",
+            "my.gin, line 1: cannot read gnmt; a string needs quotes, and a macro needs % before its "
+            "name.",
         ),
         (
             "Model.layers 4",
@@ -169,11 +170,15 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
             "A = %B\nB = %A\nModel.layers = %A",
             "the macros A, B refer to one another in a circle; give one of them a value.",
         ),
-        ("big/Model.layers = 4", "my.gin, line 1: configs have no scopes; write Model, not big/."),
+        (
+            "big/Model.layers = 4",
+            "my.gin, line 1: configs have no scopes; write Model, not big/Model.",
+        ),
         ("import os", "my.gin, line 1: configs import no modules; remove this line."),
         (
             "Model.layers = @Train()",
-            "my.gin, line 1: configs hold values, not references; @Train is one.",
+            "my.gin, line 1: @Train is a reference, but configs hold only values; write the value "
+            "itself.",
         ),
         ("include 'my.gin'", "my.gin includes itself; remove one of the includes."),
     ],
@@ -192,14 +197,14 @@ def test_an_unknown_include_names_the_nearest_file(folder):
 
 def test_a_mistake_in_an_include_is_named_where_it_stands(folder):
     (folder / "configs/models/bad.gin").write_text("\n\nModel.depth = 4\n")
-    assert "configs/models/bad.gin, line 3: Model has no parameter 'depth'" in message(
+    assert "configs/models/bad.gin, line 3: Model has no setting 'depth'" in message(
         "include 'models/bad.gin'"
     )
 
 
 def test_a_mistake_in_an_override_names_the_flag(folder):
     assert message("", "Model.layrs = 4").startswith(
-        "--gin 'Model.layrs = 4': Model has no parameter 'layrs'; did you mean 'layers'?"
+        "--gin 'Model.layrs = 4': Model has no setting 'layrs'; did you mean 'layers'?"
     )
     assert message("", "Train.steps = '9'") == (
         """--gin "Train.steps = '9'": Train.steps is '9'; it must be a whole number without """

@@ -150,7 +150,7 @@ def test_a_run_folder_without_config_is_no_run_folder(tmp_path):
         ("include 'demo.gin'", "is damaged: invalid syntax"),
         ("Model.layers = M", "line 1: cannot read this line; the config.gin of a run folder has"),
         ("\nlayers = 3", "line 2: cannot read this line; the config.gin of a run folder has"),
-        ("Model.layrs = 3", "Model has no parameter 'layrs'; did you mean 'layers'?"),
+        ("Model.layrs = 3", "Model has no setting 'layrs'; did you mean 'layers'?"),
     ],
 )
 def test_a_run_folders_config_holds_literals_only(tmp_path, text, message):
