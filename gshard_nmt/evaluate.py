@@ -285,8 +285,8 @@ def _corpus_facts(
     if read_run_config(run.config).data.languages:
         yield (
             "training text",
-            f"fingerprint {trained} of the prepared data. This run may use only some languages of that data "
-            "(Data.languages), so the fingerprint does not tell whether the corpus is the same",
+            f"fingerprint {trained} of the prepared data. This run may use only some languages of that "
+            "data (Data.languages), so the fingerprint does not tell whether the corpus is the same",
         )
     else:
         yield "training text", f"fingerprint {trained}: another corpus"

@@ -168,15 +168,20 @@ def _draw_scores(axes, results: Sequence[LanguageResult]) -> None:
     has_all_baselines = len(gains) == len(results)
     if has_all_baselines:
         axes.axhline(0, color="0.6", lw=0.8)
-        for place, result in enumerate(results):
-            if result.delta_ci95:
-                axes.plot(
-                    [place, place],
-                    result.delta_ci95,
-                    color="#9db8d9",
-                    lw=3,
-                    solid_capstyle="round",
-                )
+        intervals = {
+            place: result.delta_ci95 for place, result in enumerate(results) if result.delta_ci95
+        }
+        if intervals:
+            lows, highs = zip(*intervals.values(), strict=True)
+            axes.vlines(
+                list(intervals),
+                lows,
+                highs,
+                color="#9db8d9",
+                lw=3,
+                capstyle="round",
+                label="95 % interval",
+            )
     values = gains if has_all_baselines else [result.bleu for result in results]
     axes.plot(places, values, "o", color="#1f5fa8", ms=4, label="each language")
     window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
