@@ -1,9 +1,9 @@
-"""gshard-eval: BLEU of every language of a run, against bilingual baselines."""
+"""gshard-eval: BLEU of each language of a run, compared with bilingual baselines."""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,37 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt.data.corpus import CorpusPair, find_pairs, fingerprint, first_pairs, read_pairs
+from gshard_nmt.data.corpus import (
+    ENGLISH,
+    CorpusPair,
+    count_lines,
+    find_pairs,
+    fingerprint,
+    first_pairs,
+    read_pairs,
+)
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu, report
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
 
 _SAMPLES = 3
+"""Sentences of each language that the report shows."""
 
 Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str]]
-"""(run folder, source language, target language, lines) -> (translations, what made them)."""
+"""(run folder, source language, target language, lines) -> (translations, step and search in words)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """The text that one direction is judged on."""
+    """The test sentences of one direction.
+
+    Attributes:
+      language: the language of the pair that is not English.
+      source, target: BCP 47 tags of the direction.
+      train_pairs: number of examples that the run was trained on.
+      sources, references: the sentences, one for each other.
+    """
 
     language: str
     source: str
@@ -32,6 +49,19 @@ class TestSet:
     train_pairs: int
     sources: list[str]
     references: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Baselines:
+    """The bilingual baselines to compare with: known scores, or runs to decode.
+
+    Attributes:
+      scores: BLEU of each language.
+      runs: run folder of each language.
+    """
+
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
 
 
 def evaluate(
@@ -47,226 +77,286 @@ def evaluate(
 
     Args:
       workdir: the run folder.
-      corpus: the parallel text; the run's own, for its training counts to mean what they say.
-      split: "test" or "dev".
-      folder: of the report.
-      translate: how a run folder translates lines; what it has translated is kept in the run folder.
-      baselines: a folder of run folders named by language, or a JSON file {"fr": 30.1, ...}.
-      sentences: judged of each language, the first of the split; 0 = all.
+      corpus: the parallel text. The report says if it is not the text that the run was trained on.
+      split: name of the split, such as "test" or "dev".
+      folder: the folder of the report.
+      translate: translates lines with the model of a run folder. Its translations are kept in the run
+        folder and used again.
+      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
+      sentences: number of sentences of each language, from the start of the split; 0 means all.
 
     Raises:
       UserError: the corpus lacks the split or a language, or the baselines cannot be read.
     """
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
-    tests = _test_sets(run, corpus, split, sentences)
-    given = _read_baselines(baselines, [one.language for one in tests])
-    results, made_by = [], ""
-    signatures: dict[str, str] = {}
+    pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
+    tests = _test_sets(run, corpus, pairs, split, sentences)
+    compared = _read_baselines(baselines, [test.language for test in tests])
+    results = []
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("decoding and scoring", total=len(tests))
-        hypotheses = {}
-        for one in tests:
-            hypotheses[one.language, one.target], made_by = _decoded(workdir, split, one, translate)
+        # The model of the run translates everything before the models of the baselines are loaded.
+        translations = []
+        for test in tests:
+            translations.append(_translations(run, split, test, translate))
             progress.advance(task, 0.5)
-        for one in tests:
-            ours = hypotheses[one.language, one.target]
-            result, scored = _judge(one, ours, given, split, translate, run)
-            results.append(result)
-            signatures = {"bleu": scored.bleu_signature, "chrf": scored.chrf_signature}
+        for test, (lines, _) in zip(tests, translations, strict=True):
+            baseline = _baseline_translations(compared, split, test, translate)
+            results.append(_score(run, test, lines, compared, baseline))
             progress.advance(task, 0.5)
-    facts = _facts(run, corpus, split, made_by, baselines)
-    found = report.Report(results, signatures, facts, f"{workdir.name}: {split} BLEU")
-    report.write(found, folder)
-    _show(found, folder)
+    _, made_by = translations[-1]
+    facts = [
+        ("run", str(run.path)),
+        ("decoding", made_by),
+        *_corpus_facts(run, corpus, pairs, split),
+        *_budget_facts(run, baselines),
+    ]
+    language_results = [result for result, _ in results]
+    _, score = results[-1]
+    signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
+    title = f"{workdir.name}: {split} BLEU"
+    evaluation = report.Report(language_results, signatures, facts, title)
+    report.write(evaluation, folder)
+    _show(evaluation, folder)
 
 
-def _test_sets(run: RunFolder, corpus: Path, split: str, sentences: int) -> list[TestSet]:
-    by_language = {pair.language: pair for pair in find_pairs(corpus)}
+def _test_sets(
+    run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str, sentences: int
+) -> list[TestSet]:
+    """Reads the test set of each direction of the run, except those without text in this split."""
     tests = []
-    for pair in run.data["pairs"]:
-        language = pair["language"]
-        if language not in by_language:
+    for direction in run.data["pairs"]:
+        language, source, target = (direction[key] for key in ("language", "source", "target"))
+        if language not in pairs:
             raise UserError(
                 f"--corpus {corpus} has no text of {language}, which {run.path} was trained on; give the "
                 "corpus of the run."
             )
-        where: CorpusPair = by_language[language]
-        rows = first_pairs(read_pairs(where, split, pair["source"], pair["target"]), sentences)
+        rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
         if rows:
-            tests.append(
-                TestSet(
-                    language,
-                    pair["source"],
-                    pair["target"],
-                    pair["train_pairs"],
-                    [row[0] for row in rows],
-                    [row[1] for row in rows],
-                )
-            )
+            sources, references = (list(side) for side in zip(*rows, strict=True))
+            train_pairs = direction["train_pairs"]
+            tests.append(TestSet(language, source, target, train_pairs, sources, references))
     if not tests:
-        raise UserError(f"--corpus {corpus} has no {split} text of any language of {run.path}.")
+        raise UserError(
+            f"--corpus {corpus} has no {split} text of any language of {run.path}; give another --split "
+            "or the corpus of the run."
+        )
     return tests
 
 
-def _judge(
-    test: TestSet,
-    ours: list[str],
-    given: "Baselines",
-    split: str,
-    translate: Translate,
+def _score(
     run: RunFolder,
+    test: TestSet,
+    translations: list[str],
+    baselines: Baselines,
+    baseline_translations: list[str] | None,
 ) -> tuple[report.LanguageResult, bleu.Score]:
-    scored = bleu.score(ours, test.references, test.target)
-    theirs: list[str] | None = None
-    baseline_bleu = given.scores.get(test.language)
+    """Scores the translations of a test set and compares them with the baseline."""
+    score = bleu.score(translations, test.references, test.target)
+    baseline_bleu = baselines.scores.get(test.language)
     interval = baseline_tokens = None
-    if test.language in given.runs:
-        baseline = RunFolder(given.runs[test.language])
-        theirs, _ = _decoded(baseline.path, split, test, translate)
-        baseline_bleu = bleu.score(theirs, test.references, test.target).bleu
-        interval = bleu.delta_interval(ours, theirs, test.references, test.target)
-        baseline_tokens = baseline.budget().get("tokens_by_language", {}).get(test.language)
-    samples = tuple(
-        report.Sample(test.sources[i], test.references[i], ours[i], theirs[i] if theirs else None)
-        for i in range(min(_SAMPLES, len(ours)))
-    )
+    if baseline_translations is not None:
+        baseline_bleu = bleu.score(baseline_translations, test.references, test.target).bleu
+        interval = bleu.delta_interval(
+            translations, baseline_translations, test.references, test.target
+        )
+        baseline_tokens = _tokens_seen(baselines.runs[test.language], test.language)
     result = report.LanguageResult(
         test.language,
         test.train_pairs,
-        scored.sentences,
-        scored.bleu,
-        scored.chrf,
+        score.sentences,
+        score.bleu,
+        score.chrf,
         baseline_bleu,
         interval,
-        run.budget().get("tokens_by_language", {}).get(test.language),
+        _tokens_seen(run, test.language),
         baseline_tokens,
-        samples,
+        _samples(test, translations, baseline_translations),
     )
-    return result, scored
+    return result, score
 
 
-def _decoded(
-    workdir: Path, split: str, test: TestSet, translate: Translate
+def _samples(
+    test: TestSet, translations: list[str], baseline_translations: list[str] | None
+) -> tuple[report.Sample, ...]:
+    return tuple(
+        report.Sample(
+            test.sources[i],
+            test.references[i],
+            translations[i],
+            baseline_translations[i] if baseline_translations else None,
+        )
+        for i in range(min(_SAMPLES, len(translations)))
+    )
+
+
+def _tokens_seen(run: RunFolder, language: str) -> int | None:
+    """Returns the number of training tokens of a language that a run has seen; None if unknown."""
+    return run.budget().get("tokens_by_language", {}).get(language)
+
+
+def _baseline_translations(
+    baselines: Baselines, split: str, test: TestSet, translate: Translate
+) -> list[str] | None:
+    """Translates a test set with the baseline of its language; None if there is no run of it."""
+    if test.language not in baselines.runs:
+        return None
+    lines, _ = _translations(baselines.runs[test.language], split, test, translate)
+    return lines
+
+
+def _translations(
+    run: RunFolder, split: str, test: TestSet, translate: Translate
 ) -> tuple[list[str], str]:
-    """Translations of a test set, from the run folder where the same ones were made before."""
-    run = RunFolder(workdir)
-    folder = workdir / "decodes"
+    """Translates a test set, or reads its translations if the run folder has them already.
+
+    Returns:
+      The translation of each source, and in words the step and the search that made them.
+    """
+    folder = run.path / "decodes"
     folder.mkdir(exist_ok=True)
-    stem = folder / f"{split}.{test.source}-{test.target}"
-    text, about = stem.with_name(f"{stem.name}.txt"), stem.with_name(f"{stem.name}.json")
-    sources = hashlib.sha256("\n".join(test.sources).encode()).hexdigest()
+    name = f"{split}.{test.source}-{test.target}"
+    text_file, about_file = folder / f"{name}.txt", folder / f"{name}.json"
     identity = {
-        "sources": sources,
-        "checkpoint": _checkpoint(run),
+        "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
+        "checkpoint": _checkpoints(run),
         "config": run.config.read_text(),
     }
-    if about.exists() and text.exists():
-        before = json.loads(about.read_text())
-        if before.get("identity") == identity:
-            return text.read_text().split("\n")[:-1], before["made_by"]
-    lines, made_by = translate(workdir, test.source, test.target, test.sources)
-    text.write_text("".join(f"{line}\n" for line in lines))
-    about.write_text(json.dumps({"identity": identity, "made_by": made_by}, indent=1) + "\n")
+    if about_file.exists() and text_file.exists():
+        about = json.loads(about_file.read_text())
+        if about.get("identity") == identity:
+            return text_file.read_text().split("\n")[:-1], about["made_by"]
+    lines, made_by = translate(run.path, test.source, test.target, test.sources)
+    text_file.write_text("".join(f"{line}\n" for line in lines))
+    about = {"identity": identity, "made_by": made_by}
+    about_file.write_text(json.dumps(about, indent=1) + "\n")
     return lines, made_by
 
 
-def _checkpoint(run: RunFolder) -> list[str]:
-    """Which checkpoints the run has: a newer one makes what was decoded stale."""
-    return sorted(f"{p.parent.name}/{p.name}" for p in run.checkpoints.glob("*/[0-9]*"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Baselines:
-    """What there is to compare with: scores that were given, and runs to decode."""
-
-    scores: dict[str, float]
-    runs: dict[str, Path]
+def _checkpoints(run: RunFolder) -> list[str]:
+    """Returns the names of the checkpoints. If they change, older translations are out of date."""
+    return sorted(f"{path.parent.name}/{path.name}" for path in run.checkpoints.glob("*/[0-9]*"))
 
 
 def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
+    """Reads --baselines, a folder of run folders or a JSON file of scores."""
     if path is None:
-        return Baselines({}, {})
+        return Baselines()
     if path.is_dir():
-        runs = {tag: path / tag for tag in languages if (path / tag / "data.json").exists()}
+        runs = {
+            language: RunFolder(path / language)
+            for language in languages
+            if (path / language / "data.json").exists()
+        }
         if not runs:
             raise UserError(
-                f"--baselines {path} holds no run folder of {', '.join(languages)}; each is named by "
-                "its language, as gshard-train --baselines_of makes them."
+                f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
+                "its language, as gshard-train --baselines_of does."
             )
-        return Baselines({}, runs)
+        return Baselines(runs=runs)
     if not path.exists():
         raise UserError(f"--baselines {path}: there is no such folder or file.")
     try:
         scores: Any = json.loads(path.read_text())
         if not isinstance(scores, dict):
             raise ValueError("not an object")
-        return Baselines({str(tag): float(value) for tag, value in scores.items()}, {})
+        return Baselines({str(language): float(score) for language, score in scores.items()})
     except (ValueError, TypeError) as error:
         raise UserError(
             f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
         ) from None
 
 
-def _facts(
-    run: RunFolder, corpus: Path, split: str, made_by: str, baselines: Path | None
-) -> list[tuple[str, str]]:
-    budget = run.budget()
-    languages = {pair["language"] for pair in run.data["pairs"]}
-    judged_on = fingerprint([pair for pair in find_pairs(corpus) if pair.language in languages])
-    trained_on = run.data["corpus_fingerprint"]
-    same = ", the same" if judged_on == trained_on else ", another one"
-    facts = [
-        ("run", str(run.path)),
-        ("decoding", made_by),
-        ("test text", f"{split} of {corpus}, fingerprint {judged_on} of its languages here"),
-        ("training text", f"fingerprint {trained_on}" + same),
-    ]
-    if budget:
-        tokens = sum(budget["tokens_by_language"].values())
-        facts.append(
-            (
-                "multilingual model",
-                f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, {tokens:,} tokens, "
-                f"{budget['seconds']:.0f} s",
-            )
+def _corpus_facts(
+    run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str
+) -> Iterator[tuple[str, str]]:
+    """Yields what the report says about the text: its fingerprint, and whether it is the run's own."""
+    trained = run.data["corpus_fingerprint"]
+    fingerprints = []
+    for languages in _orders(run, pairs):
+        fingerprints.append(fingerprint([pairs[language] for language in languages]))
+        if fingerprints[-1] == trained:
+            yield "test text", f"{split} of {corpus}; fingerprint {trained} of the run's languages"
+            yield "training text", f"fingerprint {trained}: the same corpus"
+            return
+    yield "test text", f"{split} of {corpus}; fingerprint {fingerprints[0]} of the run's languages"
+    if read_run_config(run.config).data.languages:
+        yield (
+            "training text",
+            f"fingerprint {trained} of the prepared data. This run may use only some languages of that "
+            "data (Data.languages), so the fingerprint does not tell whether the corpus is the same",
         )
-    if baselines and baselines.is_dir():
-        budgets = [b for f in sorted(baselines.iterdir()) if (b := RunFolder(f).budget())]
-        if budgets:
-            tokens = sum(sum(b["tokens_by_language"].values()) for b in budgets)
-            facts.append(
-                (
-                    "baselines",
-                    f"{len(budgets)} bilingual models of {budgets[0]['parameters']:,} parameters, "
-                    f"{tokens:,} tokens in all, each as many of its language as the multilingual model "
-                    f"saw of it, {sum(b['seconds'] for b in budgets):.0f} s",
-                )
-            )
-    return facts
+    else:
+        yield "training text", f"fingerprint {trained}: another corpus"
 
 
-def _show(found: report.Report, folder: Path) -> None:
-    table = Table(title=found.title)
+def _orders(run: RunFolder, pairs: dict[str, CorpusPair]) -> Iterator[list[str]]:
+    """Yields the languages of a run in each order in which `gshard-data prepare` may have read them.
+
+    A fingerprint depends on the order. If the config names languages, `prepare` takes their order.
+    Otherwise it sorts them by the number of lines, which is mostly the order of the run's examples.
+    """
+    by_examples = list(dict.fromkeys(direction["language"] for direction in run.data["pairs"]))
+    yield by_examples
+    named = read_run_config(run.config).data.languages
+    if named:
+        order = [language for language in named if language in by_examples]
+    else:
+        lines = {language: count_lines(pairs[language], "train") for language in by_examples}
+        order = sorted(lines, key=lambda language: (-lines[language], language))
+    if order != by_examples:
+        yield order
+
+
+def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str, str]]:
+    """Yields what the report says about the training of the run and of its baselines."""
+    if budget := run.budget():
+        yield (
+            "multilingual model",
+            f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, "
+            f"{_total_tokens(budget):,} tokens, {budget['seconds']:.0f} s",
+        )
+    if baselines is None or not baselines.is_dir():
+        return
+    budgets = [RunFolder(folder).budget() for folder in sorted(baselines.iterdir())]
+    budgets = [budget for budget in budgets if budget]
+    if budgets:
+        yield (
+            "baselines",
+            f"{len(budgets)} bilingual models of {budgets[0]['parameters']:,} parameters each; "
+            f"{sum(map(_total_tokens, budgets)):,} tokens in total, for each language the number that "
+            f"the multilingual model saw; {sum(b['seconds'] for b in budgets):.0f} s in total",
+        )
+
+
+def _total_tokens(budget: dict[str, Any]) -> int:
+    return sum(budget["tokens_by_language"].values())
+
+
+def _show(evaluation: report.Report, folder: Path) -> None:
+    """Prints the scores of all languages, the signature, and the path of the report."""
+    table = Table(title=evaluation.title)
     for name in ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval"):
         table.add_column(name, justify="left" if name == "language" else "right")
-    for one in found.sorted():
-        delta, interval = one.delta_bleu, one.delta_ci95
+    for result in evaluation.sorted():
+        delta = result.delta_bleu
         table.add_row(
-            one.lang,
-            f"{one.train_pairs:,}",
-            f"{one.bleu:.1f}",
-            f"{one.chrf:.1f}",
-            "" if one.baseline_bleu is None else f"{one.baseline_bleu:.1f}",
+            result.lang,
+            f"{result.train_pairs:,}",
+            f"{result.bleu:.1f}",
+            f"{result.chrf:.1f}",
+            "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
             "" if delta is None else f"{delta:+.1f}",
-            "" if interval is None else f"{interval[0]:+.1f} to {interval[1]:+.1f}",
+            report.interval_text(result),
         )
-    average = found.average()
+    average = evaluation.average()
     delta = average["delta_bleu"]
     table.add_section()
     gain = "" if delta is None else f"{delta:+.1f}"
     table.add_row("average", "", f"{average['bleu']:.1f}", "", "", gain, "")
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"BLEU {found.signatures['bleu']}", soft_wrap=True)
+    console.print(f"BLEU {evaluation.signatures['bleu']}", soft_wrap=True)
     console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

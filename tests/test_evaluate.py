@@ -13,7 +13,7 @@ SENTENCES = [
 
 @pytest.fixture
 def folders(tmp_path):
-    """A corpus, a run folder of two languages, and baselines of one of them."""
+    """Returns a folder with a corpus, a run of two languages, and a baseline of one of them."""
     for language in ("fr", "de"):
         rows = [(english.upper(), english) for english in SENTENCES]
         for split in ("train", "test"):
@@ -41,7 +41,7 @@ def folders(tmp_path):
 
 
 class Translator:
-    """Translates well for a run, badly for a baseline, and counts its calls."""
+    """Translates well for a run and badly for a baseline, and records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
@@ -53,14 +53,14 @@ class Translator:
         return ["sentence number one" for _ in lines], "step 9"
 
 
-def judge(folders, translate, **options):
+def scores_of(folders, translate, **options):
     evaluate(folders / "run", folders / "corpus", "test", folders / "report", translate, **options)
     return json.loads((folders / "report" / "bleu.json").read_text())
 
 
-def test_every_language_is_judged_and_compared(folders, capsys):
-    found = judge(folders, Translator(), baselines=folders / "baselines")
-    by_language = {one["lang"]: one for one in found["languages"]}
+def test_every_language_is_scored_and_compared(folders, capsys):
+    contents = scores_of(folders, Translator(), baselines=folders / "baselines")
+    by_language = {row["lang"]: row for row in contents["languages"]}
     assert by_language["fr"]["bleu"] == pytest.approx(100)
     assert by_language["fr"]["sentences"] == 5
     assert by_language["fr"]["delta_bleu"] == pytest.approx(
@@ -71,53 +71,108 @@ def test_every_language_is_judged_and_compared(folders, capsys):
     assert by_language["de"]["baseline_bleu"] is None
     assert by_language["de"]["delta_ci95"] is None
     page = (folders / "report" / "index.html").read_text()
-    assert "the same" in page
+    assert ": the same corpus" in page
     assert "average" in capsys.readouterr().out
 
 
-def test_what_is_decoded_is_not_decoded_again(folders):
+def test_translations_are_made_once(folders):
     translate = Translator()
-    judge(folders, translate, baselines=folders / "baselines")
+    scores_of(folders, translate, baselines=folders / "baselines")
     assert sorted(translate.calls) == [("fr", "fr"), ("run", "de"), ("run", "fr")]
-    judge(folders, translate, baselines=folders / "baselines")
+    scores_of(folders, translate, baselines=folders / "baselines")
     assert len(translate.calls) == 3
 
 
-def test_fewer_sentences_are_the_first(folders):
-    found = judge(folders, Translator(), sentences=2)
-    assert {one["sentences"] for one in found["languages"]} == {2}
+def test_a_limit_on_sentences_applies_to_each_language(folders):
+    contents = scores_of(folders, Translator(), sentences=2)
+    assert {row["sentences"] for row in contents["languages"]} == {2}
 
 
-def test_scores_may_stand_for_baselines(folders):
+def test_a_file_of_scores_replaces_baseline_runs(folders):
     (folders / "scores.json").write_text('{"fr": 30.5}')
-    found = judge(folders, Translator(), baselines=folders / "scores.json")
-    french = next(one for one in found["languages"] if one["lang"] == "fr")
+    contents = scores_of(folders, Translator(), baselines=folders / "scores.json")
+    french = next(row for row in contents["languages"] if row["lang"] == "fr")
     assert (french["baseline_bleu"], french["delta_bleu"]) == (30.5, pytest.approx(69.5))
     assert french["delta_ci95"] is None
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", '{"fr": "high"}', "{"])
-def test_unreadable_scores_are_a_mistake(folders, text):
+def test_unreadable_scores_are_an_error(folders, text):
     (folders / "scores.json").write_text(text)
     with pytest.raises(UserError, match=r"is not JSON like \{"):
-        judge(folders, Translator(), baselines=folders / "scores.json")
+        scores_of(folders, Translator(), baselines=folders / "scores.json")
 
 
-def test_another_corpus_is_said(folders):
+def test_another_corpus_is_reported(folders):
     rows = [("X", "a new sentence")]
     write_pairs(folders / "corpus" / "de-en", "dev", "de", "en", rows)
-    judge(folders, Translator())
-    assert "another one" in (folders / "report" / "index.html").read_text()
+    facts = scores_of(folders, Translator())["provenance"]
+    digest = json.loads((folders / "run" / "data.json").read_text())["corpus_fingerprint"]
+    assert facts["training text"] == f"fingerprint {digest}: another corpus"
+    assert ": another corpus" in (folders / "report" / "index.html").read_text()
 
 
-def test_a_corpus_without_a_language_of_the_run_is_a_mistake(folders, tmp_path):
+def set_data(run, **changes):
+    """Changes the values of a run's data.json."""
+    contents = json.loads((run / "data.json").read_text())
+    (run / "data.json").write_text(json.dumps(contents | changes))
+
+
+@pytest.mark.parametrize("order", [("fr", "de"), ("de", "fr")])
+@pytest.mark.parametrize("named", [True, False])
+def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order, named):
+    # The order of `gshard-data prepare`: that of the config, or most lines first.
+    if named:
+        (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
+    rows = [(f"zeile {n}", f"line {n}") for n in range(9)]
+    write_pairs(folders / "corpus" / f"{order[0]}-en", "train", order[0], "en", rows)
+    pairs = {pair.language: pair for pair in find_pairs(folders / "corpus")}
+    digest = fingerprint([pairs[language] for language in order])
+    assert digest != fingerprint([pairs[language] for language in reversed(order)])
+    set_data(folders / "run", corpus_fingerprint=digest)
+    facts = scores_of(folders, Translator())["provenance"]
+    assert facts["training text"] == f"fingerprint {digest}: the same corpus"
+    assert f"fingerprint {digest} of the run's languages" in facts["test text"]
+
+
+def test_a_run_of_both_directions_counts_each_language_once(folders):
+    pairs = [
+        {"language": "fr", "source": source, "target": target, "train_pairs": 5}
+        for source, target in (("fr", "en"), ("en", "fr"))
+    ]
+    digest = fingerprint([p for p in find_pairs(folders / "corpus") if p.language == "fr"])
+    set_data(folders / "run", corpus_fingerprint=digest, pairs=pairs)
+    facts = scores_of(folders, Translator())["provenance"]
+    assert facts["training text"] == f"fingerprint {digest}: the same corpus"
+
+
+def test_the_corpus_of_a_run_of_some_languages_cannot_be_compared(folders):
+    baseline = folders / "baselines" / "fr"
+    (baseline / "config.gin").write_text("Data.languages = ['fr']\n")
+    digest = json.loads((baseline / "data.json").read_text())["corpus_fingerprint"]
+    evaluate(baseline, folders / "corpus", "test", folders / "report", Translator())
+    facts = json.loads((folders / "report" / "bleu.json").read_text())["provenance"]
+    assert facts["training text"] == (
+        f"fingerprint {digest} of the prepared data. This run may use only some languages of that data "
+        "(Data.languages), so the fingerprint does not tell whether the corpus is the same"
+    )
+
+
+def test_a_pair_without_english_does_not_hide_a_language(folders):
+    rows = [("eins", "un")]
+    write_pairs(folders / "corpus" / "fr-zh", "test", "fr", "zh", rows)
+    rows = scores_of(folders, Translator())["languages"]
+    assert {row["lang"]: row["sentences"] for row in rows} == {"fr": 5, "de": 5}
+
+
+def test_a_corpus_without_a_language_of_the_run_is_an_error(folders, tmp_path):
     for path in (folders / "corpus" / "de-en").iterdir():
         path.unlink()
     (folders / "corpus" / "de-en").rmdir()
     with pytest.raises(UserError, match="has no text of de"):
-        judge(folders, Translator())
+        scores_of(folders, Translator())
 
 
-def test_a_split_that_is_not_there_is_a_mistake(folders):
+def test_a_missing_split_is_an_error(folders):
     with pytest.raises(UserError, match="has no dev text"):
         evaluate(folders / "run", folders / "corpus", "dev", folders / "report", Translator())

@@ -1,4 +1,4 @@
-"""The report of an evaluation: bleu.json, bleu.csv, the trendline figure, one HTML page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and a web page."""
 
 import csv
 import dataclasses
@@ -14,13 +14,15 @@ import numpy as np
 from gshard_nmt import files, web_page
 
 _WINDOW = 10
-_FEW = 20
+"""Languages in the sliding mean of the chart, as in GShard Figure 6."""
 _SMALL_WINDOW = 3
+"""The same, if there are fewer languages than `_MANY`."""
+_MANY = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One sentence as every system sees it; baseline is None where there is none."""
+    """A sentence, its reference and its translations; `baseline` is None if there is no baseline."""
 
     source: str
     reference: str
@@ -33,13 +35,14 @@ class LanguageResult:
     """The scores of one language.
 
     Attributes:
-      lang: BCP 47.
-      train_pairs: in the training data.
-      sentences: scored.
-      bleu, chrf: of the multilingual model.
-      baseline_bleu: of the bilingual baseline; None without one.
-      delta_ci95: interval of the difference; None without baseline hypotheses.
-      tokens, baseline_tokens: training tokens that each model saw of the language; None = unknown.
+      lang: BCP 47 tag.
+      train_pairs: number of examples in the training data.
+      sentences: number of sentences that were scored.
+      bleu, chrf: scores of the multilingual model, 0 to 100.
+      baseline_bleu: score of the bilingual baseline; None if there is no baseline.
+      delta_ci95: 95 % interval of the gain in BLEU; None without translations of the baseline.
+      tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
+        unknown.
       samples: the first sentences of the test set.
     """
 
@@ -56,19 +59,19 @@ class LanguageResult:
 
     @property
     def delta_bleu(self) -> float | None:
-        """BLEU over the baseline's."""
+        """The gain over the baseline in BLEU; None if there is no baseline."""
         return None if self.baseline_bleu is None else self.bleu - self.baseline_bleu
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """An evaluation.
+    """An evaluation of all languages.
 
     Attributes:
-      languages: any order.
-      signatures: "bleu" and "chrf".
-      facts: (name, value) rows that say what was evaluated: run, checkpoint, budgets, fingerprint.
-      title: of the page.
+      languages: the results, in any order.
+      signatures: the signatures of "bleu" and "chrf".
+      facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
+      title: title of the page.
     """
 
     languages: Sequence[LanguageResult]
@@ -77,28 +80,27 @@ class Report:
     title: str
 
     def sorted(self) -> list[LanguageResult]:
-        """Languages by training pairs, most first."""
-        return sorted(self.languages, key=lambda one: (-one.train_pairs, one.lang))
+        """Returns the results by number of training pairs, largest first."""
+        return sorted(self.languages, key=lambda result: (-result.train_pairs, result.lang))
 
     def average(self) -> dict[str, float | None]:
-        """Plain means over languages."""
-        deltas = [one.delta_bleu for one in self.languages if one.delta_bleu is not None]
+        """Returns the means over languages, each language with the same weight."""
+        deltas = [result.delta_bleu for result in self.languages if result.delta_bleu is not None]
         return {
-            "bleu": _rounded(float(np.mean([one.bleu for one in self.languages]))),
+            "bleu": _rounded(float(np.mean([result.bleu for result in self.languages]))),
             "delta_bleu": _rounded(float(np.mean(deltas))) if deltas else None,
         }
 
 
 def write(report: Report, folder: Path) -> None:
-    """Writes every file of the report."""
+    """Writes all files of the report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = _figure(report)
     for suffix in ("png", "svg"):
-        made = io.BytesIO()
-        figure.savefig(
-            made, format=suffix, dpi=150, metadata={"Date": None} if suffix == "svg" else {}
-        )
-        files.write(folder / f"trendline.{suffix}", made.getvalue())
+        image = io.BytesIO()
+        metadata = {"Date": None} if suffix == "svg" else {}
+        figure.savefig(image, format=suffix, dpi=150, metadata=metadata)
+        files.write(folder / f"trendline.{suffix}", image.getvalue())
     files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
     files.write(folder / "bleu.csv", _csv(report))
     page = _page(report, (folder / "trendline.png").read_bytes())
@@ -106,21 +108,21 @@ def write(report: Report, folder: Path) -> None:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The content of bleu.json."""
+    """Returns the contents of bleu.json."""
     languages = [
         {
-            "lang": one.lang,
-            "train_pairs": one.train_pairs,
-            "sentences": one.sentences,
-            "bleu": _rounded(one.bleu),
-            "chrf": _rounded(one.chrf),
-            "baseline_bleu": _rounded(one.baseline_bleu),
-            "delta_bleu": _rounded(one.delta_bleu),
-            "delta_ci95": None if one.delta_ci95 is None else [_rounded(x) for x in one.delta_ci95],
-            "tokens": one.tokens,
-            "baseline_tokens": one.baseline_tokens,
+            "lang": result.lang,
+            "train_pairs": result.train_pairs,
+            "sentences": result.sentences,
+            "bleu": _rounded(result.bleu),
+            "chrf": _rounded(result.chrf),
+            "baseline_bleu": _rounded(result.baseline_bleu),
+            "delta_bleu": _rounded(result.delta_bleu),
+            "delta_ci95": result.delta_ci95 and [_rounded(bound) for bound in result.delta_ci95],
+            "tokens": result.tokens,
+            "baseline_tokens": result.baseline_tokens,
         }
-        for one in report.sorted()
+        for result in report.sorted()
     ]
     return {
         "signature": dict(report.signatures),
@@ -131,81 +133,109 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def sliding_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of every `window` neighbours, and the place of each window's centre.
+    """Computes the mean of each `window` neighbours.
 
-    GShard Figure 6 smooths with a window of 10 and does not say how it is aligned; these are the
-    windows that lie wholly within the data, so 100 languages give 91 points.
+    GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
+    use all windows that lie wholly within the data, so 100 languages give 91 points.
+
+    Returns:
+      The places of the centres of the windows, and the means: float64[len(values) - window + 1] each.
     """
     means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
     return np.arange(len(means)) + (window - 1) / 2, means
 
 
 def _figure(report: Report):
+    """Draws BLEU (or the gain over the baselines) of each language above its number of training pairs."""
     import matplotlib
-    import matplotlib.ticker
     from matplotlib.figure import Figure
 
-    rows = report.sorted()
-    compared = all(one.delta_bleu is not None for one in rows)
-    values = [one.bleu - (one.baseline_bleu or 0.0) if compared else one.bleu for one in rows]
-    window = min(_WINDOW if len(rows) >= _FEW else _SMALL_WINDOW, len(rows))
+    results = report.sorted()
     with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "gshard-nmt"}):
         figure = Figure(figsize=(9, 5), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        places = np.arange(len(rows))
-        if compared:
-            top.axhline(0, color="0.6", lw=0.8)
-            known = [(i, one) for i, one in enumerate(rows) if one.delta_ci95]
-            for i, one in known:
-                top.plot([i, i], one.delta_ci95, color="#9db8d9", lw=3, solid_capstyle="round")
-        top.plot(places, values, "o", color="#1f5fa8", ms=4, label="each language")
-        at, means = sliding_mean(values, window)
-        top.plot(at, means, color="#d1492e", lw=2, label=f"mean of {window} neighbours")
-        what = "BLEU over the bilingual baseline" if compared else "BLEU (no baselines given)"
-        top.set_ylabel(what)
-        top.legend(frameon=False)
         top.set_title(report.title)
-        bottom.bar(places, [max(one.train_pairs, 1) for one in rows], color="#7a8a99")
-        bottom.set_yscale("log")
-        bottom.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-        bottom.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-        bottom.set_ylabel("training pairs")
-        step = max(1, len(rows) // 40)
-        bottom.set_xticks(places[::step], [one.lang for one in rows][::step], rotation=60)
-        bottom.set_xlabel("languages, most training text first")
+        _draw_scores(top, results)
+        _draw_training_pairs(bottom, results)
         for axes in (top, bottom):
             axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
+def _draw_scores(axes, results: Sequence[LanguageResult]) -> None:
+    places = np.arange(len(results))
+    gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
+    has_all_baselines = len(gains) == len(results)
+    if has_all_baselines:
+        axes.axhline(0, color="0.6", lw=0.8)
+        intervals = {
+            place: result.delta_ci95 for place, result in enumerate(results) if result.delta_ci95
+        }
+        if intervals:
+            lows, highs = zip(*intervals.values(), strict=True)
+            axes.vlines(
+                list(intervals),
+                lows,
+                highs,
+                color="#9db8d9",
+                lw=3,
+                capstyle="round",
+                label="95 % interval",
+            )
+    values = gains if has_all_baselines else [result.bleu for result in results]
+    axes.plot(places, values, "o", color="#1f5fa8", ms=4, label="each language")
+    window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
+    centres, means = sliding_mean(values, window)
+    axes.plot(centres, means, color="#d1492e", lw=2, label=f"mean of {window} neighbours")
+    gain_label = "gain in BLEU over the bilingual baseline"
+    axes.set_ylabel(gain_label if has_all_baselines else "BLEU")
+    axes.legend(frameon=False)
+
+
+def _draw_training_pairs(axes, results: Sequence[LanguageResult]) -> None:
+    import matplotlib.ticker
+
+    places = np.arange(len(results))
+    axes.bar(places, [max(result.train_pairs, 1) for result in results], color="#7a8a99")
+    axes.set_yscale("log")
+    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_ylabel("training pairs")
+    step = max(1, len(results) // 40)
+    axes.set_xticks(places[::step], [result.lang for result in results][::step], rotation=60)
+    axes.set_xlabel("languages, most training pairs first")
+
+
 def _csv(report: Report) -> str:
-    made = io.StringIO()
-    names = [field for field in as_json(report)["languages"][0] if field != "delta_ci95"]
-    writer = csv.writer(made, lineterminator="\n")
+    text = io.StringIO()
+    rows = as_json(report)["languages"]
+    names = [field for field in rows[0] if field != "delta_ci95"]
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*names, "delta_ci95_low", "delta_ci95_high"])
-    for row in as_json(report)["languages"]:
+    for row in rows:
         writer.writerow([*(row[name] for name in names), *(row["delta_ci95"] or (None, None))])
-    return made.getvalue()
+    return text.getvalue()
 
 
 def _page(report: Report, figure: bytes) -> str:
     average = report.average()
     delta = average["delta_bleu"]
-    gain = "" if delta is None else f", {delta:+.1f} over bilingual baselines"
+    gain = "" if delta is None else f", {delta:+.1f} compared with bilingual baselines"
     headline = f"{average['bleu']:.1f} BLEU on average over {len(report.languages)} languages{gain}"
-    facts = [*report.facts, *((f"{k} signature", v) for k, v in report.signatures.items())]
-    alt = "BLEU of each language, most training text first, with a sliding mean"
+    signatures = report.signatures.items()
+    facts = [*report.facts, *((f"{name} signature", value) for name, value in signatures)]
+    alt = "BLEU of each language, most training pairs first, with a sliding mean"
     body = [
         web_page.image(figure, "png", alt),
         f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
-        *(_row(one) for one in report.sorted()),
+        *(_row(result) for result in report.sorted()),
         "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
         *(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in facts
         ),
-        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, whatever they are.</p>",
-        *(_samples(one) for one in report.sorted()),
+        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
+        *(_samples(result) for result in report.sorted()),
     ]
     return web_page.page(report.title, headline, "\n".join(body))
 
@@ -217,29 +247,33 @@ _COLUMNS = (
 _HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
 
 
-def _row(one: LanguageResult) -> str:
-    interval = (
-        "" if one.delta_ci95 is None else f"{one.delta_ci95[0]:+.1f} to {one.delta_ci95[1]:+.1f}"
-    )
+def _row(result: LanguageResult) -> str:
     cells = [
-        f"{one.train_pairs:,}",
-        _number(one.tokens),
-        _number(one.baseline_tokens),
-        f"{one.sentences:,}",
-        f"{one.bleu:.1f}",
-        f"{one.chrf:.1f}",
-        "" if one.baseline_bleu is None else f"{one.baseline_bleu:.1f}",
-        "" if one.delta_bleu is None else f"<b>{one.delta_bleu:+.1f}</b>",
-        interval,
+        f"{result.train_pairs:,}",
+        _number(result.tokens),
+        _number(result.baseline_tokens),
+        f"{result.sentences:,}",
+        f"{result.bleu:.1f}",
+        f"{result.chrf:.1f}",
+        "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
+        "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
+        interval_text(result),
     ]
-    return (
-        f"<tr><th>{html.escape(one.lang)}</th>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
-    )
+    columns = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
 
 
-def _samples(one: LanguageResult) -> str:
+def interval_text(result: LanguageResult) -> str:
+    """Returns the interval of the gain as users read it; "" if it is unknown."""
+    if result.delta_ci95 is None:
+        return ""
+    low, high = result.delta_ci95
+    return f"{low:+.1f} to {high:+.1f}"
+
+
+def _samples(result: LanguageResult) -> str:
     blocks = []
-    for sample in one.samples:
+    for sample in result.samples:
         lines = [("source", sample.source), ("reference", sample.reference)]
         lines.append(("multilingual", sample.translation))
         if sample.baseline is not None:
@@ -249,7 +283,7 @@ def _samples(one: LanguageResult) -> str:
             for name, text in lines
         )
         blocks.append(f"<table class='sample'>{rows}</table>")
-    return f"<details><summary>{html.escape(one.lang)}</summary>{''.join(blocks)}</details>"
+    return f"<details><summary>{html.escape(result.lang)}</summary>{''.join(blocks)}</details>"
 
 
 def _number(value: int | None) -> str:

@@ -17,15 +17,8 @@ from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 from gshard_nmt.spmd.topology import Topology
-
-COLLECTIVE_KINDS = (
-    "all-to-all",
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "collective-permute",
-)
 
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin, origin_of
 from gshard_nmt.spmd.chips import Chip
+from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
 _PRODUCTS = ("dot", "convolution")
@@ -64,7 +65,7 @@ def is_collective(instruction: Instruction) -> bool:
     """Returns whether an instruction sends messages; its time is counted on the links."""
     name = instruction.opcode.removesuffix("-start").removesuffix("-done")
     return name in (
-        *("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute"),
+        *COLLECTIVE_KINDS,
         *("collective-broadcast", "ragged-all-to-all", "send", "recv", "async", "async-update"),
     )
 

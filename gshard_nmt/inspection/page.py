@@ -8,11 +8,11 @@ from typing import Any
 
 from gshard_nmt import files, web_page
 from gshard_nmt.inspection import terminal
-from gshard_nmt.inspection.communication import COLLECTIVE_KINDS
 from gshard_nmt.inspection.memory import CATEGORIES
 from gshard_nmt.inspection.origin import WORK_KINDS
 from gshard_nmt.inspection.record import Inspection
 from gshard_nmt.inspection.terminal import GIB
+from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 _CATEGORY_COLORS = ("#5b8db8", "#2f5d8a", "#c59b3a", "#999999", "#b5654a")
 

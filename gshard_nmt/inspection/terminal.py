@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 
-from gshard_nmt.inspection.communication import COLLECTIVE_KINDS, Source
+from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.record import Inspection
+from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 GIB = 2**30
 _MOST_LINES = 12

@@ -1,1 +1,1 @@
-"""One program for many devices: annotation, lowering, partitioned execution."""
+"""Annotates tensors, lowers functions, and compiles and runs them as one program on many devices."""

@@ -33,7 +33,14 @@ from gshard_nmt.spmd.lowering import (
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
 
-COLLECTIVES = ("all-to-all", "all-gather", "all-reduce", "reduce-scatter", "collective-permute")
+COLLECTIVE_KINDS = (
+    "all-to-all",
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "collective-permute",
+)
+"""The kinds of collectives that a program has, as XLA writes them."""
 
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
@@ -275,7 +282,9 @@ class Runtime:
 
 def count_collectives(hlo: str) -> dict[str, int]:
     """Counts the collectives in the text of a compiled program. An asynchronous one counts once."""
-    return {kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVES}
+    return {
+        kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVE_KINDS
+    }
 
 
 def _platforms() -> str:

@@ -1,4 +1,4 @@
-"""Scores equal sacreBLEU's, and intervals behave."""
+"""Scores equal those of sacreBLEU, and confidence intervals are plausible."""
 
 import numpy as np
 import pytest
@@ -18,31 +18,31 @@ def sentences(seed: int, number: int = 40) -> list[str]:
 def noisy(lines: list[str], seed: int, rate: float) -> list[str]:
     rng = np.random.default_rng(seed)
     return [
-        " ".join(w if rng.random() > rate else rng.choice(WORDS) for w in line.split())
+        " ".join(word if rng.random() > rate else rng.choice(WORDS) for word in line.split())
         for line in lines
     ]
 
 
-def test_scores_are_sacrebleus_with_their_signatures():
+def test_scores_equal_sacrebleus_and_have_signatures():
     references = sentences(0)
     hypotheses = noisy(references, 1, 0.3)
-    found = bleu.score(hypotheses, references)
-    assert found.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
-    assert found.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
-    assert "tok:13a" in found.bleu_signature
-    assert "version:" in found.chrf_signature
+    score = bleu.score(hypotheses, references)
+    assert score.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert score.chrf == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
+    assert "tok:13a" in score.bleu_signature
+    assert "version:" in score.chrf_signature
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.6, 0.95])
-def test_bleu_of_summed_statistics_is_sacrebleus(rate):
+def test_bleu_of_summed_statistics_equals_sacrebleus(rate):
     references = sentences(3)
     hypotheses = noisy(references, 4, rate)
-    statistics = bleu._statistics(hypotheses, references, "en").sum(0)
+    statistics = bleu._sentence_statistics(hypotheses, references, "en").sum(0)
     expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
     assert float(bleu.bleu_of(statistics)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_system_against_itself_differs_by_nothing_and_a_better_one_by_more():
+def test_the_interval_is_empty_for_equal_systems_and_positive_for_a_better_one():
     references = sentences(5)
     good, bad = noisy(references, 6, 0.1), noisy(references, 7, 0.5)
     assert bleu.delta_interval(good, good, references) == (0.0, 0.0)
@@ -51,7 +51,34 @@ def test_a_system_against_itself_differs_by_nothing_and_a_better_one_by_more():
     assert 0 < low < delta < high
 
 
-@pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"])])
-def test_nothing_to_score_and_uneven_lines_are_errors(hypotheses, references):
-    with pytest.raises(UserError):
+def test_bleu_is_0_if_an_order_has_no_ngram():
+    references, hypotheses = ["one two three"], ["one two three"]
+    statistics = bleu._sentence_statistics(hypotheses, references, "en")
+    assert bleu.bleu_of(statistics).tolist() == [0.0]
+    assert sacrebleu.corpus_bleu(hypotheses, [references]).score == 0.0
+
+
+def test_a_language_without_spaces_is_scored_by_characters():
+    score = bleu.score(["ファイルが見つかりません"], ["ファイルが見つからない"], "ja")
+    assert "tok:char" in score.bleu_signature
+    assert 0 < score.bleu < 100
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        ([], [], "the test set is empty; give at least one sentence."),
+        (
+            ["a"],
+            ["a", "b"],
+            "the numbers of translations and references are 1 and 2; give one translation for each "
+            "reference.",
+        ),
+    ],
+)
+def test_an_empty_test_set_and_different_numbers_of_lines_are_errors(
+    hypotheses, references, message
+):
+    with pytest.raises(UserError) as raised:
         bleu.score(hypotheses, references)
+    assert str(raised.value) == message

@@ -1,4 +1,4 @@
-"""The report's files: their contract, and a page that needs nothing from elsewhere."""
+"""The files of a report have the promised contents, and the page needs no other file."""
 
 import html.parser
 import json
@@ -10,7 +10,8 @@ from gshard_nmt.evaluation import report
 from gshard_nmt.evaluation.report import LanguageResult, Sample
 
 
-def made(number: int, baselines: bool = True) -> report.Report:
+def random_report(number: int, baselines: bool = True) -> report.Report:
+    """Returns a report of random scores in random order."""
     rng = np.random.default_rng(0)
     languages = []
     for i in range(number):
@@ -35,16 +36,16 @@ def made(number: int, baselines: bool = True) -> report.Report:
     return report.Report(languages, signatures, [("run", "runs/x")], "a run")
 
 
-def test_bleu_json_is_as_promised(tmp_path):
-    report.write(made(6), tmp_path)
-    found = json.loads((tmp_path / "bleu.json").read_text())
-    assert found["signature"] == {"bleu": "nrefs:1|v", "chrf": "nrefs:1|w"}
+def test_bleu_json_has_the_promised_keys(tmp_path):
+    report.write(random_report(6), tmp_path)
+    contents = json.loads((tmp_path / "bleu.json").read_text())
+    assert contents["signature"] == {"bleu": "nrefs:1|v", "chrf": "nrefs:1|w"}
     keys = ["lang", "train_pairs", "sentences", "bleu", "chrf", "baseline_bleu", "delta_bleu"]
-    assert all(list(row)[:8] == [*keys, "delta_ci95"] for row in found["languages"])
-    sizes = [row["train_pairs"] for row in found["languages"]]
+    assert all(list(row)[:8] == [*keys, "delta_ci95"] for row in contents["languages"])
+    sizes = [row["train_pairs"] for row in contents["languages"]]
     assert sizes == sorted(sizes, reverse=True)
-    deltas = [row["delta_bleu"] for row in found["languages"]]
-    assert found["average"]["delta_bleu"] == pytest.approx(np.mean(deltas), abs=0.02)
+    deltas = [row["delta_bleu"] for row in contents["languages"]]
+    assert contents["average"]["delta_bleu"] == pytest.approx(np.mean(deltas), abs=0.02)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "bleu.csv",
         "bleu.json",
@@ -55,16 +56,16 @@ def test_bleu_json_is_as_promised(tmp_path):
     assert len((tmp_path / "bleu.csv").read_text().splitlines()) == 7
 
 
-def test_without_baselines_what_depends_on_them_is_null(tmp_path):
-    report.write(made(3, baselines=False), tmp_path)
-    found = json.loads((tmp_path / "bleu.json").read_text())
-    for row in found["languages"]:
+def test_without_baselines_their_values_are_null(tmp_path):
+    report.write(random_report(3, baselines=False), tmp_path)
+    contents = json.loads((tmp_path / "bleu.json").read_text())
+    for row in contents["languages"]:
         assert row["baseline_bleu"] is row["delta_bleu"] is row["delta_ci95"] is None
-    assert found["average"]["delta_bleu"] is None
+    assert contents["average"]["delta_bleu"] is None
 
 
 class Page(html.parser.HTMLParser):
-    """Counts open tags, and notes what the page refers to."""
+    """Collects the open tags of a page, and the addresses that it refers to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,21 +81,45 @@ class Page(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_escapes_text_and_needs_nothing_else(tmp_path):
-    report.write(made(4), tmp_path)
+def test_the_page_closes_its_tags_escapes_text_and_needs_no_other_file(tmp_path):
+    report.write(random_report(4), tmp_path)
     text = (tmp_path / "index.html").read_text()
     page = Page()
     page.feed(text)
     assert page.open == []
     assert page.references
-    assert all(one.startswith("data:") for one in page.references)
+    assert all(address.startswith("data:") for address in page.references)
     assert "{{" not in text
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in text
 
 
-def test_the_trend_is_a_mean_of_whole_windows():
-    at, means = report.sliding_mean([3.0] * 100, 10)
+def test_the_sliding_mean_uses_whole_windows_only():
+    centres, means = report.sliding_mean([3.0] * 100, 10)
     assert len(means) == 91
     np.testing.assert_allclose(means, 3.0)
-    at, means = report.sliding_mean(np.arange(20.0), 10)
-    np.testing.assert_allclose(means, at)
+    centres, means = report.sliding_mean(np.arange(20.0), 10)
+    np.testing.assert_allclose(means, centres)
+
+
+@pytest.mark.parametrize(
+    ("baselines", "label"),
+    [(True, "gain in BLEU over the bilingual baseline"), (False, "BLEU")],
+)
+def test_the_chart_shows_gains_if_all_languages_have_a_baseline(baselines, label):
+    top, bottom = report._figure(random_report(25, baselines)).axes
+    assert top.get_ylabel() == label
+    (points,) = [line for line in top.lines if line.get_label() == "each language"]
+    results = random_report(25, baselines).sorted()
+    values = [result.delta_bleu if baselines else result.bleu for result in results]
+    np.testing.assert_allclose(points.get_ydata(), values)
+    (trend,) = [line for line in top.lines if line.get_label() == "mean of 10 neighbours"]
+    assert len(trend.get_xdata()) == 16
+    heights = [bar.get_height() for bar in bottom.patches]
+    assert heights == [result.train_pairs for result in results]
+
+
+def test_the_interval_of_a_gain_in_words():
+    (result,) = random_report(1).languages
+    low, high = result.delta_ci95
+    assert report.interval_text(result) == f"{low:+.1f} to {high:+.1f}"
+    assert report.interval_text(random_report(1, baselines=False).languages[0]) == ""

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.runtime import COLLECTIVES
+from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 _INSTRUCTION = re.compile(r"\s*(ROOT )?%([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMPUTATION = re.compile(r"(ENTRY )?%([\w.\-]+) \(.*\{$")
@@ -48,7 +48,7 @@ def collectives(hlo: str, mesh: Mesh) -> Counts:
     for computation in computations.values():
         for instruction in computation.values():
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES:
+            if kind not in COLLECTIVE_KINDS:
                 continue
             axes = " ".join(axes_of(instruction.text, mesh))
             if kind == "all-reduce":

@@ -183,7 +183,7 @@ def in_layers(hlo: str, mesh: Mesh) -> Counts:
             name = re.search(r'op_name="([^"]*)"', instruction.text)
             inside = name is not None and "decoder_0_" in name[1]
             is_vector = re.fullmatch(r"\w+\[\d*\].*", instruction.shape)
-            if instruction.opcode in runtime.COLLECTIVES and inside and not is_vector:
+            if instruction.opcode in runtime.COLLECTIVE_KINDS and inside and not is_vector:
                 counts[instruction.opcode, " ".join(axes_of(instruction.text, mesh))] += 1
     return counts
 

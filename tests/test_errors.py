@@ -1,0 +1,25 @@
+"""The two exceptions that end a program on purpose."""
+
+import pytest
+
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.ranges import at_least, check
+from gshard_nmt.settings.config import Train
+
+
+def test_a_user_error_says_its_message_and_names_its_settings():
+    error = UserError("Mesh.axes is wrong; mend it.", ["Mesh.axes", "Mesh.shape"])
+    assert str(error) == "Mesh.axes is wrong; mend it."
+    assert error.settings == ("Mesh.axes", "Mesh.shape")
+    assert UserError("a file is missing; make it.").settings == ()
+
+
+def test_a_value_out_of_range_names_its_setting():
+    with pytest.raises(UserError) as error:
+        check(Train(), [at_least(10**6, "log_every")])
+    assert error.value.settings == ("Train.log_every",)
+
+
+def test_neither_exception_is_caught_as_the_other():
+    assert not issubclass(UserError, TryAgain)
+    assert not issubclass(TryAgain, UserError)
