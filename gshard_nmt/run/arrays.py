@@ -71,7 +71,7 @@ def training_arrays(config: Config, functions: StepFunctions) -> dict[str, Array
 
 
 def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the weights among the arrays (or specs) of a state, without `parameters/` in their names."""
+    """Returns the weights among the arrays (or specs) of a state, by their names in the model."""
     return {
         name.removeprefix(_WEIGHTS): array
         for name, array in state.items()
