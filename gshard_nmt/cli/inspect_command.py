@@ -131,9 +131,7 @@ def _output_files(values: FlagValues) -> dict[str, Path]:
     files = {name: Path(str(values[name].value)) for name in ("json", "html") if values[name].value}
     for name, file in files.items():
         if not file.absolute().parent.is_dir():
-            raise UserError(
-                f"--{name} {file}: the folder {file.parent} does not exist; make it first."
-            )
+            raise UserError(f"--{name} {file}: there is no folder {file.parent}; make it first.")
     if len({file.resolve() for file in files.values()}) < len(files):
         raise UserError(f"--json and --html are both {values.json}; give each its own file.")
     return files

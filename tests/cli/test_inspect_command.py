@@ -85,5 +85,5 @@ def test_the_folder_of_an_output_file_must_exist(capsys, tmp_path):
     file = tmp_path / "gone" / "x.json"
     assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
     assert capsys.readouterr().err == (
-        f"gshard-inspect: --json {file}: the folder {file.parent} does not exist; make it first.\n"
+        f"gshard-inspect: --json {file}: there is no folder {file.parent}; make it first.\n"
     )
