@@ -167,9 +167,9 @@ class Translator:
             }
             cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
-            def next_token(ids, positions, mask, t, cache):
-                del positions  # without a prefix every hypothesis is at step t
-                return decoder_step.step(model, p, ids, mask, t, cache)
+            def next_token(ids, positions, mask, i, cache):
+                del positions  # without a prefix every hypothesis is at step i
+                return decoder_step.step(model, p, ids, mask, i, cache)
 
             hypotheses = beam_search.flat_beam_search(
                 next_token,
