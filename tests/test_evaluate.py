@@ -144,6 +144,9 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     set_data(folders / "run", corpus_fingerprint=digest, pairs=pairs)
     facts = scores_of(folders, Translator())["provenance"]
     assert facts["training text"] == f"fingerprint {digest}: the same corpus"
+    set_data(folders / "run", corpus_fingerprint="another")
+    facts = scores_of(folders, Translator())["provenance"]
+    assert f"fingerprint {digest} of the run's languages" in facts["test text"]
 
 
 def test_the_corpus_of_a_run_of_some_languages_cannot_be_compared(folders):
