@@ -173,7 +173,7 @@ def _train(values: FlagValues) -> None:
             sys.exit(supervisor.supervise(processes, _train_command(values, processes)))
     from gshard_nmt.train import train, train_baselines
 
-    with processes.lost_peers_end_it():
+    with processes.waiting_for_lost_peers():
         if compared_run:
             train_baselines(config, data, compared_run, Path(values.workdir), processes)
         else:

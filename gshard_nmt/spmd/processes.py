@@ -118,7 +118,7 @@ class Processes:
         return self.count > 1 and multihost_utils.reached_preemption_sync_point(step)
 
     @contextlib.contextmanager
-    def lost_peers_end_it(self) -> Iterator[None]:
+    def waiting_for_lost_peers(self) -> Iterator[None]:
         """Waits, if a collective fails inside the block, until jax has named the lost process.
 
         Raises:

@@ -60,7 +60,7 @@ def test_one_process_gathers_and_sums_its_own_values():
 
 
 def test_an_error_of_one_process_is_not_taken_for_a_lost_peer():
-    with pytest.raises(ValueError, match="unrelated"), ALONE.lost_peers_end_it():
+    with pytest.raises(ValueError, match="unrelated"), ALONE.waiting_for_lost_peers():
         raise ValueError("unrelated")
 
 
