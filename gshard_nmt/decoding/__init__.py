@@ -1,1 +1,1 @@
-"""From a trained model and source sentences to hypotheses."""
+"""Beam search, and translators that run it with a trained model."""

@@ -7,8 +7,8 @@ caches. At the end it reads the tokens of a hypothesis from its mask and from th
 token fed at each slot.
 
 The search knows no model: a `DecoderStep` gives the log-probabilities. Every shape is constant and rows
-are independent, so the loop compiles as it is and partitions over B. Rows meet only in one question:
-does any row continue?
+are independent, so the loop compiles as it is and partitions over B. The rows share only the condition
+of the loop: it goes on while any row can improve.
 """
 
 import dataclasses
@@ -39,10 +39,10 @@ class DecoderStep(Protocol):
     ) -> tuple["tf.Tensor", Any]:
         """Computes the log-probabilities of the next token of every hypothesis.
 
-        A decoder first writes what it keeps of `ids` to slots i * K to i * K + K - 1 of its cache, and
-        then attends to the slots of `mask`. In a compiled program an `XlaDynamicUpdateSlice` writes the
-        slots in place; `tf.where` over all slots works everywhere. The result must not depend on the
-        contents of slots that `mask` hides.
+        A decoder first writes the entries of `ids`, for example keys and values, to slots i * K to
+        i * K + K - 1 of its cache. Then it attends to the slots of `mask`. In a compiled program an
+        `XlaDynamicUpdateSlice` writes the slots in place; `tf.where` over all slots works everywhere.
+        The result must not depend on the contents of slots that `mask` hides.
 
         Args:
           ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
@@ -61,8 +61,8 @@ class DecoderStep(Protocol):
 class BeamSearch:
     """The settings of a search; the settings class `Decode` checks their ranges.
 
-    A score is the log-probability of a translation divided by a norm of its number of tokens |Y|, EOS
-    included.
+    A score is the log-probability of a translation divided by its length norm. The length norm depends
+    on the number of tokens |Y|, EOS included.
 
     Attributes:
       beam: K, the number of hypotheses that continue at each step.
@@ -94,7 +94,9 @@ class BeamSearch:
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """The n-best translations of each row, best first. Of equal scores the earlier one comes first.
+    """The n-best translations of each row, best first.
+
+    If two scores are equal, the shorter translation comes first.
 
     Attributes:
       ids: int32[B, nbest, I], the tokens up to EOS, then 0.
@@ -158,10 +160,10 @@ def flat_beam_search(
 ) -> Hypotheses:
     """Searches for the best translations of a batch (GShard section A.1).
 
-    At every step each live hypothesis offers its EOS to the n-best. Then the K best of all K * V
-    continuations without EOS live on; if two are equal, the lower beam comes first, then the lower id.
-    We depart from the authors' code here: it takes the top K with EOS among them, so that an EOS may use
-    one of the K places.
+    At every step each live hypothesis, ended with EOS, competes for a place in the n-best list. Then the
+    search keeps the K best of all continuations that do not end. If two log-probabilities are equal, the
+    lower beam comes first, then the lower id. We depart from the authors' code here: it takes the top K
+    with EOS among them, so that an EOS may use one of the K places.
 
     Args:
       step: the decoder.
@@ -236,7 +238,7 @@ def _can_improve(state: _State, limits: "tf.Tensor", search: BeamSearch) -> "tf.
 
 
 def _advance(state: _State, step: DecoderStep, limits: "tf.Tensor", search: BeamSearch) -> _State:
-    """Makes one step: feeds the newest tokens, offers every EOS, and selects the beams that continue."""
+    """Makes one step: feeds the newest tokens, updates the n-best and selects the next beams."""
     import tensorflow as tf
 
     k, i = search.beam, state.i
@@ -326,12 +328,13 @@ def _continue(
 
 
 def _top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Returns the `count` largest values and their places int32[..., count], in descending order.
+    """Returns the `count` largest values and their indices int32[..., count], in descending order.
 
-    Of equal values the first comes first. `tf.math.top_k` may lower to a sort of the whole vocabulary,
-    and `count` passes over the vocabulary are slow too. For 256 hypotheses and 4000 tokens on two cores
-    they take 137 and 9 ms per step, and this takes 1.2 ms. It ranks chunks by their largest value: the
-    `count` best values are in the `count` best chunks or in the rest, which does not fill a chunk.
+    If two values are equal, the lower index comes first. `tf.math.top_k` may lower to a sort of the
+    whole vocabulary, and `count` passes over the vocabulary are slow too. For 256 hypotheses and 4000
+    tokens on two cores they take 137 and 9 ms per step, and this takes 1.2 ms. It ranks chunks by their
+    largest value: the `count` best values are in the `count` best chunks or in the rest, which does not
+    fill a chunk.
 
     Args:
       values: [..., V], finite, with V of at least `count`.
@@ -358,10 +361,11 @@ def _top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
 def _passes(
     values: "tf.Tensor", places: "tf.Tensor", count: int
 ) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Returns the `count` largest values and their places, one pass for each; lower places first.
+    """Returns the `count` largest values and their places, with one pass for each value.
 
-    A pass takes the maximum, then the lowest place that holds it. These two reductions are faster than
-    one arg-max.
+    `places` holds the index of each value. If two values are equal, the lower index comes first. A pass
+    takes the maximum, then the lowest place that holds it. These two reductions are faster than one
+    arg-max.
     """
     import tensorflow as tf
 

@@ -167,9 +167,15 @@ class Translator:
             }
             cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
+<<<<<<< HEAD
             def next_token(ids, positions, mask, i, cache):
                 del positions  # without a prefix every hypothesis is at step i
                 return decoder_step.step(model, p, ids, mask, i, cache)
+=======
+            def next_token(ids, positions, mask, t, cache):
+                del positions  # every hypothesis starts at step 0, so all positions are t
+                return decoder_step.step(model, p, ids, mask, t, cache)
+>>>>>>> read-model
 
             hypotheses = beam_search.flat_beam_search(
                 next_token,
@@ -190,7 +196,7 @@ class Translator:
         return translate
 
     def _pad(self, sources: Sequence[Sequence[int]], shape: BatchShape) -> dict[str, np.ndarray]:
-        """Returns a batch of one sentence a row.
+        """Returns a batch with one sentence in each row.
 
         A sentence that is too long keeps its beginning and its end-of-sentence token.
         """
@@ -257,7 +263,7 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     """Loads the best checkpoint of a run, or the last one if there is no best.
 
     Args:
-      config: the run's config; its search settings may be changed.
+      config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
 
@@ -290,7 +296,7 @@ def translate_run(
 
 @functools.lru_cache(maxsize=2)
 def _cached_translator(workdir: Path) -> tuple[TextTranslator, str]:
-    """Loads the translator of a run folder. Two stay in memory: that of a run and of one baseline."""
+    """Loads the translator of a run folder. Two stay in memory, for a run and its baseline."""
     run = RunFolder(workdir)
     config = read_run_config(run.config)
     return load_translator(config, run), config.decode.settings()

@@ -16,7 +16,7 @@ of a mesh use these letters, and each letter has one meaning:
     S  group size: the tokens of a group
     C  capacity: the slots of an expert in a group
     J  slots of all experts of a group, J = E * C
-    A  assignments: the experts that a token asks for, 1 or 2
+    A  assignments of a token, also called its choices: the 1 or 2 experts that it asks for
     U  buckets of relative distance
     R  repeats of a block; parameters and scanned activations are stacked along R
     K  beams: the hypotheses that are kept for a sentence

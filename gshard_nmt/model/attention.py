@@ -1,8 +1,9 @@
-"""Multi-head attention over packed rows, and over the positions of a flat beam.
+"""Multi-head attention over packed rows, and over the slots of a flat beam.
 
-There is no factor 1/sqrt(D) at run time and no bias: the scale is in the initialization of the query, as
-in the authors' code. A mask adds -1e9 to a logit, so a fully masked row is uniform and finite, and the
-caller sets its output to zero. Logits and softmax are float32 for activations of either dtype.
+The logits are not multiplied by 1/sqrt(D): the initializer of the query contains this scale, as in the
+authors' code. The projections have no bias vectors. A mask adds -1e9 to a logit. If all keys of a query
+are masked, its softmax is therefore uniform and not NaN, and the caller masks its output. Logits and
+softmax are float32 for activations of either dtype.
 """
 
 import math
@@ -87,7 +88,7 @@ def attend_cached(
     Args:
       p: the projections.
       x: float32 or bfloat16[B, K, M], one token of each beam.
-      keys: [B, T, N, D], where T are the positions of the flat beam, or of the source.
+      keys: [B, T, N, D], where T are the slots of the flat beam, or the source tokens.
       values: [B, T, N, D].
       bias: float32[B, N or 1, K, T], added to the logits: mask and relative bias.
 
@@ -115,8 +116,8 @@ def segment_bias(query_segments: "tf.Tensor", key_segments: "tf.Tensor") -> "tf.
 def causal_bias(positions: "tf.Tensor") -> "tf.Tensor":
     """Returns 0 if the key is not later than the query and -1e9 otherwise: int32[B, L] -> [B, 1, L, L].
 
-    Always add `segment_bias` to it. Positions restart with each segment, so without it a token would see
-    tokens of other segments, even later ones of its row.
+    Always add `segment_bias` to this bias. Positions restart at 0 in each segment, so the causal bias
+    alone would let a token see other segments of its row, even later ones.
     """
     return _mask_to_bias(positions[:, :, tf.newaxis] >= positions[:, tf.newaxis, :])[:, tf.newaxis]
 
@@ -139,15 +140,16 @@ def relative_bias(table: "tf.Tensor", distances: "tf.Tensor", causal: bool) -> "
 def relative_bias_of_row(table: "tf.Tensor", length: int, causal: bool) -> "tf.Tensor":
     """Returns `relative_bias` for every query and key of a row: [N, U] -> float32[N, L, L].
 
-    The bias depends only on key minus query, so 2 L values are enough. They are laid out L times, and
-    each row is shifted by one position. A one-hot LTU would be 32 times as large, and TF2XLA would fold
-    it to a constant.
+    The bias depends only on the position of the key minus that of the query, so each head needs only
+    2 L values. They are repeated L times, and each copy is shifted by one position. A one-hot array
+    [L, T, U] would be 32 times as large as [L, T], and TF2XLA would fold it to a constant.
     """
     # The order is key - query = 0, 1, ..., L - 1, (L, never read), 1 - L, ..., -1.
     ahead = tf.concat([tf.range(length + 1), tf.range(1 - length, 0)], axis=0)
     by_distance = relative_bias(table, -ahead[tf.newaxis], causal)[:, 0]  # [N, 2L]
     heads, row = table.shape[0], 2 * length - 1
-    # The 2L values are repeated and cut into rows of 2L - 1, so row l begins at the value of -l.
+    # The 2L values are repeated and cut into rows of 2L - 1. Row l then begins at the value for
+    # key - query = -l.
     # Shape: [N, 2L] -> [N, L * (2L - 1)] -> [N, L, 2L - 1] -> [N, L, L]
     repeated = tf.tile(by_distance, [1, length])[:, : length * row]
     return tf.reshape(repeated, [heads, length, row])[:, :, :length]
@@ -156,7 +158,7 @@ def relative_bias_of_row(table: "tf.Tensor", length: int, causal: bool) -> "tf.T
 def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
     """Returns the bucket of each distance, int32 (Raffel et al. 2020, section 2.1).
 
-    Near distances have a bucket each, far distances share buckets that are spaced by their logarithm.
+    Each near distance has its own bucket. Far distances share buckets with logarithmic spacing.
     Causal attention has 32 buckets for keys at or before the query. Otherwise there are 16 for these
     keys and 16 more for later keys.
     """
@@ -168,7 +170,8 @@ def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
     distances = tf.maximum(distances, 0)
     exact = count // 2
     ratio = tf.cast(tf.maximum(distances, 1), tf.float32) / exact
-    # 1e-5 is added so that rounding does not put a distance at the edge of a bucket below it.
+    # If a distance is at the lower edge of a bucket, rounding could put it into the bucket below. We
+    # add 1e-5 to prevent this.
     log = tf.math.log(ratio) / math.log(_MAX_DISTANCE / exact) * (count - exact) + 1e-5
     far = tf.minimum(exact + tf.cast(log, tf.int32), count - 1)
     return later + tf.where(distances < exact, distances, far)

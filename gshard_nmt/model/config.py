@@ -1,4 +1,4 @@
-"""The settings of the model: its shape, its experts, its numbers and how it is compiled."""
+"""The settings of the model: its shape, experts, dtype, regularization and compilation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan")
 REMATS = ("none", "layer", "block")
 MOST_LAYERS = 10_000
-"""The largest number of layers. Each layer of a block has weights with names of their own, and a block
-may be the whole stack."""
+"""The largest number of layers of a stack. A block may be the whole stack, and each layer of a block
+declares weights of its own, so the time to declare the weights grows with this number."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The shape of the Transformer, its experts and its numbers.
+    """The settings of the Transformer, its experts and its losses.
 
     The sizes of the vocabularies are settings of `Data`. Each setting is checked here, before anything
     is built.
@@ -63,7 +63,7 @@ class Model:
     """E, the experts of each MoE layer. With 0 the model is a dense Transformer."""
 
     expert_hidden_dim: int = 0
-    """H, the width inside an expert. 0 takes hidden_dim."""
+    """H, the width inside an expert. If it is 0, hidden_dim is used."""
 
     moe_every: int = 2
     """The number of layers in a block. The first layer of each block has the experts, the others are
@@ -71,8 +71,8 @@ class Model:
 
     num_groups: int = 8
     """G, the number of groups into which the tokens of a batch are divided. Each group is gated on its
-    own. The number does not follow the mesh, so every mesh gives the same result. 0 makes each row a
-    group."""
+    own. The number does not depend on the mesh, so every mesh gives the same result. 0 makes each row
+    a group."""
 
     group_size: int = 0
     """S, the tokens of a group. If it is not 0, it replaces num_groups."""
@@ -96,7 +96,7 @@ class Model:
     """The policy "threshold" sends a token to its second expert if w2 is above this number."""
 
     capacity_factor: float = 2.0
-    """The slots of all experts together, for each token, in training. The capacity of an expert is
+    """The number of slots per token, summed over all experts, in training. The capacity of an expert is
     C = capacity_factor * S / E, rounded. The paper has 2."""
 
     eval_capacity_factor: float = 2.0
@@ -113,23 +113,23 @@ class Model:
     """How the capacity is rounded: "up", "down", "nearest" or "multiple_of_4" (as the authors' code)."""
 
     minimum_capacity: int = 1
-    """The smallest capacity that a capacity factor gives."""
+    """The lower limit of a capacity that is computed from a capacity factor."""
 
     aux_loss_weight: float = 0.01
     """The weight of the load-balancing loss, which is summed over the MoE layers."""
 
     aux_loss_scale: str = "authors"
-    """The scale of the load-balancing loss: "authors" (1 if the load is balanced) or "paper" (1 / E**2
-    of that)."""
+    """The scale of the load-balancing loss: "authors" (1 if the load is balanced) or "paper" (smaller
+    by the factor E**2)."""
 
     router_z_loss_weight: float = 0.0
-    """The weight of the router z-loss: the squared log-partition of the gates, summed over the MoE
+    """The weight of the router z-loss: the squared logsumexp of the gate's logits, summed over the MoE
     layers."""
 
     router_jitter: float = 0.0
     """The relative noise on the gate's input in training."""
 
-    # Numbers
+    # Dtype
     activation_dtype: str = "float32"
     """The dtype of activations, "float32" or "bfloat16". Parameters, norms, softmax, gates, logits and
     loss are float32 in both cases."""
@@ -151,7 +151,7 @@ class Model:
     """The share of the target distribution that is spread over the whole vocabulary."""
 
     z_loss_weight: float = 1e-4
-    """The weight of the z-loss: the squared log-partition of the output softmax."""
+    """The weight of the z-loss: the squared logsumexp of the output logits."""
 
     # Compilation
     stack: str = "unrolled"
@@ -159,8 +159,9 @@ class Model:
     A scan always recomputes in the backward pass. The results are the same."""
 
     remat: str = "none"
-    """What the backward pass recomputes instead of keeping it: "none", each "layer" or each "block"
-    from its input. A scan reads "none" as "block"."""
+    """What the backward pass recomputes to save memory: "none" (nothing), each "layer" from the input of
+    the layer, or each "block" from the input of the block. If stack is "scan", "none" means
+    "block"."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),
@@ -210,7 +211,7 @@ class Model:
         return self.moe_every if self.experts else 1
 
     def moe(self, training: bool) -> MoE:
-        """Returns the rules of the MoE layers, in training or in evaluation."""
+        """Returns the settings of the MoE layers, for training or for evaluation."""
         rules = Gating(
             experts=self.experts,
             routing=self.routing,
@@ -234,10 +235,10 @@ class Model:
         )
 
     def moe_for_decoding(self) -> MoE:
-        """Returns the rules of decoding, in which no token loses an expert to its neighbors.
+        """Returns the settings of the MoE layers for decoding, which drop no choice of a token.
 
-        No capacity limits the experts: with one, a translation would depend on the other sentences of
-        the batch.
+        The experts have no capacity limit. With a limit, a translation would depend on the other
+        sentences of the batch.
         """
         rules = self.moe(training=False)
         return dataclasses.replace(rules, num_groups=0, group_size=0, dispatch="dense")

@@ -1,8 +1,9 @@
 """Counter-based random numbers, which can be partitioned freely and are the same on any mesh.
 
 TensorFlow's stateless generators lower to RngBitGenerator. The partitioner replicates it, so every
-device would draw the whole global array. Here each element is Threefry-2x32 (Salmon et al. 2011,
-section 4.2) of its own index, which is two words, in elementwise integer operations.
+device would draw the whole global array. Here each element is computed from its own index by
+Threefry-2x32 (Salmon et al. 2011, section 4.2). The index has two words of 32 bits. All operations are
+elementwise on integers, so the partitioner can split them.
 """
 
 import dataclasses
@@ -27,11 +28,11 @@ class Key:
 
     @classmethod
     def from_seed(cls, seed: "tf.Tensor") -> "Key":
-        """Returns the key of uint32[2], for example the seed of the run and the step."""
+        """Returns the key whose two words are `seed`, uint32[2]."""
         return cls(seed[0], seed[1])
 
     def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
-        """Returns an independent key for a named use, and for one repeat of it (an int or int32[])."""
+        """Returns an independent key for the random stream `name` and repeat `index` (int or int32[])."""
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
@@ -44,14 +45,14 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class KeyTable:
-    """The keys of several named uses, for several repeats of each."""
+    """The keys of several named random streams, for several repeats of each."""
 
     names: tuple[str, ...]
-    word0: "tf.Tensor"  # uint32[repeats, uses]
-    word1: "tf.Tensor"  # uint32[repeats, uses]
+    word0: "tf.Tensor"  # uint32[repeats, streams]
+    word1: "tf.Tensor"  # uint32[repeats, streams]
 
     def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
-        """Returns the key of each use for one repeat (an int or int32[])."""
+        """Returns the key of each random stream for the repeat `index` (int or int32[])."""
         row0, row1 = tf.unstack(self.word0[index]), tf.unstack(self.word1[index])
         return {name: Key(row0[i], row1[i]) for i, name in enumerate(self.names)}
 
@@ -76,11 +77,12 @@ def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
 def bits(key: Key, shape: Sequence[int]) -> tuple:
     """Returns two arrays uint32[shape] of independent random words.
 
-    The index of an element has two words: one for the leading dimensions and one for the others. No
-    index occurs twice as long as each part has at most 2**32 elements.
+    The index of an element has two words: one for the leading dimensions and one for the others. All
+    indices differ if each of these two parts has at most 2**32 elements.
     """
     cut = _cut(shape)
-    # We start from a run-time zero, because TF2XLA would add constants up on the host at global size.
+    # We start from a run-time zero. TF2XLA would compute a sum of constants on the host, as an array of
+    # the global size.
     zero = key.word0 & tf.constant(0, tf.uint32)
     leading, others = range(cut), range(cut, len(shape))
     return threefry(key, _indices(shape, leading, zero), _indices(shape, others, zero))
@@ -102,15 +104,18 @@ def normal(key: Key, shape: Sequence[int]) -> "tf.Tensor":
 def keep_mask(key: Key, shape: Sequence[int], rate: float) -> "tf.Tensor":
     """Returns a dropout mask bool[shape], False with probability `rate`, rounded to 2**-32.
 
-    A call of the generator gives 64 bits, of which this uses 32. That is one vectorized loop on a CPU.
-    Sharing a call among four elements was eight times slower, because their bits must be interleaved.
+    For each element the generator gives 64 bits, of which we use 32. A CPU runs this as one vectorized
+    loop. If four elements share the 64 bits, the bits must be interleaved, which was eight times slower.
     """
     word, _ = bits(key, shape)
     return word >= tf.constant(round(rate * 2**32), tf.uint32)
 
 
 def _cut(shape: Sequence[int]) -> int:
-    """Returns how many leading dimensions the first index word counts, so that the parts are balanced."""
+    """Returns the number of leading dimensions that the first index word numbers.
+
+    The two words then number nearly equal parts of the shape.
+    """
     sizes = [max(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(len(shape) + 1)]
     return sizes.index(min(sizes))
 
@@ -118,8 +123,8 @@ def _cut(shape: Sequence[int]) -> int:
 def _indices(shape: Sequence[int], dims: range, zero: "tf.Tensor") -> "tf.Tensor":
     """Returns the row-major index over `dims`, uint32, broadcastable to `shape`.
 
-    It is a sum over the dimensions, because TF2XLA would compute one range over all elements on the
-    host at its global size. `zero` is a run-time 0, uint32[].
+    We add one small range for each dimension. TF2XLA would compute a single range over all elements on
+    the host, at its global size. `zero` is a run-time 0, uint32[].
     """
     index = tf.reshape(zero, [1] * len(shape))
     stride = 1

@@ -1,9 +1,9 @@
 """Decodes one token at a time for all hypotheses of a flat beam (GShard section A.1).
 
-The search makes at most I steps with K beams. The keys of the decoder's self-attention are T = K * I
-slots, and slot i * K + k holds what beam k was fed at step i. Caches are never reordered: a 0/1 mask
-says which slots belong to the past of a hypothesis. No expert drops a token, so the translation of a
-sentence does not depend on the other sentences of its batch.
+The search makes at most I steps with K beams. The caches of the decoder's self-attention have T = K * I
+slots. Slot i * K + k holds the key and the value of the token that beam k reads at step i. Caches are
+never reordered: a 0/1 mask says which slots belong to the past of a hypothesis. No expert drops a token,
+so the translation of a sentence does not depend on the other sentences of its batch.
 """
 
 import functools
@@ -34,9 +34,9 @@ def start(
       max_steps: I, the largest number of tokens of a translation.
 
     Returns:
-      The caches in the dtype of activations, except the bias. For each decoder layer they are `key` and
-      `value` of its cross-attention, [B, L, N, D], computed from the encoder's output, and those of its
-      self-attention, [B, T, N, D], which are still empty. `memory_bias` is float32[B, 1, 1, L].
+      The caches, in the dtype of activations. Each cross-attention has a `key` and a `value`,
+      [B, L, N, D], computed from the encoder's output. Each self-attention has a `key` and a `value`,
+      [B, T, N, D], which are still zero. `memory_bias` is float32[B, 1, 1, L].
     """
     if not model.encoder_layers:
         raise UserError(

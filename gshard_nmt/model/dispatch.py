@@ -21,8 +21,8 @@ Pair = tuple[Callable[["tf.Tensor"], "tf.Tensor"], Callable[["tf.Tensor"], "tf.T
 def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     """Returns dispatch and combine as products with one-hot tensors GSEC (GShard Algorithm 2).
 
-    This is best on a TPU, because a TPU is fast at products. It costs S / (2H) of the experts' work for
-    each group of S tokens, so it is slow for large groups.
+    This is best on a TPU, because a TPU is fast at products. Dispatch and combine each cost S / (2H) of
+    the work of the experts (if their activation is not gated), so this is slow for large groups.
     """
     num_groups, group_size, _ = routing.slot.shape.as_list()
     expert_capacity = routing.capacity
@@ -33,8 +33,8 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     def by_slot(values: "tf.Tensor") -> "tf.Tensor":
         """Sums [G, S, A, J] over the assignments of a token: [G, S, J], sharded as [G, S, E, C].
 
-        With thousands of experts, C is 2 or 4. A product with so short a last dimension wastes most
-        lanes of a TPU, so E and C are merged into one dimension J.
+        With thousands of experts, C is 2 or 4. If the last dimension of a product is so short, most
+        lanes of a TPU are idle. We therefore merge E and C into one dimension J.
         """
         summed = tf.reduce_sum(values, axis=2)
         # Shape: [G, S, J] -> [G, S, E, C]
@@ -70,9 +70,9 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     (2) Dispatch gathers, for each slot, its token.
     (3) Combine gathers, for each token, the outputs of its slots, and adds them with their weights.
 
-    The automatic gradient of a gather is a scatter. Here the gradient of (2) gathers over tokens, as in
-    (3), and the gradient of (3) gathers over slots, as in (2), so no activation is ever scattered. This
-    is right only because a slot holds at most one token.
+    The automatic gradient of a gather is a scatter. Here the gradient of (2) gathers for each token, as
+    (3) does. The gradient of (3) gathers for each slot, as (2) does. So no activation is ever scattered.
+    This is right only because a slot holds at most one token.
     """
     num_groups, group_size, assignments = routing.slot.shape.as_list()
     expert_capacity = routing.capacity

@@ -3,7 +3,7 @@
 GShard section 2.2, Algorithm 1: top-2 gating in local groups, with expert capacity, a random second
 expert and an auxiliary loss. If the pseudo-code of the paper and its authors' code differ, this module
 follows the code, and a comment at the line says so. Switch routing (Fedus et al. 2021, section 2) is the
-same algorithm with one expert a token.
+same algorithm with one expert per token.
 """
 
 import dataclasses
@@ -34,27 +34,29 @@ GATING_RANGES = (
     one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
     rate("router_jitter"),
 )
-"""What the settings of `Gating` may be, and the settings of the same names in `Model`."""
+"""The legal values of the settings of `Gating`, and of the settings of the same names in `Model`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Gating:
-    """The rules by which tokens choose experts: `Model`'s, for training or for evaluation.
+    """The settings of the gate. `Model` makes one for training and one for evaluation.
 
     Attributes:
       experts: E.
-      routing: "top2" (GShard), or "switch": only the first choice, weighted by its raw gate.
+      routing: "top2" (GShard), or "switch": only the first choice, weighted by its softmax probability.
       second_expert: which tokens go to their second expert: "random" (with probability min(1, 2 w2), as
         in the paper), "all", "none", or "threshold" (if w2 > second_expert_threshold).
       second_expert_threshold: see second_expert. The weight w2 is at most 1/2.
       capacity: C, the slots of an expert in a group. 0 takes C from capacity_factor.
-      capacity_factor: the slots of all experts together, for each token: C = capacity_factor * S / E,
-        rounded. The paper has 2.
-      capacity_rounding: "up", "down", "nearest", or "multiple_of_4", as the authors' code: rounded
-        down, 4 instead of 0, then rounded up to a multiple of 4.
-      minimum_capacity: the smallest C that the factor gives. Mesh TensorFlow and Flaxformer have 4.
+      capacity_factor: the number of slots per token, summed over all experts. C is
+        capacity_factor * S / E, rounded. The paper has 2.
+      capacity_rounding: "up", "down", "nearest", or "multiple_of_4". The last is the rounding of the
+        authors' code: first down, then 0 is replaced by 4, then up to a multiple of 4.
+      minimum_capacity: the lower limit of a C that is computed from the factor. Mesh TensorFlow and
+        Flaxformer have 4.
       aux_loss_scale: "authors" is E sum_e f_e m_e, which is 1 at balance; "paper" is
-        (1 / E) sum_e f_e m_e.
+        (1 / E) sum_e f_e m_e. Here f_e is the fraction of the tokens of a group whose first choice is
+        expert e, and m_e is the mean gate of e.
       router_jitter: in training the gate's input is multiplied by U(1 - router_jitter,
         1 + router_jitter). Switch Transformer, section 2.4, has 0.01.
     """
@@ -87,7 +89,7 @@ class Gating:
             return min(group_size, self.capacity)
         exact = self.capacity_factor * group_size / self.experts
         if self.capacity_rounding == "up":
-            slots = math.ceil(exact - 1e-9)  # 1.1 * 100 / 11 is slightly more than 10
+            slots = math.ceil(exact - 1e-9)  # as floats, 1.1 * 100 / 11 is slightly above 10
         elif self.capacity_rounding == "nearest":
             slots = round(exact)
         else:
@@ -99,7 +101,7 @@ class Gating:
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """The slots of each token. Its first choice has index 0 in A, its second choice index 1.
+    """The slots of each token. In the dimension A, index 0 is the first choice and 1 the second.
 
     Attributes:
       slot: int32[G, S, A], expert * C + position in the expert, or E * C if the choice is dropped.
@@ -107,7 +109,7 @@ class Routing:
       capacity: C.
       aux_loss: float32[], the load-balancing loss, averaged over groups.
       z_loss: float32[], the mean of logsumexp(logits)**2 over tokens that are not padding.
-      overflow_fraction: float32[], the share of wanted choices that found their expert full.
+      overflow_fraction: float32[], the share of the requests for a slot that found their expert full.
       entropy: float32[], the mean entropy of the gates over tokens that are not padding, in nats; at
         most ln E.
       load: float32[E], the share of first choices that each expert got, overflow included.
@@ -190,8 +192,9 @@ def assign(
         slots.append(tf.where(admitted, choice.expert * capacity + position, no_slot))
         weights.append(tf.where(admitted, choice.weight, tf.zeros([], logits.dtype)))
         admitted_choices.append(admitted)
-        # Second choices come after the first choices that were admitted. Algorithm 1 also counts those
-        # that overflowed. Both admit the same second choices: an expert that overflowed is full.
+        # Second choices are numbered after the admitted first choices. Algorithm 1 also counts the first
+        # choices that overflowed. This admits the same second choices, because an expert that overflowed
+        # is full.
         # Shape: [G, S, E] -> [G, 1, E]
         taken = tf.minimum(tf.reduce_sum(asks, axis=1, keepdims=True) + taken, capacity)
 
@@ -253,8 +256,8 @@ def _choices(
     gate1 = tf.reduce_sum(gates * one_hot1, axis=-1)
     if rules.choices == 1:
         return [_Choice(expert1, one_hot1, gate1, is_token)]
-    # The first expert is masked with -inf. A product with 0 could choose it again if the other gates
-    # are 0 too.
+    # We mask the logit of the first expert with -inf. If we multiplied its gate by 0 instead, and all
+    # other gates were 0 too, the arg-max could choose it again.
     others = tf.where(one_hot1 > 0, tf.constant(-math.inf, logits.dtype), logits)
     expert2 = tf.argmax(others, axis=-1, output_type=tf.int32)
     one_hot2 = tf.one_hot(expert2, rules.experts, dtype=logits.dtype)

@@ -53,7 +53,8 @@ def declare_norm(model_dim: int) -> dict[str, Parameter]:
 def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     """Returns x / rms(x) * scale, normalized over the last dimension of x[..., M].
 
-    It has no mean and no bias, and computes in float32. GShard has layer normalization (Figure 3).
+    This norm subtracts no mean, adds no bias and computes in float32. GShard uses layer normalization
+    instead (Figure 3).
     """
     x32 = to_float32(x)
     mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
@@ -68,7 +69,8 @@ def to_float32(x: "tf.Tensor") -> "tf.Tensor":
 def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
     """Returns the einsum of x and the weight `name`, which is cast to the dtype of x.
 
-    The name reaches the compiled program. There gshard-inspect reads which gradient an all-reduce adds.
+    The compiled program keeps the name. From it gshard-inspect tells which weight's gradient an
+    all-reduce sums.
     """
     with tf.name_scope(name):
         return tf.einsum(equation, x, tf.cast(p[name], x.dtype))

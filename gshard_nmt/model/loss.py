@@ -30,7 +30,7 @@ def token_loss(
     """Returns the loss of a batch.
 
     The smoothed target distribution is (1 - eps) one_hot(label) + eps / V (Szegedy et al. 2016, section
-    7). The z-loss is the squared logarithm of the softmax's normalizer.
+    7). The z-loss is the squared logsumexp of the logits.
 
     We divide by the number of target tokens. We depart from the authors' code here: it divides by the
     full size of the target array with its padding, so its loss depends on how full the rows are.
@@ -43,8 +43,8 @@ def token_loss(
       z_loss_weight: the factor of the z-loss.
     """
     vocabulary = logits.shape[-1]
-    # We contract with a one-hot array instead of a gather: XLA fuses it, its gradient has no scatter,
-    # and its indices do not overflow int32 on a pod.
+    # We contract with a one-hot array, which XLA fuses. We do not gather: the gradient of a gather is a
+    # scatter, and the indices of a gather can overflow int32 on a pod.
     one_hot = tf.cast(labels[..., tf.newaxis] == tf.range(vocabulary), logits.dtype)
     log_z = tf.reduce_logsumexp(logits, axis=-1)
     nll = log_z - tf.reduce_sum(logits * one_hot, axis=-1)

@@ -19,12 +19,12 @@ MOE_RANGES = (
     one_of(layers.ACTIVATIONS, "activation"),
     rate("expert_dropout"),
 )
-"""What the settings of `MoE` may be, and the settings of the same names in `Model`."""
+"""The legal values of the settings of `MoE`, and of the settings of the same names in `Model`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MoE:
-    """The shape and the rules of one Mixture-of-Experts layer.
+    """The settings of a Mixture-of-Experts layer.
 
     Attributes:
       gating: how tokens choose experts.
@@ -53,8 +53,8 @@ class MoE:
         """Returns G for a batch of `rows` rows of `length` tokens.
 
         Raises:
-          UserError: the tokens do not divide into groups. The message names the nearest numbers that
-            do.
+          UserError: the tokens do not divide into groups. The message gives the nearest legal
+            numbers.
         """
         divisor, tokens = self.group_size or self.num_groups or rows, rows * length
         if tokens % divisor == 0:
@@ -93,7 +93,7 @@ def moe_layer(
       p: the parameters gate, wi, wo, and for GEGLU wi_linear.
       x: float32 or bfloat16[B, L, M].
       is_token: bool[B, L], False for padding, which takes no slot and enters no loss.
-      moe: the layer's shape and rules.
+      moe: the settings of the layer.
       mode: training or evaluation, and the random numbers.
 
     Returns:

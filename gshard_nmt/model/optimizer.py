@@ -17,7 +17,7 @@ from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"
 RMS_OVER = {"tensor": "R", "expert": "RE"}
-"""Letters of the dimensions that a root mean square keeps, by the value of `Optimizer.rms_over`."""
+"""The dimensions that a root mean square does not reduce, for each value of `Optimizer.rms_over`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,12 @@ class Optimizer:
     """The learning rate of step t is proportional to 1 / sqrt(max(t, warmup_steps))."""
 
     linear_warmup_steps: int = 0
-    """In these first steps the learning rate also rises linearly from 0. 0 turns this off."""
+    """The number of first steps in which the learning rate is also multiplied by a factor that rises
+    linearly from 0 to 1. 0 turns this off."""
 
     cooldown_steps: int = 0
-    """In these last steps of the run the learning rate falls linearly to 0. 0 turns this off, as in the
-    paper."""
+    """The number of last steps of the run in which the learning rate falls linearly to 0. 0 turns this
+    off, as in the paper."""
 
     # Second moments
     decay_exponent: float = 0.8
@@ -44,7 +45,7 @@ class Optimizer:
     authors' code never reads it and uses this schedule."""
 
     maximum_beta2: float = 1.0
-    """The largest beta2. 0.99 is the other reading of the paper, and takes effect from step 317 on."""
+    """The largest beta2. With 0.99, the value in the paper, beta2 is constant from step 317 on."""
 
     min_factored_size: int = 128
     """A matrix is factored if both of its sides have at least this size."""
@@ -197,11 +198,12 @@ def _expanded(x: "tf.Tensor", dims: tuple[int, ...]) -> "tf.Tensor":
 
 
 def _factors(optimizer: Optimizer, parameter: Parameter) -> _Factors | None:
-    """Returns the matrix that a parameter is factored as, or None if it is not factored.
+    """Returns the rows and columns of a parameter as a matrix, or None if it is not factored.
 
     The rows are M, and the columns are all other dimensions except R and E. A projection MND is the
     matrix M x (N D), because it is used as one. We depart from the authors' code here: it factors the
-    two largest dimensions, which would mix the experts if there are 1024 or more.
+    two largest dimensions. In the paper M is 1024, so with 1024 experts or more E would be one of these
+    dimensions, and the factors would mix the experts.
     """
     matrix = [i for i, letter in enumerate(parameter.letters) if letter not in BATCH_LETTERS]
     rows = tuple(i for i in matrix if parameter.letters[i] == "M")

@@ -18,8 +18,8 @@ class Initializer:
 
     Attributes:
       kind: "normal", "uniform" or "constant".
-      scale: the standard deviation of a normal distribution, the limit on either side of 0 of a
-        uniform one, or the value of a constant.
+      scale: the standard deviation of a normal distribution, the limit a of a uniform distribution over
+        [-a, a], or the value of a constant.
     """
 
     kind: str

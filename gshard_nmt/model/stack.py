@@ -1,8 +1,8 @@
 """Applies a stack of equal blocks: unrolled or as a loop, with or without recomputation.
 
 The parameters of a block have a leading dimension R, one index for each repeat of the block. If the
-stack is unrolled, the program grows with the depth. As a loop it holds one block forward and one block
-backward, whatever the depth (GSPMD section 3.3: identical layers).
+stack is unrolled, the program grows with the depth. If the stack is a loop, the program holds one block
+forward and one block backward for any depth (GSPMD section 3.3: identical layers).
 
 TensorFlow's own gradient of a loop keeps every intermediate result of every repeat. The loop here keeps
 only the inputs of each part of the block, and the backward pass computes the rest again.
@@ -77,7 +77,8 @@ def unrolled(
       stacked: the parameters, with a leading dimension R.
       x: [B, L, M].
       shared: tensors that every repeat reads and that need gradients.
-      recompute: whether the backward pass keeps only the inputs of the parts.
+      recompute: whether to keep only the inputs of the parts and compute the rest again in the backward
+        pass.
 
     Returns:
       x after the last block, and the totals.
@@ -277,7 +278,7 @@ def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
 
 
 def _barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
-    """Returns the same tensors behind an optimization barrier, so that XLA takes them for new ones."""
+    """Returns the same tensors behind an optimization barrier; XLA treats them as new tensors."""
     if tf.executing_eagerly():
         return tensors
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops

@@ -33,7 +33,7 @@ BATCH_ARRAYS = (
 
 @dataclasses.dataclass(frozen=True)
 class StepFunctions:
-    """The functions of a run: a model, its two vocabularies and its optimizer.
+    """The step functions of a run, for a model, its two vocabularies and its optimizer.
 
     Attributes:
       model: the settings of the Transformer.

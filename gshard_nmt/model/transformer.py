@@ -283,7 +283,7 @@ def _check_length(model: Model, ids: "tf.Tensor") -> None:
 def encode(
     model: Model, p: Values, batch: Batch, mode: Mode, moe: MoE | None
 ) -> tuple["tf.Tensor", Totals]:
-    """Returns the memory [B, L, M], the encoder's output, and the routing totals.
+    """Returns two results: the encoder's output [B, L, M] and the routing totals.
 
     `batch` has source ids, segments and positions int32[B, L].
     """
@@ -326,7 +326,7 @@ def decode(
 def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     """Returns the logits float32[B, L, V] of x[B, L, M].
 
-    They are the products with the target embedding of x * M**-0.5. The operands and the result are
+    They are the products of x * M**-0.5 with the target embedding. The operands and the result are
     float32. A TPU multiplies them in bfloat16, as in the paper's runs, and adds in float32.
     """
     scaled = layers.to_float32(x) * model.model_dim**-0.5
@@ -336,7 +336,7 @@ def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
 def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
     if "relative_bias" not in values:
         return 0.0
-    # Segments are contiguous, so the distance of two positions is their distance in the row.
+    # Segments are contiguous, so two tokens have the same distance in their segment and in the row.
     return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
 
 
