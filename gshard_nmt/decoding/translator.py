@@ -167,15 +167,9 @@ class Translator:
             }
             cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
-<<<<<<< HEAD
             def next_token(ids, positions, mask, i, cache):
-                del positions  # without a prefix every hypothesis is at step i
+                del positions  # every hypothesis starts at step 0, so all positions are i
                 return decoder_step.step(model, p, ids, mask, i, cache)
-=======
-            def next_token(ids, positions, mask, t, cache):
-                del positions  # every hypothesis starts at step 0, so all positions are t
-                return decoder_step.step(model, p, ids, mask, t, cache)
->>>>>>> read-model
 
             hypotheses = beam_search.flat_beam_search(
                 next_token,
