@@ -96,7 +96,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
 
     Args:
       request: what to inspect.
-      json_file: the file for the figures; several topologies make a list.
+      json_file: the file for the JSON record; for several topologies it holds a list of records.
       page: the file for the HTML page.
 
     Raises:
@@ -132,7 +132,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
 
 
 def default_topology(mesh: Mesh) -> str:
-    """Returns the topology if the user names none: CPU devices, as many as the mesh has.
+    """Returns the topology if the user names none: one CPU device for each device of the mesh.
 
     Raises:
       UserError: there are too many devices for the CPU compiler.
@@ -167,8 +167,9 @@ def adapt(request: Request, topology: Topology) -> Target:
     if request.decoding:
         shape = decoding_shape(config)
         notes.append(
-            f"one call of gshard-decode: {config.decode.rows} sources of {shape.source_length} tokens, "
-            f"beam {config.decode.beam}, all {shape.max_steps} steps of the search"
+            f"the decoding step is one batch of gshard-decode: {config.decode.rows} sources of "
+            f"{shape.source_length} tokens, beam {config.decode.beam}, all {shape.max_steps} steps of "
+            "the search"
         )
     return Target(topology, config, step_functions(config), notes)
 

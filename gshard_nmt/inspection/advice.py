@@ -38,7 +38,7 @@ def suggestions(config: "Config", memory: Memory) -> list[str]:
 
 
 def _fewer_rows(config: "Config", memory: Memory) -> list[str]:
-    """Suggests the largest number of rows whose activations fit beside the rest."""
+    """Suggests the largest number of rows whose activations fit into the memory that is left."""
     rows, mesh = config.data.rows, config.mesh
     row_shards = mesh.axis_size(mesh.partition("B")[0])
     activations = memory.by_category["activations"]
@@ -46,15 +46,15 @@ def _fewer_rows(config: "Config", memory: Memory) -> list[str]:
     fitting_rows = int(rows * room / max(activations, 1)) // row_shards * row_shards
     if fitting_rows <= 0:
         return [
-            f"fewer rows are not enough: even without activations {size_text(-room)} are too much"
+            f"fewer rows are not enough: even without activations, {size_text(-room)} more are needed"
         ]
     lines = [
         f"Data.rows = {fitting_rows} instead of {rows}: {size_text(room)} are left for activations, "
-        "which are at least proportional to the rows"
+        "which grow at least in proportion to the rows"
     ]
     if config.model.num_groups:
         lines.append(
-            "Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with the "
-            "square of the tokens of a group"
+            "change Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with "
+            "the square of the number of tokens in a group"
         )
     return lines

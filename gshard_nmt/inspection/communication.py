@@ -23,7 +23,7 @@ from gshard_nmt.spmd.topology import Topology
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 _SMALL = 4096
-"""Bytes of the largest all-reduce that counts as a statistic rather than as a tensor."""
+"""An all-reduce of at most this many bytes may be the sum of a statistic, such as the loss."""
 
 _CHEAP_COPY = 1 / 256
 """A weight of at most this share of a device's memory need not be split: every device can hold a copy."""
@@ -36,17 +36,18 @@ class Source:
     Attributes:
       kind: one of COLLECTIVE_KINDS.
       origin: the part of the model that it comes from.
-      shape: text of the array on one device; the output of an all-gather, the input of others.
+      shape: dtype and dimensions of the array on one device, for example "f32[8,16]": the output of an
+        all-gather, the input of other collectives.
       bytes: size of that array on one device.
       count: executions in a step.
       group_size: number of devices that exchange it.
-      axes: mesh axes over which the group lies; () if it lies along none.
+      axes: mesh axes along which the devices of the group lie; () if the group matches no mesh axes.
       seconds: time of all its executions in a step, at the links' peak; None for a CPU.
       why: the cause, in one line.
       asked_for: whether an annotation, a rule of the mesh or the arithmetic implies it.
       remedy: for a collective that is not asked for, a change that may remove it; "" if none is known.
-      overrides: weights that would better be whole on every device, by name: letters for
-        Mesh.overrides.
+      overrides: entries for Mesh.overrides that keep small weights whole on every device: the name of
+        a weight -> its letters that are not to be split.
     """
 
     kind: str
@@ -76,7 +77,8 @@ class Context:
       topology: the machine that it was compiled for.
       mesh: its mesh of devices.
       weights: the model's parameters by name.
-      coordinates: int[devices, axes], the chip of each device of the mesh; None for a CPU.
+      coordinates: int[devices, axes], coordinates of each device's chip on the torus, in the order of
+        the mesh; None for a CPU.
       annotated: (letters, shape) of the activations that the model annotates.
       dense_experts: whether every expert computes every token, without dispatch.
     """
@@ -105,8 +107,10 @@ def collectives(module: HloModule, context: Context) -> list[Source]:
             kind = _kind(instruction, inner)
             if kind in COLLECTIVE_KINDS and _is_new(inner, channels):
                 origin = origins.of(inner)
-                own = origins.of(instruction) if origin == UNKNOWN else origin
-                sources += _sources(module, inner, kind, own, times, origins, context)
+                instruction_origin = origins.of(instruction) if origin == UNKNOWN else origin
+                sources += _sources(
+                    module, inner, kind, instruction_origin, times, origins, context
+                )
     return sorted(sources, key=lambda source: -source.bytes_per_step)
 
 
@@ -132,7 +136,7 @@ def count_instructions(module: HloModule) -> dict[str, int]:
 
 
 def _kind(instruction: Instruction, inner: Instruction) -> str:
-    """Returns the kind of a collective; other instructions return their opcode.
+    """Returns the kind of a collective, or the opcode of an instruction that is not a collective.
 
     On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
 
@@ -166,7 +170,7 @@ def _sources(
     module: HloModule,
     instruction: Instruction,
     kind: str,
-    own: Origin,
+    instruction_origin: Origin,
     times: int,
     origins: Origins,
     context: Context,
@@ -185,14 +189,14 @@ def _sources(
         # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
         pieces = arrays
         whole = Array(pieces[0].dtype, (len(pieces), *pieces[0].dims))
-        arrays, makers = [whole], [own]
+        arrays, tensor_origins = [whole], [instruction_origin]
     elif len(arrays) == 1:
-        makers = [own]
+        tensor_origins = [instruction_origin]
     else:
-        makers = [origins.producer(name) for name in instruction.operands]
+        tensor_origins = [origins.producer(name) for name in instruction.operands]
     chip, placement = context.topology.chip, context.placement(group)
     sources = []
-    for array, origin in zip(arrays, makers, strict=False):
+    for array, origin in zip(arrays, tensor_origins, strict=False):
         seconds = None
         if chip is not None and placement is not None:
             seconds = times * links.seconds(kind, array.nbytes, placement, chip)
@@ -221,7 +225,7 @@ def _explain(
     kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context
 ) -> _Reason:
     """Returns the cause of a collective, and what would remove it."""
-    over = f" over mesh axes {list(axes)}" if axes else ""
+    over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
     moe = "moe" in origin.layer
     if context.dense_experts and moe and kind in ("all-gather", "all-to-all"):
         return _Reason(f"every expert computes every token (Model.dispatch = 'dense'){over}")
@@ -229,32 +233,34 @@ def _explain(
         # GShard section 3.3.2: an all-to-all moves the split from one dimension to another.
         to_experts = (origin.part != "combine") != origin.backward
         direction = (
-            "tokens to their experts" if to_experts else "the experts' results to their tokens"
+            "sends tokens to their experts"
+            if to_experts
+            else "sends the experts' results back to their tokens"
         )
         letters = "GECM -> EGCM" if to_experts else "EGCM -> GECM"
-        return _Reason(f"{direction}: {letters}, split on the first letter{over}")
+        return _Reason(f"{direction}: {letters}, each split on its first letter{over}")
     if kind in ("all-reduce", "reduce-scatter"):
         return _Reason(_summed(kind, array, origin, axes, context) + over)
     if kind == "all-gather":
         weights = _weights_of(array, origin, axes, context, gathered=True)
         if weights:
             return _gathered_weight(weights, axes, context)
-        activation = _contracted(array, axes, context)
+        activation = _whole_activation(array, axes, context)
         if activation:
             return _Reason(
-                f"an activation annotated {activation[0]} is split on {activation[1]} and is used "
-                f"whole by a product, because the weight is split on the same mesh axis{over}"
+                f"gathers {activation[1]} of an activation annotated {activation[0]} for a product, "
+                f"whose weight is split on the same mesh axis{over}"
             )
     verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
     why = (
-        f"{verb} {array} of {origin.layer or origin.kind}: its producer and its user split it in "
-        f"different ways{over}"
+        f"{verb} {array} of {origin.layer or origin.kind}: the operation that makes it and the operation "
+        f"that reads it split it in different ways{over}"
     )
     if not origin.layer:
         return _Reason(why, asked_for=False)
     remedy = (
-        f"annotate the tensor in {origin.layer} with the letters of its user, or change Mesh.rules so "
-        "that producer and user split it over the same mesh axis"
+        f"annotate the tensor in {origin.layer} with the split that the reading operation needs, or "
+        "change Mesh.rules so that both operations split it over the same mesh axis"
     )
     return _Reason(why, asked_for=False, remedy=remedy)
 
@@ -269,13 +275,13 @@ def _summed(
     summed = origin.backward or origin.kind in ("gradients and metrics", "other")
     if summed and (origin.layer or not small):
         if whole := _joined(_weights_of(array, origin, axes, context, gathered=False)):
-            return f"adds up the gradient of {whole}, of which each device has a copy"
+            return f"adds up the gradient of {whole}, because each device has a copy of this weight"
         if shard := _joined(_weights_of(array, origin, axes, context, gathered=True)):
-            return f"adds up the gradient of {shard}, of which each device keeps its shard"
+            return f"adds up the gradient of {shard}; each device keeps its shard of the sum"
     if origin.kind in ("optimizer", "gradients and metrics"):
         return "adds up a mean square over the shards of a weight"
     terms = "partial gradients" if origin.backward else "partial products"
-    if letters := _contracted(array, axes, context):
+    if letters := _whole_activation(array, axes, context):
         return (
             f"adds up {terms} of an activation annotated {letters[0]}; each device keeps its "
             f"shard of {letters[1]}"
@@ -283,12 +289,15 @@ def _summed(
     return f"adds up {terms} over a contracted dimension that is split"
 
 
-def _contracted(array: Array, axes: tuple[str, ...], context: Context) -> tuple[str, str] | None:
-    """Returns the letters of an annotated activation that the array holds whole along `axes`, or None.
+def _whole_activation(
+    array: Array, axes: tuple[str, ...], context: Context
+) -> tuple[str, str] | None:
+    """Returns the letters of the activation that an array may be, made whole along `axes`, or None.
 
-    The second string names the letters that the annotation splits over `axes`. The array matches
-    only if a product needs the activation whole: a weight has that letter too, and splits another
-    letter over the same axes (GSPMD Table 1, 2D finalized: BLM with M over y, MH with H over y).
+    The second string names the letters that the annotation splits over `axes`. An activation matches
+    only if a product needs it whole along `axes`. This is so if a weight has the split letter too, and
+    splits another letter over the same axes (GSPMD Table 1, 2D finalized: BLM with M over y, MH with H
+    over y).
     """
     mesh = context.mesh
     for letters, shape in sorted(context.annotated):
@@ -321,11 +330,12 @@ def _needs_whole(letter: str, axes: tuple[str, ...], context: Context) -> bool:
 def _weights_of(
     array: Array, origin: Origin, axes: tuple[str, ...], context: Context, gathered: bool
 ) -> list[str]:
-    """Returns the names of the weights that an array, or its gradient, may be; [] if none fits.
+    """Returns the names of the weights that an array may be, or may be the gradient of; [] if none fits.
 
-    A weight fits if its shape on one device is the array's, in any order, because the compiler
-    transposes. With `gathered`, that is the shape of the shard made whole along `axes`. If several
-    weights fit, those that the origin's scopes name are taken, and then those of its layer.
+    A weight fits if its shard on one device has the dimensions of the array. Their order does not
+    matter, because the compiler transposes. With `gathered`, the shard is first made whole along
+    `axes`. If several weights fit, only the weights that the origin's scopes name are kept, and of them
+    only the weights of the origin's layer.
     """
     candidates: list[str] = []
     for name, spec in context.weights.items():
@@ -377,8 +387,8 @@ def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], context: Conte
     ]
     layer_bytes = spec.nbytes // spec.shape[0] if spec.letters.startswith("R") else spec.nbytes
     why = (
-        f"{weight} ({spec.letters}) is split on {', '.join(split)} over {list(axes)} and is used whole: "
-        f"{layer_bytes / 2**20:,.1f} MiB gathered"
+        f"{weight} ({spec.letters}) is split on {', '.join(split)} over mesh axes {list(axes)}, but "
+        f"a product needs it whole, {layer_bytes / 2**20:,.1f} MiB"
     )
     chip = context.topology.chip
     memory = chip.hbm_bytes if chip else 2**34

@@ -29,8 +29,9 @@ class Work:
     Attributes:
       flops: multiplications and additions of matrix products and convolutions.
       bytes_accessed: bytes read from and written to the device's main memory.
-      seconds: the compiler's estimate, or the roofline without one; 0 for a CPU.
-      roofline_seconds: the larger of arithmetic and memory traffic at their peaks; 0 for a CPU.
+      seconds: the compiler's estimate, or the roofline if there is no estimate; 0 for a CPU.
+      roofline_seconds: the larger of two times, arithmetic at peak FLOPS and memory traffic at peak
+        bandwidth; 0 for a CPU.
     """
 
     flops: float = 0.0
@@ -101,7 +102,7 @@ class Origins:
                     return origin_of(inner.op_name)
         if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
             return origin
-        # Copies have no name. Take the origin of the instruction that made or uses them.
+        # A copy has no name. Take the origin of the instruction that it reads, or that reads it.
         return self._near(instruction, 4)
 
     def _near(self, instruction: Instruction, distance: int) -> Origin:
@@ -144,7 +145,7 @@ def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
     """Returns the FLOPs of a convolution.
 
     The TPU compiler writes matrix products as convolutions, with batch dimensions as dilated
-    windows. Only window positions that fall on an element of the input count, not those on padding.
+    windows. A window position counts only if it falls on an element of the input, not on padding.
     """
     labels = _DIM_LABELS.search(instruction.attributes)
     if labels is None:
@@ -183,8 +184,8 @@ def _valid_positions(
         return out * rhs
     count = 0
     for position in range(rhs):
-        # Outputs o in first..last have 0 <= o * stride + offset < dilated. Of these positions, the
-        # multiples of lhs_dilate hold an element.
+        # Outputs o in first..last have 0 <= o * stride + offset < dilated. The position
+        # o * stride + offset holds an element if it is a multiple of lhs_dilate.
         offset = position * rhs_dilate - pad
         first = max(0, -(offset // stride) if offset < 0 else 0)
         last = min(out - 1, (dilated - 1 - offset) // stride)

@@ -41,7 +41,7 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """One array of a shape.
+    """An array that an instruction returns, alone or as an element of a tuple.
 
     Attributes:
       dtype: XLA's name, for example "bf16".
@@ -199,8 +199,9 @@ class HloModule:
     def trip_count(self, loop: Instruction) -> int:
         """Returns how often the body of a loop runs; 1 if the text does not tell.
 
-        The last passes of the TPU compiler drop the known trip count. It follows from the counter:
-        its first value in the loop's operand, the bound in the condition, and its increment.
+        The last passes of the TPU compiler drop the known trip count. We then compute it from the
+        first value of the counter (in the loop's operand), the bound (in the condition) and the
+        increment (in the body).
         """
         known = _TRIPS.search(loop.attributes)
         if known:
@@ -258,9 +259,10 @@ class HloModule:
         return None if start is None else (start, self._increment(loop, index))
 
     def _increment(self, loop: Instruction, index: int) -> int:
-        """Returns by how much one run of the body changes the counter; an unrolled loop by more than 1.
+        """Returns the amount by which one run of the body changes the counter.
 
-        The counter is element `index` of the loop's state.
+        The counter is element `index` of the loop's state. If the compiler unrolled the loop, the
+        amount is above 1.
         """
         body = _BODY.search(loop.attributes)
         results = [i for i in self.computations.get(body[1], ()) if i.is_root] if body else []
@@ -323,7 +325,8 @@ def _instruction(line: str) -> Instruction | None:
     if head is None:
         return None
     at = head.end()
-    # A tuple's shape stands in parentheses and has others inside: `(f32[8]{0:T(8)}, s32[])`.
+    # The shape of a tuple is in parentheses, and a layout inside it may have parentheses too:
+    # `(f32[8]{0:T(8)}, s32[])`.
     end = _closing(line, at) + 1 if line[at] == "(" else line.index(" ", at)
     opcode = _OPCODE.match(line, end + 1)
     if opcode is None:

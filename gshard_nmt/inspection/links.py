@@ -1,7 +1,7 @@
 """Computes the least time of a collective on the links between the chips of a slice.
 
-Only bandwidth counts. There is no latency, and nothing overlaps. The time depends on the positions of
-the group's chips: they may be a few neighbours, every eighth chip of a row, or all chips.
+We count only bandwidth, and leave out latency and overlap. The time depends on the positions of the
+group's chips: they may be a few neighbours, every eighth chip of a row, or all chips.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Placement:
     """The positions of a group of devices in the slice.
 
     Attributes:
-      lines: axes of the box of chips that holds the group, without axes of one chip.
+      lines: the group's positions along each axis of the torus on which it has more than one position.
       chips: number of chips that hold the group's devices.
       devices_of_chip: number of the group's devices on each of these chips.
     """
@@ -59,7 +59,7 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
 
     Args:
       group: devices, by their positions in the mesh.
-      coordinates: int[devices, axes], the chip of each device of the mesh.
+      coordinates: int[devices, axes], coordinates of each device's chip, in the order of the mesh.
       topology: the slice.
     """
     chips = np.unique(coordinates[list(group)], axis=0)
@@ -81,9 +81,9 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
 def whole(topology: Topology) -> Placement:
     """Returns the placement of all devices of a slice."""
     coordinates = np.array(list(itertools.product(*map(range, topology.shape))))
-    chips = place(range(topology.num_chips), coordinates, topology)
+    placement = place(range(topology.num_chips), coordinates, topology)
     per_chip = topology.chip.devices_per_chip if topology.chip else 1
-    return dataclasses.replace(chips, devices_of_chip=per_chip)
+    return dataclasses.replace(placement, devices_of_chip=per_chip)
 
 
 def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
@@ -91,7 +91,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
 
     All-reduce, all-gather and reduce-scatter use all axes at once. An all-to-all is limited by the
     links across the middle of the longest axis. On a square slice its time therefore grows as the
-    square root of the devices (GShard section 5.3). A permutation travels as far as its first pair.
+    square root of the devices (GShard section 5.3). For a permutation we take
+    the distance of its first pair.
 
     Args:
       kind: one of COLLECTIVE_KINDS.

@@ -19,8 +19,8 @@ class Memory:
     """Bytes of one device.
 
     Attributes:
-      argument: the program's inputs; this and the next four are the compiler's counts, None if it
-        made no program.
+      argument: the program's inputs. The compiler counts this and the next four; they are None if the
+        compiler made no program.
       temp: temporaries.
       output: results.
       alias: the part of the results that takes over the memory of arguments.
@@ -78,7 +78,7 @@ def measured(
     argument, temp = stats.argument_size_in_bytes, stats.temp_size_in_bytes
     output, alias = stats.output_size_in_bytes, stats.alias_size_in_bytes
     peak = stats.peak_memory_in_bytes
-    # The CPU compiler gives no peak, and the TPU compiler's may be less than what is alive at once.
+    # The CPU compiler gives no peak. The TPU compiler's peak may be less than the bytes alive at once.
     peak = max(peak, argument + temp + output - alias)
     held = argument_bytes(module, signature, mesh)
     by_category = {name: held.get(name, 0) for name in CATEGORIES}
@@ -141,7 +141,7 @@ def argument_bytes(module: HloModule, signature: Signature, mesh: Mesh) -> dict[
 def largest_temporaries(module: HloModule, count: int = 12) -> list[Temporary]:
     """Returns the largest arrays that are alive when the temporaries take the most memory.
 
-    The compiler does not tell which arrays share memory. This follows the schedule: a result is
+    The compiler does not tell which arrays share memory, so we follow the schedule: a result is
     alive from the instruction that makes it to the last instruction that reads it.
     """
     _, alive = _peak(module, module.entry)
@@ -155,14 +155,14 @@ def _shape(instruction: Instruction) -> str:
 
 
 _Buffers = frozenset[str]
-"""Names of the instructions that made the memory of a result."""
+"""Names of the instructions that allocated the memory of a result."""
 
 _FORWARDING = ("tuple", "get-tuple-element", "bitcast", "while", "optimization-barrier", "call")
 """Opcodes whose result lies in the memory of their operands."""
 
 
 def _peak(module: HloModule, computation: str) -> tuple[int, list[tuple[int, Instruction]]]:
-    """Returns the most bytes alive at once in a computation, and their (bytes, maker)."""
+    """Returns the most bytes alive at once in a computation, and (bytes, maker) of each such array."""
     body = module.computations[computation]
     by_name = {instruction.name: instruction for instruction in body}
     sizes, last_use = _lifetimes(module, body)
@@ -220,7 +220,11 @@ def _lifetimes(
 def _buffers(
     module: HloModule, instruction: Instruction, buffers: Mapping[str, _Buffers]
 ) -> _Buffers:
-    """Returns the makers of a result's memory: itself, or those of its operands if it forwards them."""
+    """Returns the instructions that allocated a result's memory.
+
+    Most instructions allocate the memory of their own result. An instruction that forwards its operands
+    has the memory that other instructions allocated for these.
+    """
     if instruction.opcode in _FORWARDING or _updates_in_place(module, instruction):
         return frozenset().union(*(buffers.get(name, frozenset()) for name in instruction.operands))
     return frozenset((instruction.name,))

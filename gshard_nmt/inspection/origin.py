@@ -124,7 +124,7 @@ _SCOPES = {
     "combine": "dispatch and combine",
     "experts": "experts",
 }
-"""Name scope inside an MoE layer -> kind of work; "gate einsums" are told apart by `_kind`."""
+"""Name scope inside an MoE layer -> kind of work, except "gate einsums", which `_kind` finds."""
 
 
 def _kind(sublayer: str, inside: list[str]) -> str:

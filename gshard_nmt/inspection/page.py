@@ -142,7 +142,7 @@ def _growth(inspections: Sequence[Inspection]) -> str:
 
 
 def _growth_figure(inspections: Sequence[Inspection]) -> Any:
-    """Draws program, compile time, memory and all-to-all against devices (GShard Figures 2, 7, 9)."""
+    """Plots size, compile time, memory and all-to-all time by devices (GShard Figures 2, 7, 9)."""
     from matplotlib.figure import Figure
 
     ordered = sorted(inspections, key=lambda inspection: inspection.topology.num_devices)

@@ -1,4 +1,4 @@
-"""Figures that the papers report for models of ours, to print beside the compiled ones.
+"""The numbers that the papers report for models of our configs. The report prints them.
 
 GShard: table 3 and section 4.3 (arXiv 2006.16668), TPU v3 cores. GSPMD: tables 2, 3, 6 and 7 (arXiv
 2105.04663), TPU v3 cores of 16 GB.
@@ -104,7 +104,7 @@ REPORTED = {
     "moe_512e_12l": (_gshard(512, "50B", 3.28, 4.9),),
     "moe_128e_36l": (_gshard(128, "37B", 0.67, 6.1),),
     "moe_128e_12l": (_gshard(128, "12.5B", 2.16, 1.9),),
-    # 300k steps in 42 days (section 4.3). The paper used a pipeline of 2,048 cores, and no such mesh.
+    # 300k steps in 42 days (section 4.3). The paper ran a pipeline on 2,048 cores; this mesh is ours.
     "dense_96l": (
         Reported(
             *("GShard section 4.3", (128, 16), 2**22, "2.3B", 42 * 86400 / 300e3),
@@ -149,7 +149,8 @@ def reported(
       config: name of the config.
       mesh: shape of the mesh.
       batch_tokens: tokens of one side in a batch.
-      weights: weights of the model, which settings may have changed; None does not compare them.
+      weights: number of weights of the model, which settings may have changed; if None, it is not
+        compared.
     """
     for row in REPORTED.get(config, ()):
         if (row.mesh, row.batch_tokens) != (tuple(mesh), batch_tokens):

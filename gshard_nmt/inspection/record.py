@@ -51,7 +51,7 @@ class Compilation:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """A config on a topology.
+    """The results of compiling a config for a topology.
 
     Attributes:
       config: name or path of the config.
@@ -159,7 +159,7 @@ class Inspection:
         return sum(source.seconds or 0.0 for source in self.sources if source.kind == kind)
 
     def kind_count(self, kind: str) -> int:
-        """Returns the collectives of a kind in a step; a combined one counts once for each tensor."""
+        """Returns the number of tensors that the collectives of a kind send in a step."""
         return sum(source.count for source in self.sources if source.kind == kind)
 
 

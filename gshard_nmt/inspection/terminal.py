@@ -61,7 +61,7 @@ def _memory(inspection: Inspection) -> str:
     rows.append(("peak", size_text(memory.peak), ""))
     if memory.hbm:
         left = memory.hbm - memory.peak
-        verdict = "free" if left >= 0 else "too much"
+        verdict = "free" if left >= 0 else "missing"
         rows.append(("the device has", size_text(memory.hbm), f"{size_text(abs(left))} {verdict}"))
     lines.append(table(rows))
     if memory.argument is not None:
@@ -90,7 +90,7 @@ def _communication(inspection: Inspection) -> str:
     title = "COMMUNICATION of one device in a step"
     if not inspection.sources:
         return f"{title}\n  none"
-    rows = [("kind", "count", "bytes", "seconds", "devices")]
+    rows = [("kind", "count", "bytes", "time", "group size")]
     for kind in COLLECTIVE_KINDS:
         sources = [source for source in inspection.sources if source.kind == kind]
         if sources:
@@ -182,8 +182,8 @@ def _compute(inspection: Inspection, tokens: float) -> str:
     lines.append(table(_work_rows(inspection)))
     if again := sum(inspection.by_kind("recomputed").values(), Work()).seconds:
         lines.append(
-            f"  {_seconds(again, inspection)} of it ({share(again, inspection.step_seconds)}) recompute "
-            "the forward pass (Model.remat, Model.stack)"
+            f"  {_seconds(again, inspection)} of the step ({share(again, inspection.step_seconds)}) "
+            "recompute the forward pass (Model.remat, Model.stack)"
         )
     lines.append(_step_line(inspection, tokens))
     if paper := _paper_line(inspection):
@@ -199,7 +199,7 @@ def _work_rows(inspection: Inspection) -> list[tuple[str, ...]]:
     """Returns the table of predicted times by kind of work, and of the whole step."""
     step, roofline = inspection.step_seconds or 0.0, inspection.roofline_seconds or 0.0
     rows: list[tuple[str, ...]] = [
-        ("kind of work", "TFLOP", "compiler", "roofline", "share of the step")
+        ("kind of work", "TFLOP", "estimate", "roofline", "share of the step")
     ]
     for kind, work in inspection.by_kind().items():
         flops = f"{work.flops / 1e12:.3f}"

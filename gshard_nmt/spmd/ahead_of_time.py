@@ -74,8 +74,8 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
     """Arranges the devices of a topology as a mesh to compile for. No device has to exist.
 
     Raises:
-      UserError: libtpu is not installed or does not know the slice, or the mesh has another number
-        of devices.
+      UserError: libtpu is not installed or does not know the slice, or the mesh and the
+        topology differ in the number of devices.
     """
     if mesh.num_devices != topology.num_devices:
         raise UserError(
@@ -86,9 +86,10 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
 
 
 def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
-    """Returns the chip of each device, int[devices, axes of the torus], in the order of the mesh.
+    """Returns int[devices, axes of the torus], the coordinates of each device's chip on the torus.
 
-    CPU devices have no coordinates; the result is None for them.
+    The devices are in the order of the mesh. CPU devices have no coordinates; the result is None for
+    them.
     """
     if topology.chip is None:
         return None
@@ -123,7 +124,7 @@ def _tpu_devices(topology: Topology) -> list[Any]:
             f"--topology {topology.name} needs the TPU compiler, which is not installed: "
             f"{INSTALL_LIBTPU}. No TPU is needed."
         )
-    # libtpu asks for a TPU's metadata server and its list of workers unless we say that there is none.
+    # Without these variables, libtpu queries the metadata server of a TPU host for its workers.
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",

@@ -1,7 +1,7 @@
-"""The parts of an annotation: the active mesh, the numbers of devices, and XlaSharding ops.
+"""Holds the active mesh, numbers the devices of a program, and makes XlaSharding ops.
 
-Models call `sharding.py` and `manual.py`, which are built from these parts. Only this module mentions
-XlaSharding.
+Models call `sharding.py` and `manual.py`, which are built from these functions. Only this module
+mentions XlaSharding.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class ActiveMesh:
     manual: tuple[str, ...] = ()
     """The axes of the mesh that are partitioned manually."""
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
-    """(letters, shape) of the tensors annotated without a name so far, which are activations."""
+    """(letters, shape) of each activation so far. Activations are annotated without a name."""
 
 
 _NO_MESH = ActiveMesh()
@@ -99,11 +99,11 @@ def check_axes(caller: str, mesh: Mesh, axes: Sequence[str]) -> None:
 
 
 def is_identity(caller: str, mesh: Mesh) -> bool:
-    """Returns whether an annotation does nothing: eagerly, on one device, or without a mesh.
+    """Returns whether annotations do nothing: in eager mode, on one device, or without a mesh.
 
     Raises:
-      UserError: `mesh` has another number of devices than the active mesh, or differs from it although
-        some axes are manual.
+      UserError: `mesh` and the active mesh differ in the number of devices, or they differ in any way
+        while some axes are manual.
     """
     active_mesh = active.get()
     if active_mesh.mesh is None or active_mesh.mesh.num_devices == 1:
@@ -111,7 +111,7 @@ def is_identity(caller: str, mesh: Mesh) -> bool:
     if mesh.num_devices != active_mesh.mesh.num_devices:
         raise UserError(
             f"{caller}: this mesh has {mesh.num_devices} devices, and the mesh of the run has "
-            f"{active_mesh.mesh.num_devices}. Every mesh in a program must have all its devices."
+            f"{active_mesh.mesh.num_devices}. Use a mesh with the same number of devices."
         )
     if active_mesh.manual and mesh != active_mesh.mesh:
         raise UserError(
@@ -122,10 +122,10 @@ def is_identity(caller: str, mesh: Mesh) -> bool:
 
 
 def places_of(devices: np.ndarray) -> np.ndarray:
-    """Returns the places of devices in the active mesh, by which a program numbers them.
+    """Returns the position of each device in the active mesh.
 
-    A program is compiled for an ordered list of devices and names their places in it. The runtime
-    passes it the devices in the order of the mesh.
+    A program is compiled for an ordered list of devices and refers to a device by its position in this
+    list. The runtime passes the devices in the order of the mesh.
     """
     mesh = active.get().mesh
     return devices if mesh is None else np.argsort(mesh.devices().ravel())[devices]
@@ -174,10 +174,10 @@ def xla_sharding(
 def change_shape(
     target: str, x: "tf.Tensor", sharding: tuple[Any, list[int]], shape: Sequence[int]
 ) -> "tf.Tensor":
-    """Changes between full and shard shape by a custom call, whose result has the given sharding.
+    """Converts a tensor to its full shape or to its shard's shape, and gives the result a sharding.
 
-    TensorFlow's own ops convert either one dimension or all of them. They cannot convert a group of mesh
-    axes, so we write the custom call.
+    TensorFlow's own ops make either one dimension of the tensor manual, or all dimensions. They cannot
+    make only some axes of the mesh manual, so we write the custom call.
 
     Args:
       target: "SPMDFullToShardShape" or "SPMDShardToFullShape".

@@ -10,7 +10,7 @@ class Chip:
     """One generation of TPU. All figures are per device, which on v3 is a core of the chip."""
 
     name: str
-    """The generation, as topologies are named by it."""
+    """The name of the generation, which is the first part of a topology's name."""
     devices_per_chip: int
     """2 if each core of a chip is a device of its own, else 1."""
     peak_flops: float
@@ -22,7 +22,7 @@ class Chip:
     link_bandwidth: float
     """Bytes per second over one link of the chip, in one direction."""
     clock: float
-    """Cycles per second: `peak_flops` divided by what the matrix units do in one cycle."""
+    """Cycles per second: `peak_flops` divided by the FLOPs that the matrix units do in one cycle."""
     pod: tuple[int, ...]
     """Number of chips along each axis of the largest slice."""
     source: str

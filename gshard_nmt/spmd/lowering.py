@@ -114,7 +114,7 @@ def lower(
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
-    """Returns one dict for each group from flat values, whose order is that of the sorted names."""
+    """Returns one dict for each group. The flat `values` are in the order of the sorted names."""
     remaining = iter(values)
     return [{name: next(remaining) for name in sorted(group)} for group in groups]
 
@@ -201,7 +201,7 @@ class _Annotation:
 
 
 def _operations(lowered: LoweredFunction) -> list[_Annotation | int]:
-    """Returns for each operation its annotation, or its number of results if it is none."""
+    """Returns an _Annotation for each annotation, and the number of results of each other operation."""
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
 

@@ -66,8 +66,8 @@ def auto_to_manual(
     Args:
       x: the full tensor.
       mesh: the active mesh.
-      dims_mapping: how x is split, as for `mesh_split`. Along axes that stay automatic, a dimension
-        mapped to -1 is left to propagation.
+      dims_mapping: how x is split, as for `mesh_split`. A dimension mapped to -1 is not split over
+        manual axes; whether automatic axes split it is left to propagation.
       axes: the mesh axes that become manual; None for all.
 
     Returns:
@@ -96,7 +96,7 @@ def manual_to_auto(
     >>> annotations_of(sum_of_each_shard, (16, 12), mesh=mesh)
     ['{devices=[8,1]<=[8]}', '{manual}']
 
-    All devices along a manual axis that no dimension is mapped to must hold the same values.
+    If no dimension is mapped to a manual axis, all devices along this axis must hold the same values.
 
     Args:
       x: the shard.
@@ -104,7 +104,7 @@ def manual_to_auto(
       full_shape: the shape of the full tensor.
 
     Raises:
-      UserError: shards of the shape of x do not make up the full shape.
+      UserError: x does not have the shape of a shard of the full tensor.
     """
     conversion = _Conversion.of("manual_to_auto", x.shape.rank, mesh, dims_mapping, axes)
     shape = [int(size) for size in full_shape]
@@ -125,9 +125,9 @@ class _Conversion:
     partition: Partition
     """The mesh axes of each dimension of the full tensor."""
     manual: tuple[str, ...]
-    """The axes that are manual on the side of the shards only."""
+    """The axes that are manual for the shards, and automatic for the full tensor."""
     outer_manual: tuple[str, ...]
-    """The axes that are manual on both sides, from an enclosing block."""
+    """The axes that an enclosing block made manual, for the shards and for the full tensor."""
 
     @staticmethod
     def of(
@@ -151,7 +151,7 @@ class _Conversion:
         return _Conversion(mesh, partition, manual, outer_manual)
 
     def shard_shape(self, full_shape: Sequence[int]) -> list[int]:
-        """Returns the shape of the shard of one device along the manual axes."""
+        """Returns the shape of a shard. Only the manual axes split the full shape."""
         return [
             -(-size // self.mesh.axis_size([a for a in axes if a in self.manual]))
             for size, axes in zip(full_shape, self.partition, strict=True)

@@ -1,4 +1,4 @@
-"""The mesh of devices, and the rules that map the letters of a tensor's dimensions to its axes.
+"""The mesh of devices, and the rules that map the letters of tensor dimensions to mesh axes.
 
 A tensor names its dimensions by letters, such as "GSM". The rules map each letter to mesh axes. This
 module is arithmetic only: it imports neither TensorFlow nor jax, so any machine can describe a pod.
@@ -18,7 +18,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import Rule, between, check
 
 Partition = tuple[tuple[str, ...], ...]
-"""For each dimension of a tensor, the mesh axes that split it, outermost first. () is not split."""
+"""For each dimension of a tensor, the mesh axes that split it, outermost first; () if none does."""
 
 MOST_DEVICES = 2**20
 
@@ -55,7 +55,7 @@ class UnevenDimension:
 
     @property
     def nearest_sizes(self) -> tuple[int, ...]:
-        """The nearest positive sizes that divide: one below `size` if there is one, one above."""
+        """The nearest sizes that divide: the next smaller, unless it is 0, and the next larger."""
         below = self.size // self.shards * self.shards
         above = below + self.shards
         return (below, above) if below else (above,)
@@ -83,10 +83,11 @@ class Mesh:
     overrides: Mapping[str, Sequence[Axes] | Mapping[str, Axes]] = dataclasses.field(
         default_factory=dict
     )
-    """For arrays whose name matches a pattern (shell wildcards), a layout instead of the rules.
+    """For each pattern (with shell wildcards) the layout of the arrays whose name matches it.
 
-    A layout is one entry per dimension, such as `['x', None]`, or a table of letters that is looked up
-    before the rules, such as `{'M': 'x'}`. The first pattern that matches a name is used.
+    A layout is used instead of the rules. It is one entry per dimension, such as `['x', None]`, or a
+    table of letters that is looked up before the rules, such as `{'M': 'x'}`. The first pattern
+    that matches a name is used.
     """
 
     # Order of the devices
@@ -229,7 +230,7 @@ class Mesh:
     def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
         """Raises UserError if a dimension of an input does not divide over its mesh axes.
 
-        Inside a program XLA pads uneven dimensions; at its boundary they must be even.
+        XLA pads uneven dimensions inside a program, but not the dimensions of its inputs and outputs.
         """
         for uneven in self.uneven(letters, shape, name):
             raise UserError(uneven.describe(name))
@@ -265,8 +266,8 @@ def _permuted(order: str) -> tuple[int, ...]:
     dims = [int(dim) for dim in match[2].split(",")] if match and match[2] else range(len(shape))
     if match is None or sorted(dims) != list(range(len(shape))):
         raise UserError(
-            f"Mesh.device_order is {order!r}; a text must be sizes and a permutation of their axes, "
-            "for instance '[4,2]T(1,0)'."
+            f"Mesh.device_order is {order!r}; a string must give sizes and a permutation of their "
+            "axes, for instance '[4,2]T(1,0)'."
         )
     return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(dims).ravel().tolist())
 

@@ -109,7 +109,7 @@ class Processes:
         return all_words.view(np.int64).reshape(self.count, *array.shape)
 
     def should_stop(self, step: int) -> bool:
-        """Returns whether a process was told to stop, and all processes stop at this step.
+        """Returns whether all processes must stop at this step, because one of them was told to stop.
 
         All processes must call it after every step.
         """
@@ -163,16 +163,16 @@ def _join(processes: Processes) -> None:
         heartbeat_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
-    # From here on the coordination service handles SIGTERM, so Ctrl-C must become one.
+    # From here on the coordination service handles SIGTERM, so Ctrl-C sends SIGTERM.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def detect(peer_timeout: int) -> Processes:
     """Returns the processes that environment variables name, or one process if they name none.
 
-    Detected are Slurm, Open MPI, and TPU slices on Kubernetes (GKE), which set TPU_WORKER_HOSTNAMES. TPU
-    VMs without this variable are not detected: only their metadata server knows the other hosts, and we
-    do not ask it.
+    It detects Slurm, Open MPI, and TPU slices on Kubernetes (GKE), which set TPU_WORKER_HOSTNAMES. It
+    does not detect TPU VMs without this variable: only their metadata server knows the other hosts, and
+    we do not query it.
     """
     counts = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     several = any(

@@ -1,4 +1,4 @@
-"""A mesh on another number of devices: the same axes and rules, other sizes."""
+"""Changes the number of devices of a mesh. The names of the axes and the rules stay."""
 
 import dataclasses
 import math

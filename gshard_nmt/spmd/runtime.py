@@ -56,7 +56,8 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
       processes: the processes that run the mesh together. Each has an equal share of the devices.
 
     Raises:
-      UserError: there are fewer devices than the mesh has, or the processes do not divide them.
+      UserError: there are fewer devices than the mesh has, or the number of processes does not divide
+        the number of devices.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("JAX_PLATFORMS", _platforms())
@@ -112,7 +113,7 @@ class Program:
     lower_seconds: float
     """Seconds to lower the function, or to read it from the cache."""
     compile_seconds: float
-    """Seconds that XLA took, or its cache."""
+    """Seconds to compile the program with XLA, or to read it from XLA's cache."""
 
     def __call__(self, *groups: Mapping[str, object]) -> list[dict]:
         """Runs the program; returns one dict of sharded arrays for each group of outputs."""
@@ -149,7 +150,7 @@ class Runtime:
           arrays: arrays by name. With several processes they need to hold only the rows that
             `local_rows` returns.
           specs: shapes, dtypes and letters of the whole arrays.
-          first_row: the row of the whole array that is the first row of these arrays.
+          first_row: the number of the row of the whole arrays at which `arrays` begin.
         """
         return {
             name: self._place(array, specs[name], self.sharding(specs[name], name), first_row)
@@ -203,7 +204,7 @@ class Runtime:
     def compile(
         self, key: str, lower: Callable[[], LoweredFunction], donate: Sequence[int] = ()
     ) -> Program:
-        """Compiles a function; if the cache has it lowered under this key, it is not lowered again.
+        """Compiles a function, and lowers it first unless the cache has it lowered under this key.
 
         Args:
           key: text that contains everything that the lowered function depends on, except the mesh,
@@ -213,16 +214,16 @@ class Runtime:
         """
         began = time.perf_counter()
         exported, signature = self._exported(key, lower)
-        lowered_after = time.perf_counter() - began
+        lower_seconds = time.perf_counter() - began
         jitted, arguments = self.jit(exported.call, signature, donate)
         executable = jitted.lower(*arguments).compile()
-        compiled_after = time.perf_counter() - began - lowered_after
-        return Program(signature, executable, lowered_after, compiled_after)
+        compile_seconds = time.perf_counter() - began - lower_seconds
+        return Program(signature, executable, lower_seconds, compile_seconds)
 
     def jit(
         self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()
     ) -> tuple[Any, list]:
-        """Gives a flat function the shardings of its arguments and results.
+        """Returns the jitted function, with the shardings of its arguments and results.
 
         Args:
           function: a JAX function of the flat arguments of the signature, which returns its flat

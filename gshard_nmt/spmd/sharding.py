@@ -140,7 +140,7 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
 def shard(
     x: "tf.Tensor", device_assignment: np.ndarray | Sequence, replicate_last: bool = False
 ) -> "tf.Tensor":
-    """Splits any dimensions, with the device of each tile (GShard section A.3).
+    """Splits a tensor into tiles and assigns a device to each tile (GShard section A.3).
 
     >>> rows_by_columns = [[[0, 1, 2, 3], [7, 6, 5, 4]]]
     >>> annotations_of(lambda x: shard(x, rows_by_columns), (3, 16, 64), mesh=mesh)
@@ -207,13 +207,14 @@ def mesh_split(
     >>> annotations_of(lambda x: mesh_split(x, mesh, [1, 0]), (8, 12), mesh=mesh)
     ['{devices=[4,2]<=[2,4]T(1,0)}']
 
-    Mesh axes that no dimension is mapped to replicate the tiles (partial tiling):
+    If no dimension is mapped to a mesh axis, the devices along this axis hold copies of the same tile
+    (partial tiling):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, [-1, "x"]), (8, 12), mesh=mesh)
     ['{devices=[1,2,4]<=[8] last_tile_dim_replicate}']
 
-    -1 alone means that the dimension is not split. A dimension can also be left to propagation
-    (section 3.5):
+    A dimension mapped to -1 is not split. If it is also in `unspecified_dims`, it is left to
+    propagation (section 3.5):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, ["x", -1], unspecified_dims=[1]), (8, 12),
     ...                mesh=mesh)

@@ -17,7 +17,7 @@ EXAMPLES = ("v3:32x32", "v4:4x4x4", "v5e:16x16", "v5p:8x8x8", "v6e:16x16", "cpu:
 MAX_CPU_DEVICES = 512
 
 INSTALL_LIBTPU = "pip install 'libtpu==0.0.42.*'"
-"""The command that makes TPU topologies work. A release of libtpu belongs to a release of jax."""
+"""The command that makes TPU topologies work. Each release of jax needs its own release of libtpu."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Topology:
 
     @property
     def num_devices(self) -> int:
-        """Number of devices of a mesh: the cores of v3 chips, the chips of later generations."""
+        """Number of devices: a device is a core on v3, a chip on later generations, or a CPU device."""
         return self.num_chips * (self.chip.devices_per_chip if self.chip else 1)
 
     @classmethod
@@ -68,8 +68,8 @@ class Topology:
     def wraps(self) -> tuple[bool, ...]:
         """Returns for each axis whether its chips form a ring.
 
-        An axis of a 2D slice is a ring if it is as long as the pod. The axes of a 3D slice are rings
-        if all its sizes are multiples of 4.
+        An axis of a 2D slice is a ring if the slice has the full length of the pod along this axis.
+        The axes of a 3D slice are rings if all its sizes are multiples of 4.
         """
         if self.chip is None:
             return (False,) * len(self.shape)
@@ -91,8 +91,8 @@ def _check_shape(name: str, chip: Chip, shape: tuple[int, ...]) -> None:
     ):
         raise UserError(
             f"--topology {name}: the largest slice of {chip.name} has "
-            f"{'x'.join(map(str, chip.pod))} chips, in any order of the axes. Give sizes from 1 up to "
-            "these."
+            f"{'x'.join(map(str, chip.pod))} chips. Give sizes from 1 up to these numbers, in any "
+            "order."
         )
     if math.prod(shape) > 1 and any(n % 2 for n in shape[:2]):
         raise UserError(

@@ -40,7 +40,7 @@ def inspection() -> Inspection:
         sources=(
             Source(
                 *("all-to-all", dispatch, "f32[8,16]", 2**20, 4, 8, ("x",), 1.0),
-                why="tokens to their experts",
+                why="sends tokens to their experts",
             ),
             Source(
                 *("all-gather", gather, "f32[64]", 2**10, 2, 8, ("x",), 0.0),

@@ -21,7 +21,7 @@ def test_settings_that_would_make_it_fit_are_named():
 def test_if_the_weights_alone_are_too_much_no_number_of_rows_is_advised():
     config = load_config("demo", ["Data.rows = 32"])
     lines = suggestions(config, needs(5 * 2**31, 2**32, 2**31))
-    assert any("even without activations 4.00 GiB are too much" in line for line in lines)
+    assert any("even without activations, 4.00 GiB more are needed" in line for line in lines)
     assert not any("Data.rows =" in line for line in lines)
 
 

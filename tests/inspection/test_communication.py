@@ -43,10 +43,10 @@ def test_a_moe_layers_all_to_alls_say_which_way_they_go():
     )
     all_to_alls = sources(lines)
     assert [source.why.partition(":")[0] for source in all_to_alls] == [
-        "tokens to their experts",
-        "the experts' results to their tokens",
-        "tokens to their experts",
-        "the experts' results to their tokens",
+        "sends tokens to their experts",
+        "sends the experts' results back to their tokens",
+        "sends tokens to their experts",
+        "sends the experts' results back to their tokens",
     ]
     assert {source.bytes for source in all_to_alls} == {8 * 512 * 256 * 2}
     assert {source.axes for source in all_to_alls} == {("x",)}
@@ -73,7 +73,9 @@ def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
         + named("encoder_0_moe_0/gating/einsum/Einsum")
     )
     assert gathered.bytes == 256 * 8 * 4
-    assert gathered.why.startswith("encoder/block/moe_0/gate (RME) is split on E over ['x']")
+    assert gathered.why.startswith(
+        "encoder/block/moe_0/gate (RME) is split on E over mesh axes ['x']"
+    )
     assert not gathered.asked_for
     assert gathered.overrides == {"encoder/block/moe_0/gate": {"E": None}}
 
@@ -129,7 +131,7 @@ def test_collectives_that_the_rules_imply_are_asked_for():
     by_shape = {(source.kind, source.shape): source for source in sources(lines, context)}
     gathered = by_shape["all-gather", "bf16[16,1024,8192]"]
     assert gathered.asked_for
-    assert "an activation annotated BLM is split on M and is used whole" in gathered.why
+    assert "gathers M of an activation annotated BLM for a product" in gathered.why
     assert "each device keeps its shard of M" in by_shape["all-reduce", "bf16[16,1024,8192]"].why
     # No product needs the whole batch.
     assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for

@@ -18,8 +18,8 @@ def test_the_report_tells_memory_communication_and_compute(inspection):
     assert "note: a note" in report
     assert line_with(report, "activations and gradients").split()[-2:] == ["GiB", "50.0%"]
     assert line_with(report, "the device has").endswith("10.00 GiB free")
-    assert "4 x all-to-all f32[8,16], 4.00 MiB, encoder 0 moe_0, dispatch: tokens" in report
-    assert "1,000.00 ms of it (25.0%) recompute the forward pass" in report
+    assert "4 x all-to-all f32[8,16], 4.00 MiB, encoder 0 moe_0, dispatch: sends tokens" in report
+    assert "1,000.00 ms of the step (25.0%) recompute the forward pass" in report
     assert "predicted step 4.000 s (62% of roofline" in report
     assert (
         "COMPILATION: lowering 1.0 s, compiling 20.0 s (40.0 s of CPU time); 5,000 inst" in report
@@ -45,7 +45,7 @@ def test_without_a_program_the_report_ends_after_the_memory(refused):
     report = terminal.report(refused, 1e12)
     assert "MEMORY of one device (estimated, because there is no program)" in report
     assert "DOES NOT FIT: temporaries" in report
-    assert line_with(report, "the device has").endswith("4.00 GiB too much")
+    assert line_with(report, "the device has").endswith("4.00 GiB missing")
     assert "COMMUNICATION" not in report
     assert "COMPUTE" not in report
 

@@ -161,7 +161,7 @@ def test_a_program_that_does_not_fit_gives_both_sizes_and_the_settings_that_help
     assert "Model.remat = 'layer' recomputes activations" in report
     (rows,) = re.findall(r"Data.rows = (\d+) instead of 262144", report)
     assert int(rows) % 8 == 0
-    assert "Model.num_groups in proportion to Data.rows" in report
+    assert "change Model.num_groups in proportion to Data.rows" in report
 
 
 @pytest.mark.parametrize("topology", ["v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4"])

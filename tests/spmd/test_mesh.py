@@ -152,8 +152,8 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
-            "Mesh.device_order is '2,2'; a text must be sizes and a permutation of their axes, for "
-            "instance '[4,2]T(1,0)'.",
+            "Mesh.device_order is '2,2'; a string must give sizes and a permutation of their axes, "
+            "for instance '[4,2]T(1,0)'.",
         ),
         (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": {"M": "z"}}),

@@ -49,8 +49,8 @@ CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8
         ),
         (
             "v3:64x64",
-            "--topology v3:64x64: the largest slice of v3 has 32x32 chips, in any order of the axes. "
-            "Give sizes from 1 up to these.",
+            "--topology v3:64x64: the largest slice of v3 has 32x32 chips. "
+            "Give sizes from 1 up to these numbers, in any order.",
         ),
         (
             "v3:3x4",
