@@ -212,7 +212,7 @@ class Model:
 
     def moe(self, training: bool) -> MoE:
         """Returns the settings of the MoE layers, for training or for evaluation."""
-        rules = Gating(
+        gating = Gating(
             experts=self.experts,
             routing=self.routing,
             second_expert=self.second_expert if training else self.eval_second_expert,
@@ -225,7 +225,7 @@ class Model:
             router_jitter=self.router_jitter,
         )
         return MoE(
-            gating=rules,
+            gating=gating,
             hidden_dim=self.expert_hidden_dim or self.hidden_dim,
             num_groups=self.num_groups,
             group_size=self.group_size,
@@ -240,5 +240,5 @@ class Model:
         The experts have no capacity limit. With a limit, a translation would depend on the other
         sentences of the batch.
         """
-        rules = self.moe(training=False)
-        return dataclasses.replace(rules, num_groups=0, group_size=0, dispatch="dense")
+        moe = self.moe(training=False)
+        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="dense")

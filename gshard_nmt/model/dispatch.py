@@ -15,10 +15,12 @@ from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
-Pair = tuple[Callable[["tf.Tensor"], "tf.Tensor"], Callable[["tf.Tensor"], "tf.Tensor"]]
+DispatchAndCombine = tuple[
+    Callable[["tf.Tensor"], "tf.Tensor"], Callable[["tf.Tensor"], "tf.Tensor"]
+]
 
 
-def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
+def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
     """Returns dispatch and combine as products with one-hot tensors GSEC (GShard Algorithm 2).
 
     This is best on a TPU, because a TPU is fast at products. Dispatch and combine each cost S / (2H) of
@@ -61,7 +63,7 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     return dispatch, combine
 
 
-def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
+def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
     """Returns dispatch and combine with indices within the group (GShard section 3.2).
 
     This is best on a CPU and for large groups.
@@ -93,22 +95,24 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
         # Shape: [G, S, J] -> bool[G, J]
         holds_second_choice = tf.reduce_any(is_in_slot[:, :, -1], axis=1)
 
-    def to_slots(tokens: "tf.Tensor") -> "tf.Tensor":
+    def gather_tokens(tokens: "tf.Tensor") -> "tf.Tensor":
         """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
         return tf.gather(tokens, token_of_slot, batch_dims=1) * is_occupied[..., tf.newaxis]
 
-    def of_choice(slots: "tf.Tensor", a: int) -> "tf.Tensor":
+    def gather_slots(slots: "tf.Tensor", a: int) -> "tf.Tensor":
         """Reads the slot of one choice of each token: [G, J, M] -> [G, S, M]."""
         read = tf.gather(slots, slot_of_choice[:, :, a], batch_dims=1)
         return read * is_admitted[:, :, a, tf.newaxis]
 
     @tf.custom_gradient
     def dispatch_flat(tokens):
-        return to_slots(tokens), lambda dy: sum(of_choice(dy, a) for a in range(assignments))
+        return gather_tokens(tokens), lambda dy: sum(
+            gather_slots(dy, a) for a in range(assignments)
+        )
 
     @tf.custom_gradient
     def combine_flat(outputs, weight):
-        chosen = [of_choice(outputs, a) for a in range(assignments)]
+        chosen = [gather_slots(outputs, a) for a in range(assignments)]
         combined = sum(weight[:, :, a, tf.newaxis] * chosen[a] for a in range(assignments))
 
         def gradient(dy):
@@ -120,7 +124,7 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
                 weight_of_slot = tf.where(
                     holds_second_choice, weights_of_token[..., 1], weight_of_slot
                 )
-            return to_slots(dy) * weight_of_slot[..., tf.newaxis], d_weight
+            return gather_tokens(dy) * weight_of_slot[..., tf.newaxis], d_weight
 
         return combined, gradient
 
@@ -138,7 +142,7 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
     return dispatch, combine
 
 
-def dense(routing: Routing, experts: int, dtype: "tf.DType") -> Pair:
+def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
     """Returns dispatch and combine that run every expert on every token.
 
     The output is weighted by the gates of the experts that a token chose. The routing must have room
