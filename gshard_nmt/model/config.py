@@ -55,15 +55,15 @@ class Model:
     "learned"."""
 
     max_positions: int = 0
-    """The rows of the learned position tables: the number of tokens of the longest row. Used only if
-    positions is "learned"."""
+    """The number of positions in the learned position tables. It must be at least the number of
+    tokens in a row of a batch. Used only if positions is "learned"."""
 
     # Experts
     experts: int = 8
     """E, the experts of each MoE layer. With 0 the model is a dense Transformer."""
 
     expert_hidden_dim: int = 0
-    """H, the width inside an expert. 0 takes hidden_dim."""
+    """H, the width inside an expert. 0 means the same as hidden_dim."""
 
     moe_every: int = 2
     """The number of layers in a block. The first layer of each block has the experts, the others are
@@ -96,8 +96,8 @@ class Model:
     """The policy "threshold" sends a token to its second expert if w2 is above this number."""
 
     capacity_factor: float = 2.0
-    """The slots of all experts together, for each token, in training. The capacity of an expert is
-    C = capacity_factor * S / E, rounded. The paper has 2."""
+    """In training, the number of slots of all experts together, divided by the number of tokens.
+    The capacity of an expert is C = capacity_factor * S / E, rounded. The paper has 2."""
 
     eval_capacity_factor: float = 2.0
     """The same in evaluation."""
@@ -113,7 +113,7 @@ class Model:
     """How the capacity is rounded: "up", "down", "nearest" or "multiple_of_4" (as the authors' code)."""
 
     minimum_capacity: int = 1
-    """The smallest capacity that a capacity factor gives."""
+    """The lower bound of a capacity that is computed from a capacity factor."""
 
     aux_loss_weight: float = 0.01
     """The weight of the load-balancing loss, which is summed over the MoE layers."""
@@ -159,8 +159,8 @@ class Model:
     A scan always recomputes in the backward pass. The results are the same."""
 
     remat: str = "none"
-    """What the backward pass recomputes instead of keeping it: "none", each "layer" or each "block"
-    from its input. A scan reads "none" as "block"."""
+    """The part of the forward pass that the backward pass computes again, to save memory: "none",
+    each "layer" or each "block", from its input. With stack = "scan", "none" means "block"."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),

@@ -26,17 +26,19 @@ class Optimizer:
 
     # Learning rate
     learning_rate: float = 1.0
-    """Factor of the whole schedule. With `scale_by_parameter` it is a relative step size."""
+    """The factor that multiplies the whole schedule. With `scale_by_parameter` it is a relative
+    step size."""
 
     warmup_steps: int = 10_000
     """The learning rate of step t is proportional to 1 / sqrt(max(t, warmup_steps))."""
 
     linear_warmup_steps: int = 0
-    """In these first steps the learning rate also rises linearly from 0. 0 turns this off."""
+    """The number of steps at the start in which the learning rate also rises linearly from 0. 0
+    turns this off."""
 
     cooldown_steps: int = 0
-    """In these last steps of the run the learning rate falls linearly to 0. 0 turns this off, as in the
-    paper."""
+    """The number of steps at the end in which the learning rate falls linearly to 0. 0 turns this
+    off, as in the paper."""
 
     # Second moments
     decay_exponent: float = 0.8
@@ -44,7 +46,8 @@ class Optimizer:
     authors' code never reads it and uses this schedule."""
 
     maximum_beta2: float = 1.0
-    """The largest beta2. 0.99 is the other reading of the paper, and takes effect from step 317 on."""
+    """The upper bound of beta2. A bound of 0.99, the value that the paper prints, takes effect from
+    step 317 on."""
 
     min_factored_size: int = 128
     """A matrix is factored if both of its sides have at least this size."""
