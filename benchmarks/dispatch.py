@@ -27,23 +27,23 @@ REPEATS = 7
 
 
 def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> runtime.Program:
-    """Compiles (inputs, seed) -> gradients of the layer's input and of all its weights."""
-    rules = MoE(
+    """Compiles (inputs, output gradients) -> gradients of the layer's input and of all its weights."""
+    settings = MoE(
         gating=Gating(EXPERTS, second_expert="all"),
         hidden_dim=HIDDEN_DIM,
         num_groups=0,
         group_size=group_size,
         dispatch=dispatch,
     )
-    declared = declare_moe(MODEL_DIM, rules)
+    declared = declare_moe(MODEL_DIM, settings)
 
-    def forward_and_backward(inputs, seed):
+    def forward_and_backward(inputs, output_gradients):
         x = inputs["x"]
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            y, routing = moe_layer(inputs, x, tf.ones(x.shape[:2], tf.bool), rules, Mode())
-            loss = tf.reduce_sum(y * seed["y"]) + routing.aux_loss
-        return [tape.gradient(loss, inputs, output_gradients=seed["one"])]
+            y, routing = moe_layer(inputs, x, tf.ones(x.shape[:2], tf.bool), settings, Mode())
+            loss = tf.reduce_sum(y * output_gradients["y"]) + routing.aux_loss
+        return [tape.gradient(loss, inputs, output_gradients=output_gradients["one"])]
 
     arrays = {name: ArraySpec(p.shape, np.dtype(np.float32)) for name, p in declared.items()}
     rows = ArraySpec((TOKENS // 64, 64, MODEL_DIM), np.dtype(np.float32))

@@ -21,7 +21,7 @@ REPORT = "corpus.json"
 def harvest(
     out: Path, roots: Sequence[Path] = (), system: bool = True, minimum_pairs: int = 1
 ) -> None:
-    """Reads all catalogues below the roots and writes a corpus with a pair of each language and English.
+    """Reads all catalogues below the roots and writes a corpus of each language paired with English.
 
     The corpus is written to a temporary folder beside `out` and then renamed, so `out` is always
     complete.

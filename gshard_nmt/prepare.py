@@ -195,7 +195,10 @@ def _train_vocabularies(
 
 
 def _sample(config: Data, directions: Sequence[Direction], column: int) -> list[str]:
-    """Returns distinct lines of one side to train on: the first of each language, by temperature."""
+    """Returns the lines of one side to train on: the first distinct lines of each language.
+
+    The temperature decides the number of lines of each language.
+    """
     texts = [
         list(dict.fromkeys(row[column] for row in read_pairs(d.pair, "train", d.source, d.target)))
         for d in directions

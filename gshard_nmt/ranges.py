@@ -1,4 +1,4 @@
-"""The legal values of settings: the checks that every class of settings shares, and their words."""
+"""The legal values of settings: rules that check them, and that describe them in messages."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ class Rule:
     Attributes:
       fields: names of the fields. If a field is a list, the rule applies to every entry.
       allows: returns whether a value is legal.
-      words: the legal values to the letter, for an error message that ends in "it must be ...".
+      words: the exact legal values, for an error message that ends in "it must be ...".
       summary: the legal values for documentation, such as "at least 1"; it leaves out the limits
         MOST and LARGEST_SIZE.
     """

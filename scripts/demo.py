@@ -83,7 +83,7 @@ def main() -> int:
         code = subprocess.run([programs / command[0], *command[1:]], check=False).returncode
         if code:
             print(
-                f"{command[0]} ended with exit code {code}; run the same command again to continue here",
+                f"{command[0]} ended with exit code {code}; run `make demo` again to continue here",
                 file=sys.stderr,
             )
             return code

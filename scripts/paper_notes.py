@@ -12,11 +12,12 @@ REASONS = (
         [row for row in GSHARD if "128e" in row.name],
         "We have no explanation that the paper supports. A batch of 1M tokens is 8,192 tokens of "
         "each side on a core. For the products alone, the printed steps would need four fifths of "
-        "the peak or more, which no other row of either paper reaches, and the 36 layers would not "
-        "fit. With half of the batch (the rows named half), predictions and print agree. But the "
-        "paper's own columns say that the batch was whole: 0.67 steps/s for 17.3 days with 1M "
-        "tokens are 1.0T tokens, which the paper trained each model on, and half of the batch would be "
-        "0.5T. Its footnote says that the tokens are those of the source side.",
+        "the peak or more, which no other row of either paper reaches, and the 36 layers would "
+        "not fit. With half of the batch (the rows named half), the predictions agree with the "
+        "printed steps. But the paper's own columns say that the batch was whole: 0.67 steps/s "
+        "for 17.3 days with 1M tokens are 1.0T tokens, which the paper trained each model on, and "
+        "half of the batch would be 0.5T. Its footnote says that the tokens are those of the "
+        "source side.",
     ),
     (
         [row for row in GSHARD if row.name == "dense_96l"],
@@ -36,8 +37,8 @@ REASONS = (
     (
         GSPMD_HYBRID,
         "The FLOPs differ by the same ratio. The printed sizes fix the weights that a token uses. "
-        "So with rows of 1024 tokens no number of experts a token gives the printed utilisation, "
-        "whatever M, D and the depth are. The paper's rows may have been shorter.",
+        "So with rows of 1024 tokens no number of experts per token gives the printed "
+        "utilisation, whatever M, D and the depth are. The paper's rows may have been shorter.",
     ),
 )
 """(rows, why their predicted steps may differ from the printed ones)."""
@@ -49,8 +50,8 @@ paper's own number of TPU v3 cores, on a machine without a TPU. {done} of {rows}
 The predicted step is the compiler's estimate of each operation plus the time of the collectives at
 the links' peak, without overlap, host and input. [inspect.md](inspect.md) says how each figure is
 made. Weights include the scales of norms. "in all" is the time of gshard-inspect on 2 cores. Other
-work ran on the machine beside most rows, which also lengthens the CPU time in parentheses. "host
-GiB" is the memory of that process.
+work ran on the machine while most rows compiled, which also lengthens the CPU time in parentheses.
+"host GiB" is the memory of that process.
 """
 
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The
@@ -63,11 +64,11 @@ grow with the experts. Activations include gradients here. The models of 128 exp
 the tokens on a core.
 """
 
-FIGURE8 = """The same models as above: one expert, one group and 16 rows on each core. The paper's
-bars are measured. These figures are the compiler's estimates and the links' peak.
+FIGURE8 = """These are the models of the section above: one expert, one group and 16 rows on each
+core. The paper's bars are measured. These figures are the compiler's estimates and the links' peak.
 """
 
-STEP = """All parts of the compiled step, as shares of the predicted time.
+STEP = """The table gives the share of each part of the compiled step in its predicted time.
 """
 
 GROWS = """MoE(36L) with one expert, one group and 16 rows on each core (`--scale_with_devices`), so
@@ -77,9 +78,10 @@ longer in another run. `python benchmarks/compile_time.py` compiles the smallest
 turns.
 """
 
-LINKS = """By the model of the links that all predictions use, which knows only bandwidth. The links
-across the middle of the slice limit an all-to-all, so its time grows as the square root of the
-cores. A full pod has closed rings, which halves the time. The time of an all-reduce does not grow.
+LINKS = """These times come from the model of the links that all predictions use. It knows only
+bandwidth. The links across the middle of the slice limit an all-to-all, so its time grows as the
+square root of the cores. A full pod has closed rings, which halves the time. The time of an
+all-reduce does not grow.
 """
 
 TABLE4 = """Each operator is compiled for 8, 32 and 128 cores. Letters that are split have 64
@@ -88,8 +90,8 @@ elements for each core, other letters have 256. Bytes are those of one core.
 
 GSPMD = """Printed memory and steps are the paper's, on TPU v3 cores of 16 GB. The compiled figures
 are for the same mesh, batch and sequence length. TFLOP is that of one core in a step. The printed
-one is utilisation times step times the peak of a core, and the compiled one leaves recomputation
-out.
+TFLOP is utilisation times step time times the peak of a core. The compiled TFLOP leaves
+recomputation out.
 """
 
 CONTRADICTS = """Steps whose prediction is less than 0.8 or more than 1.25 times the printed one:
@@ -99,11 +101,13 @@ KNOWN = [
     "From 128 to 2,048 experts, GShard's device time grows 1.7 times (section 5.2). The predicted "
     "step grows 1.20 times, and the predicted forward layers of Figure 8 grow 1.17 times.",
     "GShard reaches 48 % of its roofline with 2,048 experts and more than 70 % with 128. The "
-    "prediction for moe_2048e_36l is 74 %. The two are not the same measure: the paper's is "
-    "measured, and ours compares two estimates, with the same time for the links in both.",
-    "From 16 to 2,048 cores, the paper's all-to-all grows 9 times (Figure 9), the square root 11 "
-    "times, and the predicted time 4 times. The full pod closes both rings, which halves its time, "
-    "and in the model 2 x 4 chips take as long as 4 x 4.",
+    "prediction for moe_2048e_36l is 74 %. The two cannot be compared directly. The paper "
+    "measures the step. We divide one estimate by another, and both contain the same time for the "
+    "links.",
+    "From 16 to 2,048 cores, the paper's all-to-all grows 9 times (Figure 9), the square root of "
+    "the number of cores 11 times, and the predicted time 4 times. Ours grows less for two "
+    "reasons: the full pod closes both rings, which halves its time, and in our model of the "
+    "links 2 x 4 chips take the same time as 4 x 4.",
     "GShard's models of 12 layers recompute nothing (section 5.1). Ours spend 16 to 20 % of the "
     "step on it, because their configs recompute every layer (Model.remat = 'layer').",
     "Figure 8's all-to-all takes 36 % of the measured forward layers at 2,048 cores, and 13 % of "
@@ -111,11 +115,12 @@ KNOWN = [
     "because products round them to it anyway. That is half of the bytes of the paper's float32. "
     "We suppose that the rest is the difference between the links' peak and the rate that 2,048 "
     "cores in lock step reach. GSPMD's shares in table 6 agree with ours.",
-    "From 8 to 2,048 cores the time of an all-to-all grows 8 times, while the square root grows 16 "
-    "times. From 128 cores it grows 2 times, and 3.75 times in the paper. The reason for ours is "
-    "that the full pod closes both rings. Between other slices it grows as the square root.",
-    "The gate's own product, whose cost is O(E), is in true float32 here. That takes six passes of "
-    "a TPU's bfloat16. The paper does not say which precision it used. This product is the part of "
+    "From 8 to 2,048 cores the time of an all-to-all grows 8 times, but the square root of the "
+    "number of cores grows 16 times. From 128 to 2,048 cores it grows 2 times, but 3.75 times in "
+    "the paper. Ours grows less because the full pod closes both rings. Between the other slices "
+    "it grows as the square root.",
+    "The gate's own product, whose cost is O(E), is in true float32 here. On a TPU that takes six "
+    "bfloat16 passes. The paper does not say which precision it used. This product is the part of "
     "the gate einsums that grows with the experts.",
     "Memory grows a little with the experts: the gates' weights ME, their gradients and the logits "
     "GSE grow with E (O(D), section 3.2). They take at most a twentieth of a core's memory.",

@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 GIB = 2**30
 
 Figures = Mapping[str, Any]
-"""The JSON of gshard-inspect for one row, with the time and the memory that it took."""
+"""The JSON of gshard-inspect for one row, with the time and the memory of the inspection."""
 
 
 def load(folder: pathlib.Path) -> dict[str, Figures]:
@@ -47,7 +47,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
-    """Returns a row's cells: printed beside compiled figures, then the cost of compiling.
+    """Returns the cells of a row: printed and compiled figures in turn, then the cost of compiling.
 
     The figures are weights, memory, step, FLOPs and the share of all-to-all.
     """
@@ -87,7 +87,7 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
 
 
 V3_CORE_PEAK = 123e12 / 2
-"""FLOPS of a TPU v3 core, of which the papers' utilisation is a share."""
+"""The peak FLOPS of a TPU v3 core. The papers give utilisation as a share of it."""
 
 FIGURE_COLUMNS = [
     *("weights, printed", "compiled", "GB, printed", "GiB, compiled", "step s, printed"),
@@ -149,7 +149,7 @@ def paper_row(row: Row) -> Reported | None:
 
 
 def growth_section(figures: Mapping[str, Figures]) -> str:
-    """Returns program, compile time, memory and links on 8 to 2048 cores (GShard Figures 2, 7, 9)."""
+    """Returns the table of the growth from 8 to 2048 cores (GShard Figures 2, 7 and 9)."""
     grown = [figures[name] for _, name in GROWN if usable(figures.get(name))]
     lines = []
     for row_figures in grown:
@@ -178,7 +178,7 @@ def growth_section(figures: Mapping[str, Figures]) -> str:
 
 
 def growth_verdicts(first: Figures, last: Figures) -> list[str]:
-    """Returns what stays constant from the fewest to the most cores."""
+    """Returns lines that say how much each figure grows from the fewest to the most cores."""
     instructions = (first["program_instructions"], last["program_instructions"])
     lines = [verdict("instructions of the compiled program", *instructions, 0.01, first, last)]
     peaks = (first["per_device"]["peak_bytes"], last["per_device"]["peak_bytes"])
@@ -186,7 +186,8 @@ def growth_verdicts(first: Figures, last: Figures) -> list[str]:
     ratio = seconds_of(last, "all-to-all") / max(seconds_of(first, "all-to-all"), 1e-12)
     root = (last["devices"] / first["devices"]) ** 0.5
     lines.append(
-        f"all-to-all time: {ratio:.1f} times; the square root of the devices grew {root:.1f} times"
+        f"all-to-all time: {ratio:.1f} times; the square root of the number of devices grew "
+        f"{root:.1f} times"
     )
     return lines
 
@@ -211,7 +212,7 @@ def usable(figures: Figures | None) -> bool:
 
 
 def recomputed_seconds(figures: Figures) -> float:
-    """Returns the time of a step that computes the forward pass again."""
+    """Returns the part of a step's time that recomputes the forward pass."""
     return sum(work["seconds"] for work in figures["directions"]["recomputed"].values())
 
 
@@ -279,10 +280,11 @@ def forward_section(figures: Mapping[str, Figures]) -> str:
         growth = {kind: many[kind] / few[kind] for kind in kinds}
         whole = sum(many.values())
         text += (
-            "\nFrom 128 to 2,048, printed and compiled: all-to-all 3.75 times and "
-            f"{growth[kinds[-1]]:.2f} times; gate einsums about 2 times and "
-            f"{growth['gate einsums']:.2f} times; gating at 2,048 less than 10 % and "
-            f"{many['gating'] / whole:.1%}; all-to-all at 2,048 36 % and {many[kinds[-1]] / whole:.1%}.\n"
+            "\nGrowth from 128 to 2,048 cores, in the paper and compiled: all-to-all 3.75 times and "
+            f"{growth[kinds[-1]]:.2f} times, gate einsums about 2 times and "
+            f"{growth['gate einsums']:.2f} times. Share at 2,048 cores, in the paper and compiled: "
+            f"gating less than 10 % and {many['gating'] / whole:.1%}, all-to-all 36 % and "
+            f"{many[kinds[-1]] / whole:.1%}.\n"
         )
     return text
 
@@ -338,11 +340,11 @@ def contradictions(figures: Mapping[str, Figures]) -> str:
             step = row_figures["estimated_step_seconds"]
             if 0.8 <= step / paper.step_seconds <= 1.25:
                 continue
-            unrepeated = step - recomputed_seconds(row_figures)
+            without_recomputation = step - recomputed_seconds(row_figures)
             seconds = (
                 paper.step_seconds,
                 step,
-                unrepeated,
+                without_recomputation,
                 flops_without_recomputation(row_figures) / V3_CORE_PEAK,
             )
             ratio = f"{step / paper.step_seconds:.2f}"
@@ -378,10 +380,10 @@ def write(folder: pathlib.Path) -> None:
     parts.append("## The operators of table 4\n\n" + notes.TABLE4)
     parts.append(table4_section(folder))
     for title, rows in (
-        ("notes.GSPMD table 2: wide dense layers", GSPMD_DENSE),
-        ("notes.GSPMD table 3: narrow dense layers", GSPMD_NARROW),
-        ("notes.GSPMD table 6: sparse experts", GSPMD_MOE),
-        ("notes.GSPMD table 7: hybrid", GSPMD_HYBRID),
+        ("GSPMD table 2: wide dense layers", GSPMD_DENSE),
+        ("GSPMD table 3: narrow dense layers", GSPMD_NARROW),
+        ("GSPMD table 6: sparse experts", GSPMD_MOE),
+        ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
     parts.append("## Contradictions\n")

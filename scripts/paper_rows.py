@@ -13,7 +13,7 @@ class Row:
       topology: the machine; a TPU v3 chip has two cores.
       settings: settings that replace the config's.
       scaled: whether experts, groups and rows are proportional to the number of devices.
-      paper_settings: settings of the paper's row that stands beside this one, if they are not
+      paper_settings: settings of the paper's row to compare with; None means the same as
         `settings`.
     """
 

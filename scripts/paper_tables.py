@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compiles the models of the GShard and GSPMD papers for the papers' own machines, and writes
-docs/paper_tables.md: what the papers print beside what the compiler says.
+docs/paper_tables.md, which compares the printed figures with the compiled ones.
 
     .venv/bin/python scripts/paper_tables.py               # compiles the rows without figures
     .venv/bin/python scripts/paper_tables.py --only 2048e  # rows whose name contains the word

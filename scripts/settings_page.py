@@ -35,9 +35,9 @@ class Field:
     """One setting, as its class declares it.
 
     Attributes:
-      name: of the field.
-      group: the title of the group that it stands in.
-      words: its meaning.
+      name: name of the field.
+      group: the title of its group.
+      words: the text that explains it.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Field:
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Returns the fields of a class of settings, with the words beside them.
+    """Returns the fields of a class of settings, with their explanations.
 
     Raises:
-      ValueError: a field stands in no group, or has no words.
+      ValueError: a field has no group, or no explanation.
     """
     source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
@@ -67,9 +67,9 @@ def fields_of(cls: type) -> list[Field]:
             case ast.Expr(ast.Constant(value=str(words))):
                 fields.append(Field(name, group, _markdown(words)))
             case _:
-                raise ValueError(f"{cls.__name__}.{name} has no words after it")
+                raise ValueError(f"{cls.__name__}.{name} has no explanation after it")
         if not group:
-            raise ValueError(f"{cls.__name__}.{name} stands in no group")
+            raise ValueError(f"{cls.__name__}.{name} has no group")
     return fields
 
 
@@ -82,9 +82,9 @@ def _markdown(words: str) -> str:
 
 
 def ranges_of(cls: type) -> dict[str, str]:
-    """Returns the legal values of each field in words: those of its rules, or else its type."""
+    """Returns a text for the legal values of each field: from its rules, or else from its type."""
     hints = typing.get_type_hints(cls)
-    # The words of a mapping say what it maps; its type would fill three lines.
+    # The explanation of a mapping says what it maps; its type would fill three lines.
     words = {
         field.name: "a dict {...}"
         if typing.get_origin(hints[field.name]) is Mapping

@@ -56,10 +56,10 @@ class TrainBatches:
 
         Args:
           data: the prepared data.
-          config: its settings.
+          config: the settings of the run.
           rows: the rows of the batch that this process makes; None means all. The state of the other
             rows does not change.
-          state: what `state()` returned when the run stopped; None starts at the beginning.
+          state: the result of `state()` at the checkpoint; None starts at the beginning.
         """
         self._config = config
         self.rows = range(config.rows) if rows is None else rows
@@ -84,7 +84,7 @@ class TrainBatches:
         return self
 
     def __next__(self) -> Batch:
-        """Returns the next batch. Raises what went wrong in the background thread."""
+        """Returns the next batch. Raises the error of the background thread, if there was one."""
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -121,7 +121,7 @@ class TrainBatches:
         return [example for example in examples if example is not None]
 
     def draw_number(self, row: int, cursor: np.ndarray) -> np.ndarray:
-        """Returns the numbers in the mixture of draws number `cursor` of a row."""
+        """Returns the indices in the mixture of a row's draws, which `cursor` numbers from 0."""
         return cursor * self._config.rows + row
 
     def _produce(self) -> None:
@@ -136,7 +136,7 @@ class TrainBatches:
             self._queue.put(error)
 
     def _make(self, state: State) -> tuple[dict[str, np.ndarray], BatchInfo, State]:
-        """Returns the next batch, and `state` changed to the state after it."""
+        """Returns the next batch and `state`, which it changes to the state after the batch."""
         config = self._config
         rows = []
         tokens = dict.fromkeys(self._languages, 0)

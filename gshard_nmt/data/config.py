@@ -32,9 +32,9 @@ class Data:
     languages."""
 
     maximum_languages: int = 0
-    """The number of languages to prepare, if more have `minimum_pairs`; 0 means all. The languages are
-    ranked by training pairs and taken at even steps from the largest to the smallest. Not used if
-    `languages` names the languages."""
+    """The number of languages to prepare, if more have `minimum_pairs`; 0 means all. The languages
+    are ranked by training pairs and taken at equal distances in this list, from the largest to the
+    smallest. Not used if `languages` names the languages."""
 
     maximum_pairs: int = 0
     """The training pairs to prepare for each language pair; 0 means all. `prepare` takes the first
@@ -81,7 +81,7 @@ class Data:
 
     packing_window: int = 32
     """The number of examples that may wait for a row with enough room. A larger window leaves less
-    padding, but the input's part of a checkpoint grows with it."""
+    padding, but makes the state of the input in a checkpoint larger."""
 
     temperature: float = 5.0
     """The sampling temperature of the languages. Training draws a language with n examples in

@@ -119,7 +119,10 @@ def write_pairs(
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
-    """Returns 16 hexadecimal digits that identify the text of these pairs, compressed or not."""
+    """Returns 16 hexadecimal digits that identify the text of these pairs.
+
+    A file and its compressed copy give the same digits.
+    """
     digest = hashlib.sha256()
     for pair in pairs:
         for split in SPLITS:

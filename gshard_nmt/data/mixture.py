@@ -2,10 +2,10 @@
 
 A draw depends on its index only. So there is no state to save, and any process can compute any draw.
 
-The draws are divided into periods of P draws. In each period, language l is drawn exactly c_l times,
-where c_l / P is its sampling rate, in the order of a keyed permutation. Draw number m of a language
-shows its example permutation[m mod n_l]. Each epoch m // n_l has a new permutation, so an epoch of a
-language shows each of its n_l examples exactly once.
+The draws are divided into periods of P draws. In each period, language l is drawn exactly c_l
+times, and c_l / P is its sampling rate. A keyed permutation decides the order. Draw number m of a
+language shows its example permutation[m mod n_l]. Each epoch m // n_l has a new permutation, so an
+epoch of a language shows each of its n_l examples exactly once.
 
 Example: the sizes are 4 and 2, the temperature is 1, the period is 6. Draws 0 to 5 show each example
 of both languages once. Draws 6 to 11 do so too, in another order.

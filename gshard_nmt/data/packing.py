@@ -66,18 +66,18 @@ def to_arrays(
     }
     inputs = np.zeros((len(rows), target_length), np.int32)
     for r, examples in enumerate(rows):
-        at = [0, 0]
+        ends = [0, 0]
         for segment, example in enumerate(examples, 1):
             for s, side in enumerate(SIDES):
                 ids = (example.source, example.target)[s]
-                place = slice(at[s], at[s] + len(ids))
+                place = slice(ends[s], ends[s] + len(ids))
                 arrays[f"{side}_ids"][r, place] = ids
                 arrays[f"{side}_segments"][r, place] = segment
                 arrays[f"{side}_positions"][r, place] = np.arange(len(ids))
-                at[s] += len(ids)
-            begin = at[1] - len(example.target)
+                ends[s] += len(ids)
+            begin = ends[1] - len(example.target)
             inputs[r, begin] = BOS
-            inputs[r, begin + 1 : at[1]] = example.target[:-1]
+            inputs[r, begin + 1 : ends[1]] = example.target[:-1]
     arrays["target_labels"] = arrays.pop("target_ids")
     arrays["target_inputs"] = inputs
     return arrays

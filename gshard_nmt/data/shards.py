@@ -93,7 +93,7 @@ class PreparedPair:
 
     Attributes:
       source, target: BCP 47 tags of the languages.
-      language: the one that is not English; see `CorpusPair.language`.
+      language: the language of the two that is not English; see `CorpusPair.language`.
       splits: the data of "train", "dev" and "test".
     """
 
@@ -214,16 +214,18 @@ class PreparedData:
         Raises:
           UserError: the folder does not exist, is not prepared data, or is damaged.
         """
-        again = "make it with gshard-data prepare"
+        remedy = "make it with gshard-data prepare"
         if not folder.is_dir():
-            raise UserError(f"--data {folder}: there is no such folder; {again}.")
+            raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
         manifest = read_manifest(folder)
         if manifest is None:
-            raise UserError(f"--data {folder} is not prepared data: it has no {MANIFEST}; {again}.")
+            raise UserError(
+                f"--data {folder} is not prepared data: it has no {MANIFEST}; {remedy}."
+            )
         if manifest["format"] != FORMAT:
             raise UserError(
                 f"--data {folder} has the format {manifest['format']!r}, but this version reads "
-                f"{FORMAT!r}; {again} again."
+                f"{FORMAT!r}; {remedy} again."
             )
         data = cls(folder, manifest)
         data._check_files()
@@ -231,7 +233,7 @@ class PreparedData:
 
     @functools.cached_property
     def pairs(self) -> tuple[PreparedPair, ...]:
-        """All directions of translation; the one with most training examples comes first."""
+        """All directions of translation, from most to fewest training examples."""
         return tuple(
             PreparedPair(
                 pair["source"],

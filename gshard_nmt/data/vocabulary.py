@@ -16,14 +16,14 @@ from gshard_nmt.errors import UserError
 PAD, EOS, UNK, BOS = 0, 1, 2, 3
 SPECIALS = 4
 BYTES = 256
-# The result of unigram training depends on the number of threads, so it is the same everywhere.
+# The result of unigram training depends on the number of threads, so this number is fixed.
 TRAINING_THREADS = 2
 CODING_THREADS = min(os.cpu_count() or 1, 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySpec:
-    """What `train_vocabulary` needs to know.
+    """The size and the kind of a vocabulary to train.
 
     Attributes:
       size: number of pieces, with special ids, bytes and tags. A small text may give fewer.

@@ -55,8 +55,8 @@ class Model:
     "learned"."""
 
     max_positions: int = 0
-    """The rows of the learned position tables: the number of tokens of the longest row. Used only if
-    positions is "learned"."""
+    """The number of positions in the learned position tables. It must be at least the number of
+    tokens in a row of a batch. Used only if positions is "learned"."""
 
     # Experts
     experts: int = 8

@@ -26,7 +26,8 @@ class Optimizer:
 
     # Learning rate
     learning_rate: float = 1.0
-    """Factor of the whole schedule. With `scale_by_parameter` it is a relative step size."""
+    """The factor that multiplies the whole schedule. With `scale_by_parameter` it is a relative
+    step size."""
 
     warmup_steps: int = 10_000
     """The learning rate of step t is proportional to 1 / sqrt(max(t, warmup_steps))."""

@@ -44,10 +44,10 @@ class Train:
     """Steps between two validations on dev text. The last step always validates. 0 turns validation
     off."""
     dev_batches: int = 2
-    """Batches of dev text of each language that `dev_nll` is computed on."""
+    """The number of dev batches of each language that `dev_nll` is computed on."""
     bleu_sentences: int = 0
-    """Dev sentences of each language that are decoded for dev BLEU, which then chooses the best
-    checkpoint. With 0, `dev_nll` chooses it."""
+    """The number of dev sentences of each language that are decoded to compute dev BLEU. The highest
+    dev BLEU then chooses the best checkpoint. With 0, the lowest `dev_nll` chooses it."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
@@ -78,14 +78,14 @@ class Decode:
     """A translation has at most length_ratio * source tokens + length_margin tokens, and never more
     than Data.target_length."""
     length_margin: int = 8
-    """See length_ratio."""
+    """The number of tokens that is added to length_ratio * source tokens."""
 
     # Batches
     rows: int = 64
     """B, the number of sentences in a batch."""
     source_lengths: Sequence[int] = (16, 64)
     """The source lengths that programs are compiled for, in tokens, end of sentence included. A
-    sentence goes into the shortest that holds it. A sentence longer than all of them is cut."""
+    sentence uses the smallest length that holds it. A sentence longer than all of them is cut."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         size("beam", "rows", "source_lengths"),

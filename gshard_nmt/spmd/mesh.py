@@ -75,7 +75,7 @@ class Mesh:
     rules: Mapping[str, Axes] = dataclasses.field(
         default_factory=lambda: {"B": "x", "G": "x", "E": "x"}
     )
-    """For each letter a mesh axis, or an ordered list of mesh axes.
+    """Maps each letter to a mesh axis, or to an ordered list of mesh axes.
 
     A letter without a rule is not split. If two letters of a tensor have the same axis, the leftmost
     letter gets it.
@@ -83,16 +83,16 @@ class Mesh:
     overrides: Mapping[str, Sequence[Axes] | Mapping[str, Axes]] = dataclasses.field(
         default_factory=dict
     )
-    """For each pattern (with shell wildcards) the layout of the arrays whose name matches it.
+    """Maps a pattern of array names (shell wildcards) to a layout that replaces the rules for these
+    arrays.
 
-    A layout is used instead of the rules. It is one entry per dimension, such as `['x', None]`, or a
-    table of letters that is looked up before the rules, such as `{'M': 'x'}`. The first pattern
-    that matches a name is used.
+    A layout is one entry per dimension, such as `['x', None]`, or a table of letters that is looked up
+    before the rules, such as `{'M': 'x'}`. The first pattern that matches a name is used.
     """
 
     # Order of the devices
     device_order: Sequence[int] | str = ()
-    """The device at each place of the mesh, row by row. Empty is 0, 1, 2, ...
+    """The device at each place of the mesh, row by row. An empty list means 0, 1, 2, ...
 
     Write a list of device numbers, or a permutation in XLA's notation. `'[4,2]T(1,0)'` writes the
     devices as 4 rows of 2 and reads them by columns, here for a mesh of shape (2, 4):

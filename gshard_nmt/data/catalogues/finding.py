@@ -221,7 +221,7 @@ def _by_language(
     lists: set[str],
     dropped: collections.Counter[str],
 ) -> tuple[dict[str, set[_Row]], dict[str, set[_Row]]]:
-    """Joins the domains of each language: returns the rows of the lists of names, and all others."""
+    """Returns the rows of each language: first the lists of names, then all other rows."""
     names: dict[str, set[_Row]] = collections.defaultdict(set)
     sentences: dict[str, set[_Row]] = collections.defaultdict(set)
     for (language, domain), rows in messages.items():
@@ -249,7 +249,7 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
 
 
 def normalised(english: str) -> str:
-    """Returns the letters of an English side in lower case. Sides with the same letters count as one."""
+    """Returns the letters of an English side in lower case. Two sides are equal if these are."""
     return _KEY.sub("", english.casefold()) or english
 
 
@@ -260,7 +260,7 @@ def _read_all(
     if workers == 1 or len(catalogues) < 8:
         yield from map(_read_one, catalogues)
         return
-    # A forkserver, because forking this process is not safe if it has threads.
+    # We use a forkserver, because it is not safe to fork a process that has threads.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
         yield from pool.map(_read_one, catalogues, chunksize=16)
 
@@ -268,7 +268,7 @@ def _read_all(
 def _read_one(
     catalogue: Catalogue,
 ) -> tuple[Catalogue, list[Message] | None, collections.Counter[str]]:
-    """Returns the catalogue, its cleaned messages (None if it is damaged), and the reasons of drops."""
+    """Returns the catalogue, its cleaned messages (None if damaged), and its drops by reason."""
     reasons: collections.Counter[str] = collections.Counter()
     messages: list[Message] = []
     try:
@@ -288,8 +288,8 @@ def _list_domains(messages: Mapping[tuple[str, str], Iterable[tuple[str, str]]])
 
     Some domains are known. Another domain is a list if it has at least 40 distinct English sides and
     at least 9 in 10 look like names: no sentence punctuation, no placeholder, no function word, and a
-    capital at the start of each longer word. In catalogues of programs fewer than 2 in 3 look so,
-    even if the labels are in title case.
+    capital at the start of each longer word. In catalogues of programs fewer than 2 in 3 look like
+    names, even if the labels are in title case.
     """
     english: dict[str, set[str]] = collections.defaultdict(set)
     for (_, domain), pairs in messages.items():
@@ -330,7 +330,7 @@ def _split(
     Args:
       rows: (translation, English) of one language.
       split_of: normalised English side -> split; filled here, and shared by all languages.
-      bounds: test has the buckets of the hash below the first number, dev those below the second.
+      bounds: hashes below the first number go to test, other hashes below the second go to dev.
       dropped: reason -> number of messages left out; changed here.
     """
     splits: dict[str, list[tuple[str, _Row]]] = {split: [] for split in SPLITS}

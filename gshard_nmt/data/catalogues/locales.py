@@ -134,7 +134,8 @@ _MAIN_REGION = {
         ]
     ),
 }
-# Chinese needs a region. A locale that names only a script gets the region with most readers of it.
+# Chinese needs a region. A locale that names only a script gets the region that has most readers of
+# this script.
 _CHINESE = {"Hans": "CN", "Hant": "TW"}
 
 
