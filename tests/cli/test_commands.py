@@ -112,7 +112,7 @@ def test_decode_reads_stdin_and_writes_stdout(monkeypatch, capsys, run_folder):
     assert capsys.readouterr() == ("É\nB\n", "")
 
 
-@pytest.mark.parametrize("wrong", ["--lang=xx", "--target=fr", "--nbest=5"])
+@pytest.mark.parametrize("wrong", ["--lang=xx", "--target=fr", "--nbest=5", "--nbest=0"])
 def test_a_mistake_leaves_the_output_file_as_it_was(capsys, run_folder, wrong):
     output = run_folder / "out.txt"
     output.write_text("translated before\n")
