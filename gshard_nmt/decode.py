@@ -47,7 +47,10 @@ def decode(
 
 
 def _chunks(lines: TextIO, size: int = 4096) -> Iterator[list[str]]:
-    """Yields lists of lines without their ends, long enough to be worth sorting by length."""
+    """Yields the lines in lists, without newline characters.
+
+    The lists are long enough to be worth sorting by length.
+    """
     chunk: list[str] = []
     for line in lines:
         chunk.append(line.rstrip("\r\n"))

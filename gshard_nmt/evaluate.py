@@ -29,7 +29,10 @@ _SAMPLES = 3
 """Sentences of each language that the report shows."""
 
 Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str]]
-"""(run folder, source language, target language, lines) -> (translations, step and search in words)."""
+"""(run folder, source language, target language, lines) -> (translations, description).
+
+The description is a text with the step of the checkpoint and the settings of the search.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,7 @@ class TestSet:
       language: the language of the pair that is not English.
       source, target: BCP 47 tags of the direction.
       train_pairs: number of examples that the run was trained on.
-      sources, references: the sentences, one for each other.
+      sources, references: the sentences to translate, and the reference of each.
     """
 
     language: str
@@ -200,7 +203,7 @@ def _tokens_seen(run: RunFolder, language: str) -> int | None:
 def _baseline_translations(
     baselines: Baselines, split: str, test: TestSet, translate: Translate
 ) -> list[str] | None:
-    """Translates a test set with the baseline of its language; None if there is no run of it."""
+    """Translates a test set with the baseline of its language; None if it has no baseline run."""
     if test.language not in baselines.runs:
         return None
     lines, _ = _translations(baselines.runs[test.language], split, test, translate)
@@ -213,7 +216,8 @@ def _translations(
     """Translates a test set, or reads its translations if the run folder has them already.
 
     Returns:
-      The translation of each source, and in words the step and the search that made them.
+      The translation of each source, and the description of how it was made, as `Translate` returns
+      them.
     """
     folder = run.path / "decodes"
     folder.mkdir(exist_ok=True)
@@ -257,7 +261,10 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
             )
         return Baselines(runs=runs)
     if not path.exists():
-        raise UserError(f"--baselines {path}: there is no such folder or file.")
+        raise UserError(
+            f"--baselines {path}: there is no such folder or file; give the --workdir of "
+            "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
+        )
     try:
         scores: Any = json.loads(path.read_text())
         if not isinstance(scores, dict):
@@ -278,10 +285,16 @@ def _corpus_facts(
     for languages in _orders(run, pairs):
         fingerprints.append(fingerprint([pairs[language] for language in languages]))
         if fingerprints[-1] == trained:
-            yield "test text", f"{split} of {corpus}; fingerprint {trained} of the run's languages"
+            yield (
+                "test text",
+                f"{split} of {corpus}; fingerprint {trained} (text of the run's languages)",
+            )
             yield "training text", f"fingerprint {trained}: the same corpus"
             return
-    yield "test text", f"{split} of {corpus}; fingerprint {fingerprints[0]} of the run's languages"
+    yield (
+        "test text",
+        f"{split} of {corpus}; fingerprint {fingerprints[0]} (text of the run's languages)",
+    )
     if read_run_config(run.config).data.languages:
         yield (
             "training text",
@@ -296,7 +309,8 @@ def _orders(run: RunFolder, pairs: dict[str, CorpusPair]) -> Iterator[list[str]]
     """Yields the languages of a run in each order in which `gshard-data prepare` may have read them.
 
     A fingerprint depends on the order. If the config names languages, `prepare` takes their order.
-    Otherwise it sorts them by the number of lines, which is mostly the order of the run's examples.
+    Otherwise it sorts them by number of lines. The run folder lists them by number of examples, which
+    is mostly the same order.
     """
     by_examples = list(dict.fromkeys(direction["language"] for direction in run.data["pairs"]))
     yield by_examples
@@ -326,8 +340,9 @@ def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str,
         yield (
             "baselines",
             f"{len(budgets)} bilingual models of {budgets[0]['parameters']:,} parameters each; "
-            f"{sum(map(_total_tokens, budgets)):,} tokens in total, for each language the number that "
-            f"the multilingual model saw; {sum(b['seconds'] for b in budgets):.0f} s in total",
+            f"{sum(map(_total_tokens, budgets)):,} tokens in total; each model saw the same number "
+            "of tokens of its language as the multilingual model; "
+            f"{sum(b['seconds'] for b in budgets):.0f} s in total",
         )
 
 

@@ -50,9 +50,9 @@ class Request:
       config: the run.
       name: name of the config, as the user gave it.
       topologies: names of the machines.
-      scale_with_devices: whether experts, groups and rows are proportional to the devices.
+      scale_with_devices: whether to scale experts, groups and rows in proportion to the devices.
       decoding: whether to inspect the decoding step instead of the training step.
-      tokens: number of training tokens that the cost of a run is given for.
+      tokens: number of training tokens of the run whose cost the report gives.
     """
 
     config: Config
@@ -297,7 +297,7 @@ def count(config: Config, functions: StepFunctions) -> Counts:
 def _refused(
     inspection: Inspection, config: Config, lowered: LoweredFunction, error: DoesNotFit
 ) -> Inspection:
-    """Completes the report of a program that the compiler gave up, with estimates and suggestions."""
+    """Adds estimates and suggestions to the report of a program that the compiler refused."""
     estimated = memory.estimated(
         lowered.signature,
         config.mesh,

@@ -132,31 +132,31 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
 
 
 def train_baselines(
-    config: Config, data: Path, of: Path, workdir: Path, processes: Processes = ALONE
+    config: Config, data: Path, multilingual: Path, workdir: Path, processes: Processes = ALONE
 ) -> None:
     """Trains one bilingual model for each language of a multilingual run.
 
-    Each model sees the number of tokens that the multilingual run saw of its language.
+    Each model sees the same number of tokens of its language as the multilingual run did.
 
     Args:
-      config: the config of the bilingual models. Its languages and its token limit are set for
-        each language.
+      config: the config of the bilingual models. Each model has its own Data.languages and
+        Train.tokens instead of the config's.
       data: the prepared data of the multilingual run.
-      of: the run folder of the multilingual run.
+      multilingual: the run folder of the multilingual run.
       workdir: gets one run folder for each language. Finished ones are skipped, others resumed.
       processes: as for `train`.
 
     Raises:
       UserError: the multilingual run has not been trained.
     """
-    tokens_by_language = RunFolder(of).budget().get("tokens_by_language")
+    tokens_by_language = RunFolder(multilingual).budget().get("tokens_by_language")
     if not tokens_by_language:
         raise UserError(
-            f"{of} has no budget.json; train it with gshard-train before its baselines."
+            f"{multilingual} has no budget.json; train it with gshard-train before its baselines."
         )
     if processes.is_first:
         workdir.mkdir(parents=True, exist_ok=True)
-        baselines = {"of": str(of), "tokens_by_language": tokens_by_language}
+        baselines = {"of": str(multilingual), "tokens_by_language": tokens_by_language}
         RunFolder(workdir).write_json("baselines.json", baselines)
     for language, tokens in sorted(tokens_by_language.items(), key=lambda item: -item[1]):
         bilingual = config.replace(data={"languages": (language,)}, train={"tokens": tokens})
@@ -198,7 +198,10 @@ def _save(
 
 
 def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
-    """Returns the cursors of all rows. Each row comes from the process that fills it with text."""
+    """Returns the cursors of all rows of the batch.
+
+    The cursor of a row comes from the process that fills this row with text.
+    """
     if processes.count == 1:
         return batches.state()
     ranges = processes.gather(np.array([batches.rows.start, batches.rows.stop]))

@@ -48,9 +48,10 @@ HEAD = """# The papers' tables, compiled
 `scripts/paper_tables.py` makes this page. The TPU compiler (libtpu) compiles each model for the
 paper's own number of TPU v3 cores, on a machine without a TPU. {done} of {rows} rows have figures.
 The predicted step is the compiler's estimate of each operation plus the time of the collectives at
-the links' peak, without overlap, host and input. [inspect.md](inspect.md) says how each figure is
-made. Weights include the scales of norms. "in all" is the time of gshard-inspect on 2 cores. Other
-work ran on the machine while most rows compiled, which also lengthens the CPU time in parentheses.
+the links' peak, without overlap, and without the time of host and input. [inspect.md](inspect.md)
+says how each figure is made. Weights include the scales of norms. "in all" is the time of
+gshard-inspect on 2 cores. Other work ran on the machine while most rows compiled, which also
+lengthens the CPU time in parentheses.
 "host GiB" is the memory of that process.
 """
 

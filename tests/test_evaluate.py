@@ -132,7 +132,7 @@ def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders
     set_data(folders / "run", corpus_fingerprint=digest)
     facts = scores_of(folders, Translator())["provenance"]
     assert facts["training text"] == f"fingerprint {digest}: the same corpus"
-    assert f"fingerprint {digest} of the run's languages" in facts["test text"]
+    assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
 
 
 def test_a_run_of_both_directions_counts_each_language_once(folders):
@@ -146,7 +146,7 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     assert facts["training text"] == f"fingerprint {digest}: the same corpus"
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
-    assert f"fingerprint {digest} of the run's languages" in facts["test text"]
+    assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
 
 
 def test_the_corpus_of_a_run_of_some_languages_cannot_be_compared(folders):

@@ -87,7 +87,7 @@ def examine(request: DoctorRequest) -> list[Finding]:
     """Returns the result of every check, in the order in which a run meets them."""
     machines, unknown = _machines(request.topologies)
     findings = _problems("versions", [*versions.packages(), *versions.tpu_compiler(machines)])
-    findings = findings or [_ok("versions", "as tested")]
+    findings = findings or [_ok("versions", "every package has a tested version")]
     config, config_findings = load_config_with_problems(request)
     findings += config_findings or [
         _ok("config", "every setting is known, has the right type and is in its range")
@@ -263,8 +263,8 @@ def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
     return sum(_shard_bytes(mesh, name, spec) for name, spec in specs.items())
 
 
-def _memory(needed: int, available: int, what: str) -> Finding:
-    sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {what}"
+def _memory(needed: int, available: int, owner: str) -> Finding:
+    sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {owner}"
     if needed > available:
         least = 2 ** math.ceil(math.log2(needed / available))
         return Finding(

@@ -2,7 +2,8 @@
 
 The config keeps its structure: which layers, which routing, which mesh axes and rules. Its sizes are
 reduced, so that both run on this machine's CPU in a minute. Loss and gradients of one step are
-compared tensor by tensor. In a stack of equal blocks each repeat counts as a tensor.
+compared tensor by tensor. The weights of equal blocks are stacked in one array, and the part of each
+block is compared on its own.
 """
 
 import dataclasses
@@ -45,7 +46,8 @@ class Comparison:
     """One tensor, computed on one device and on the mesh.
 
     Attributes:
-      name: "loss", or the weight whose gradient is compared, with the repeat of its block.
+      name: "loss", or the weight whose gradient is compared. If it is a stack of blocks, the number of
+        the block follows.
       difference: the largest difference, divided by the largest value on one device.
       tolerance: the allowed difference.
     """
@@ -74,8 +76,8 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     reduced = reduced_config(config, devices)
     mesh = reduced.mesh
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
-    several = f"{mesh.num_devices} ({shape})"
-    with terminal.waiting(f"{name} at reduced size on 1 device and on {several}"):
+    mesh_text = f"{mesh.num_devices} ({shape})"
+    with terminal.waiting(f"{name} at reduced size on 1 device and on {mesh_text}"):
         batch = random_batch(list(batch_specs(reduced)), reduced.data.rows)
         comparisons = compare(reduced, step_functions(reduced), batch, TOLERANCE)
     table = [("tensor", "difference", "")]
@@ -87,13 +89,13 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     if different:
         raise UserError(
             f"{len(different)} of {len(comparisons)} tensors differ by more than {TOLERANCE:g} of "
-            f"their largest value between 1 device and {several}; the first is {different[0].name}. "
+            f"their largest value between 1 device and {mesh_text}; the first is {different[0].name}. "
             "This is a bug of gshard-nmt; please report it with this config."
         )
     dtype = config.model.activation_dtype
     note = "" if dtype == "float32" else f", activations in float32 instead of {dtype}"
     sys.stdout.write(
-        f"loss and {len(comparisons) - 1} gradients on 1 device and on {several} are equal within "
+        f"loss and {len(comparisons) - 1} gradients on 1 device and on {mesh_text} are equal within "
         f"{TOLERANCE:g} of each tensor's largest value{note}\n"
     )
 
@@ -159,7 +161,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             "expert_hidden_dim": size("H", 128, model.expert_hidden_dim or model.hidden_dim),
             "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
             "group_size": LENGTH if model.group_size else 0,
-            # 0 takes the capacity from its factor; the configured number is for the full size.
+            # With 0, the capacity factor gives the capacity. The configured capacity fits the full size.
             "capacity": 0,
             "eval_capacity": 0,
         }
@@ -198,8 +200,8 @@ def compare(
     mesh = config.mesh
     # The mesh comes first: it starts the devices that both need.
     on_mesh = _gradients(CompiledSteps(config, functions, runtime.start(mesh)), batch)
-    alone = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
-    on_one = _gradients(CompiledSteps(config, functions, runtime.start(alone)), batch)
+    one_device_mesh = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
+    on_one = _gradients(CompiledSteps(config, functions, runtime.start(one_device_mesh)), batch)
     weights = weight_specs(functions)
     comparisons = []
     for name, expected in sorted(on_one.items()):
@@ -214,7 +216,7 @@ def compare(
 
 
 def _gradients(programs: CompiledSteps, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the loss and the gradient of each weight, with initial weights drawn on the devices."""
+    """Returns the loss and the gradient of each weight, for random weights made on the devices."""
     weights = weights_of(programs.state_specs)
 
     def first_step(state, batch, control):

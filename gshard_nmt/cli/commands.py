@@ -137,8 +137,9 @@ def _define_train(flags: Flags) -> None:
     flags.text(
         "baselines_of",
         "RUN",
-        "train bilingual baselines for this run folder instead: one model for each of its languages, in "
-        "--workdir/LANGUAGE. Each sees the same number of tokens of its language as that run did",
+        "the run folder of a multilingual model. If given, one bilingual baseline is trained for each of "
+        "its languages, in --workdir/LANGUAGE. Each baseline sees the same number of tokens of its "
+        "language as that model did",
     )
     flags.text(
         "coordinator",
@@ -236,11 +237,13 @@ def _define_decode(flags: Flags) -> None:
         1,
         minimum=1,
     )
-    flags.switch("scores", "write the line number and the score before each translation, with tabs")
+    flags.switch(
+        "scores", "write the line number and the score before each translation, separated by tabs"
+    )
     flags.choice(
         "length_norm",
         "NAME",
-        "how length normalises a score: gnmt, lingvo or none; if not given, as in the run's config",
+        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
         ["gnmt", "lingvo", "none"],
     )
     flags.number(
@@ -258,7 +261,10 @@ def _decode(values: FlagValues) -> None:
     changes = {name: value for name, value in search.items() if value is not None}
     config = read_run_config(run.config).replace(decode=changes)
     if values.input and not Path(values.input).exists():
-        raise UserError(f"--input {values.input}: there is no such file.")
+        raise UserError(
+            f"--input {values.input}: there is no such file; give a text file, or leave out --input to "
+            "read stdin."
+        )
     # Opening the output file empties it, so we check all flags before that.
     source, target = run.direction(values.lang, values.target)
     if values.nbest > config.decode.beam:
@@ -319,7 +325,10 @@ def _eval(values: FlagValues) -> None:
     corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
     baselines = Path(values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
-        raise UserError(f"--baselines {baselines}: there is no such folder or file.")
+        raise UserError(
+            f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
+            "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
+        )
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
@@ -371,4 +380,4 @@ EVAL = Command(
     _eval,
 )
 COMMANDS = {**DATA_VERBS, "train": TRAIN, "decode": DECODE, "eval": EVAL, "inspect": INSPECT}
-"""The commands by the names that `python -m gshard_nmt` knows; `data harvest` is `harvest` too."""
+"""The commands by the names that `python -m gshard_nmt` knows. `data harvest` also runs `harvest`."""

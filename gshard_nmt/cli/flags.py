@@ -194,7 +194,7 @@ def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
     Args:
       values: the flags.
       name: of the flag.
-      source: what makes this folder, for the error.
+      source: the command that makes the folder. The error message names it.
 
     Raises:
       UserError: the folder does not exist.

@@ -20,8 +20,8 @@ def _define_inspect(flags: Flags) -> None:
     )
     flags.switch(
         "scale_with_devices",
-        "let experts, groups and rows grow with the number of devices; the config's numbers are for its "
-        "own mesh",
+        "scale experts, groups and rows with the number of devices: multiply each by the devices of the "
+        "topology, divided by the devices of the config's mesh",
     )
     flags.switch("decoding", "inspect decoding instead of the training step")
     flags.switch(
@@ -32,7 +32,8 @@ def _define_inspect(flags: Flags) -> None:
     flags.integer(
         "devices",
         "N",
-        "for --equivalence: number of CPU devices of the mesh; 0 means that of the config, at most 8",
+        "for --equivalence: number of CPU devices of the mesh; 0 takes the number from the config's "
+        "mesh, at most 8 (8 if that mesh has one device)",
         0,
         minimum=0,
     )
@@ -49,7 +50,7 @@ def _define_inspect(flags: Flags) -> None:
         1e12,
         minimum=1,
     )
-    flags.text("json", "FILE", "file to write the figures to")
+    flags.text("json", "FILE", "file to write the numbers of the report to, as JSON")
     flags.text("html", "FILE", "file to write the report to, as a web page with charts")
 
 
@@ -59,7 +60,10 @@ _INSPECTIONS = {
     "equivalence": ("devices",),
     "doctor": ("topology", "data", "workdir"),
 }
-"""The flags that each inspection takes besides --config and --gin; "" compiles and reports."""
+"""The flags that each inspection takes besides --config and --gin.
+
+The name "" is the default inspection: it compiles a step and reports what the step costs.
+"""
 
 
 def _check_flags_belong_together(values: FlagValues) -> None:
@@ -81,12 +85,12 @@ def _check_flags_belong_together(values: FlagValues) -> None:
     table = []
     for name, names in _INSPECTIONS.items():
         listed = ", ".join(f"--{flag}" for flag in names) or "no other flag"
-        table.append(f"  {f'--{name}' if name else 'the report':<14} takes {listed}")
+        table.append(f"  {f'--{name}' if name else 'the default':<14} takes {listed}")
     verb = "has" if len(unused) == 1 else "have"
-    task = f"with --{inspection}" if inspection else "on the report"
+    task = f"with --{inspection}" if inspection else "on the default inspection"
     raise UserError(
-        f"{', '.join(unused)} {verb} no effect {task}. Besides --config and --gin,\n"
-        + "\n".join(table)
+        f"{', '.join(unused)} {verb} no effect {task}. Give only flags of one inspection. "
+        "Besides --config and --gin,\n" + "\n".join(table)
     )
 
 
@@ -139,8 +143,8 @@ def _output_files(values: FlagValues) -> dict[str, Path]:
 
 INSPECT = Command(
     "gshard-inspect",
-    "reports what a config will cost on a machine that you need not have: memory, communication and "
-    "time of the training step, which is compiled with the machine's own compiler.",
+    "estimates the memory, communication and time of a config's training step on a machine. It needs "
+    "the compiler for that machine, but not the machine.",
     "gshard-inspect --config demo --topology v3:2x2",
     ("config",),
     _define_inspect,

@@ -99,7 +99,7 @@ class Hypotheses:
     If two scores are equal, the shorter translation comes first.
 
     Attributes:
-      ids: int32[B, nbest, I], the tokens up to EOS, then 0.
+      ids: int32[B, nbest, I], the tokens with EOS as the last one, then 0.
       lengths: int32[B, nbest], the number of tokens, EOS included. 0 if the hypothesis is missing.
       scores: float32[B, nbest], normalized by length. -1e9 if the hypothesis is missing.
       log_probs: float32[B, nbest], not normalized, EOS included. -1e9 if the hypothesis is missing.
@@ -160,10 +160,11 @@ def flat_beam_search(
 ) -> Hypotheses:
     """Searches for the best translations of a batch (GShard section A.1).
 
-    At every step each live hypothesis, ended with EOS, competes for a place in the n-best list. Then the
-    search keeps the K best of all continuations that do not end. If two log-probabilities are equal, the
-    lower beam comes first, then the lower id. We depart from the authors' code here: it takes the top K
-    with EOS among them, so that an EOS may use one of the K places.
+    At every step the search appends EOS to a copy of each live hypothesis, and the copies compete for
+    places in the n-best list. Then the search keeps the K best of all continuations that do not end. If
+    two log-probabilities are equal, the lower beam comes first, then the lower id. We depart from the
+    authors' code here: it takes the top K with EOS among them, so that an EOS may use one of the K
+    places.
 
     Args:
       step: the decoder.
@@ -171,8 +172,8 @@ def flat_beam_search(
       rows: B.
       search: the settings.
       live: bool[B], False for rows whose result does not matter. They end after one token.
-      max_lengths: int32[B], the largest number of tokens of each row, EOS included. It is clipped to 1
-        to max_steps, and None means max_steps.
+      max_lengths: int32[B], the largest number of tokens of each row, EOS included. A value below
+        1 counts as 1, and a value above max_steps counts as max_steps. None means max_steps.
       early_stop: whether to leave the loop when no row can improve. This never changes a result.
     """
     import tensorflow as tf
@@ -330,11 +331,13 @@ def _continue(
 def _top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Returns the `count` largest values and their indices int32[..., count], in descending order.
 
-    If two values are equal, the lower index comes first. `tf.math.top_k` may lower to a sort of the
-    whole vocabulary, and `count` passes over the vocabulary are slow too. For 256 hypotheses and 4000
-    tokens on two cores they take 137 and 9 ms per step, and this takes 1.2 ms. It ranks chunks by their
-    largest value: the `count` best values are in the `count` best chunks or in the rest, which does not
-    fill a chunk.
+    If two values are equal, the lower index comes first. This function ranks chunks by their largest
+    value. The `count` best values are in the `count` best chunks or in the rest, which does not fill a
+    chunk.
+
+    `tf.math.top_k` may lower to a sort of the whole vocabulary, and `count` passes over the vocabulary
+    are slow too. For 256 hypotheses and 4000 tokens on two cores, the selection takes 137 ms per step
+    with `top_k`, 9 ms with the passes, and 1.2 ms with this function.
 
     Args:
       values: [..., V], finite, with V of at least `count`.

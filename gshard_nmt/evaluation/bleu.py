@@ -85,9 +85,9 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     """Computes BLEU from statistics, as sacreBLEU does with its default, exponential smoothing.
 
     Args:
-      statistics: float64[..., 10], summed over sentences. For each order: the n-grams that match the
-        reference (4 numbers), then all n-grams of the hypotheses (4 numbers); then the length of the
-        hypotheses and that of the references.
+      statistics: float64[..., 10], summed over sentences. The first 4 numbers count the n-grams that
+        match the reference, for n = 1 to 4. The next 4 count all n-grams of the hypotheses, for
+        n = 1 to 4. The last 2 count the words of the hypotheses and of the references.
 
     Returns:
       float64[...], from 0 to 100.

@@ -133,7 +133,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def sliding_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the mean of each `window` neighbours.
+    """Computes the mean of the values in each window of `window` neighbours.
 
     GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
     use all windows that lie wholly within the data, so 100 languages give 91 points.

@@ -248,8 +248,8 @@ def _explain(
         activation = _whole_activation(array, axes, context)
         if activation:
             return _Reason(
-                f"gathers {activation[1]} of an activation annotated {activation[0]} for a product, "
-                f"whose weight is split on the same mesh axis{over}"
+                f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "
+                f"whose weight is split over the same mesh axis{over}"
             )
     verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
     why = (
@@ -292,26 +292,35 @@ def _summed(
 def _whole_activation(
     array: Array, axes: tuple[str, ...], context: Context
 ) -> tuple[str, str] | None:
-    """Returns the letters of the activation that an array may be, made whole along `axes`, or None.
+    """Finds the annotated activation that has the size of an array, once it is whole along `axes`.
 
-    The second string names the letters that the annotation splits over `axes`. An activation matches
-    only if a product needs it whole along `axes`. This is so if a weight has the split letter too, and
-    splits another letter over the same axes (GSPMD Table 1, 2D finalized: BLM with M over y, MH with H
-    over y).
+    An activation matches only if a product needs it whole along `axes`. This is so if a weight has the
+    split letter too, and splits another letter over the same axes (GSPMD Table 1, 2D finalized: BLM
+    with M over y, MH with H over y).
+
+    Returns:
+      The letters of the activation, and the letters among them that the annotation splits over `axes`;
+      None if no activation matches.
     """
     mesh = context.mesh
     for letters, shape in sorted(context.annotated):
         partition = mesh.partition(letters)
-        split = [a for a, used in zip(letters, partition, strict=True) if set(used) & set(axes)]
-        if not split or not all(_needs_whole(letter, axes, context) for letter in split):
+        split_letters = [
+            letter
+            for letter, split_axes in zip(letters, partition, strict=True)
+            if set(split_axes) & set(axes)
+        ]
+        if not split_letters or not all(
+            _needs_whole(letter, axes, context) for letter in split_letters
+        ):
             continue
         local_shape = [
-            -(-size // mesh.axis_size([a for a in used if a not in axes]))
-            for size, used in zip(shape, partition, strict=True)
+            -(-size // mesh.axis_size([a for a in split_axes if a not in axes]))
+            for size, split_axes in zip(shape, partition, strict=True)
         ]
         # The compiler may have reshaped it, so only the number of elements counts.
         if math.prod(local_shape) == array.size:
-            return letters, ", ".join(split)
+            return letters, ", ".join(split_letters)
     return None
 
 
@@ -320,9 +329,11 @@ def _needs_whole(letter: str, axes: tuple[str, ...], context: Context) -> bool:
     for name, spec in context.weights.items():
         partition = context.mesh.partition(spec.letters, name)
         others = (
-            used for other, used in zip(spec.letters, partition, strict=True) if other != letter
+            split_axes
+            for other, split_axes in zip(spec.letters, partition, strict=True)
+            if other != letter
         )
-        if letter in spec.letters and any(set(used) & set(axes) for used in others):
+        if letter in spec.letters and any(set(split_axes) & set(axes) for split_axes in others):
             return True
     return False
 
@@ -330,21 +341,22 @@ def _needs_whole(letter: str, axes: tuple[str, ...], context: Context) -> bool:
 def _weights_of(
     array: Array, origin: Origin, axes: tuple[str, ...], context: Context, gathered: bool
 ) -> list[str]:
-    """Returns the names of the weights that an array may be, or may be the gradient of; [] if none fits.
+    """Returns the names of the weights that fit an array, which may be the weight or its gradient.
 
     A weight fits if its shard on one device has the dimensions of the array. Their order does not
     matter, because the compiler transposes. With `gathered`, the shard is first made whole along
-    `axes`. If several weights fit, only the weights that the origin's scopes name are kept, and of them
-    only the weights of the origin's layer.
+    `axes`. The names of weights in the origin's scopes, and then its layer, select among the weights
+    that fit. If neither selects a weight, the result is [], except if the origin has no layer and
+    only one weight fits.
     """
     candidates: list[str] = []
     for name, spec in context.weights.items():
         partition = context.mesh.partition(spec.letters, name)
         local_shape = [
-            size // context.mesh.axis_size([a for a in split if not (gathered and a in axes)])
-            for size, split in zip(spec.shape, partition, strict=True)
+            size // context.mesh.axis_size([a for a in split_axes if not (gathered and a in axes)])
+            for size, split_axes in zip(spec.shape, partition, strict=True)
         ]
-        if gathered and not any(a in axes for split in partition for a in split):
+        if gathered and not any(a in axes for split_axes in partition for a in split_axes):
             continue
         layer_shape = local_shape[1:] if spec.letters.startswith("R") else local_shape
         shape = sorted(_above_one(array.dims))
@@ -380,23 +392,23 @@ def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], context: Conte
     """Returns why a weight is gathered along `axes`, and whether a copy on each device is better."""
     weight, spec = _joined(names), context.weights[names[0]]
     partition = context.mesh.partition(spec.letters, names[0])
-    split = [
+    split_letters = [
         letter
-        for letter, used in zip(spec.letters, partition, strict=True)
-        if any(axis in axes for axis in used)
+        for letter, split_axes in zip(spec.letters, partition, strict=True)
+        if any(axis in axes for axis in split_axes)
     ]
     layer_bytes = spec.nbytes // spec.shape[0] if spec.letters.startswith("R") else spec.nbytes
     why = (
-        f"{weight} ({spec.letters}) is split on {', '.join(split)} over mesh axes {list(axes)}, but "
-        f"a product needs it whole, {layer_bytes / 2**20:,.1f} MiB"
+        f"{weight} ({spec.letters}) is split on {', '.join(split_letters)} over mesh axes "
+        f"{list(axes)}, but a product needs it whole, {layer_bytes / 2**20:,.1f} MiB"
     )
     chip = context.topology.chip
     memory = chip.hbm_bytes if chip else 2**34
     if spec.nbytes > memory * _CHEAP_COPY:
-        return _Reason(f"{why}, as the rule for {split[0]} asks")
+        return _Reason(f"{why}; the rule for {split_letters[0]} asks for this split")
     return _Reason(
         why,
         asked_for=False,
         remedy=f"keep a copy on every device, {spec.nbytes / 2**20:,.1f} MiB (Mesh.overrides, below)",
-        overrides={name: dict.fromkeys(split) for name in names},
+        overrides={name: dict.fromkeys(split_letters) for name in names},
     )

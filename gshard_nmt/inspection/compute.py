@@ -259,7 +259,7 @@ def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]
 
 
 def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]], whole: int) -> int:
-    """Returns how many of the `whole` bytes of an operand a fusion reads."""
+    """Returns the bytes that a fusion reads of a parameter; the whole parameter has `whole` bytes."""
     name = parameter.name
     while len(uses := users.get(name, ())) == 1 and uses[0].opcode in ("bitcast", "reshape"):
         name = uses[0].name

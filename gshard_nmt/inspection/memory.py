@@ -80,15 +80,15 @@ def measured(
     peak = stats.peak_memory_in_bytes
     # The CPU compiler gives no peak. The TPU compiler's peak may be less than the bytes alive at once.
     peak = max(peak, argument + temp + output - alias)
-    held = argument_bytes(module, signature, mesh)
-    by_category = {name: held.get(name, 0) for name in CATEGORIES}
-    by_category["activations"] = peak - sum(held.values())
+    argument_sizes = argument_bytes(module, signature, mesh)
+    by_category = {name: argument_sizes.get(name, 0) for name in CATEGORIES}
+    by_category["activations"] = peak - sum(argument_sizes.values())
     code = stats.generated_code_size_in_bytes
     return Memory(argument, temp, output, alias, code, peak, hbm, by_category)
 
 
 def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporaries: bool) -> Memory:
-    """Estimates the memory of a program that the compiler gave up.
+    """Estimates the memory of a program that the compiler refused.
 
     Args:
       signature: names and specs of its arguments.
@@ -97,13 +97,13 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
       hbm: memory of a device in bytes.
       temporaries: whether `needed` counts temporaries only, without arguments.
     """
-    held: dict[str, int] = {}
+    argument_sizes: dict[str, int] = {}
     for name, spec in signature.flat_inputs():
         category = category_of(name, spec, mesh)
-        held[category] = held.get(category, 0) + shard_bytes(name, spec, mesh)
-    arguments = sum(held.values())
+        argument_sizes[category] = argument_sizes.get(category, 0) + shard_bytes(name, spec, mesh)
+    arguments = sum(argument_sizes.values())
     peak = needed + arguments if temporaries else max(needed, arguments)
-    by_category = {name: held.get(name, 0) for name in CATEGORIES}
+    by_category = {name: argument_sizes.get(name, 0) for name in CATEGORIES}
     by_category["activations"] = peak - arguments
     return Memory(None, None, None, None, None, peak, hbm, by_category, is_estimate=True)
 
@@ -129,13 +129,13 @@ def shard_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
 def argument_bytes(module: HloModule, signature: Signature, mesh: Mesh) -> dict[str, int]:
     """Returns the bytes of a program's arguments on one device by category, with padding."""
     named = signature.flat_inputs()
-    held: dict[str, int] = {}
+    argument_sizes: dict[str, int] = {}
     for instruction in module.computations[module.entry]:
         if instruction.opcode == "parameter" and instruction.parameter_number < len(named):
             category = category_of(*named[instruction.parameter_number], mesh)
             allocated = sum(array.allocated for array in instruction.arrays)
-            held[category] = held.get(category, 0) + allocated
-    return held
+            argument_sizes[category] = argument_sizes.get(category, 0) + allocated
+    return argument_sizes
 
 
 def largest_temporaries(module: HloModule, count: int = 12) -> list[Temporary]:
@@ -162,7 +162,10 @@ _FORWARDING = ("tuple", "get-tuple-element", "bitcast", "while", "optimization-b
 
 
 def _peak(module: HloModule, computation: str) -> tuple[int, list[tuple[int, Instruction]]]:
-    """Returns the most bytes alive at once in a computation, and (bytes, maker) of each such array."""
+    """Returns the most bytes alive at once in a computation, and the arrays that are alive then.
+
+    Each array is given as (bytes, the instruction that makes it).
+    """
     body = module.computations[computation]
     by_name = {instruction.name: instruction for instruction in body}
     sizes, last_use = _lifetimes(module, body)
@@ -222,8 +225,8 @@ def _buffers(
 ) -> _Buffers:
     """Returns the instructions that allocated a result's memory.
 
-    Most instructions allocate the memory of their own result. An instruction that forwards its operands
-    has the memory that other instructions allocated for these.
+    Most instructions allocate the memory of their own result. If an instruction forwards its operands,
+    its result lies in memory that the makers of the operands allocated.
     """
     if instruction.opcode in _FORWARDING or _updates_in_place(module, instruction):
         return frozenset().union(*(buffers.get(name, frozenset()) for name in instruction.operands))

@@ -22,7 +22,7 @@ def write_page(inspections: Sequence[Inspection], tokens: float, file: Path) -> 
 
     Args:
       inspections: one config on one or more topologies.
-      tokens: the training tokens that the cost of a run is given for.
+      tokens: number of training tokens of the run whose cost the page gives.
       file: the page.
     """
     first = inspections[0]

@@ -64,7 +64,7 @@ def _dense(
     memory_gb: float,
     flops_utilization: float,
 ) -> Reported:
-    """Returns a row of GSPMD table 2, 3 or 7: `rows` of 1024 tokens on a mesh of X x Y cores."""
+    """Returns a row of GSPMD table 2, 3 or 7. A batch has `rows` sequences of 1024 tokens."""
     return Reported(
         f"GSPMD table {table}",
         mesh,
@@ -84,7 +84,7 @@ def _sparse(
     all_to_all_share: float,
     flops_utilization: float,
 ) -> Reported:
-    """Returns a row of GSPMD table 6: four rows of 1024 tokens a core."""
+    """Returns a row of GSPMD table 6. A batch has four sequences of 1024 tokens for each core."""
     return Reported(
         "GSPMD table 6",
         (cores,),

@@ -34,7 +34,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """Time and result of a compilation; all but `lower_seconds` are None if the compiler gave up.
+    """Time and result of a compilation; all but `lower_seconds` are None if the program was refused.
 
     Attributes:
       lower_seconds: time from TensorFlow to StableHLO.
@@ -164,7 +164,10 @@ class Inspection:
 
 
 def as_json(inspection: Inspection) -> dict[str, Any]:
-    """Returns the record under the keys that users script against; unknown values are None."""
+    """Returns the record as a dict for JSON; unknown values are None.
+
+    Scripts of users read these keys, so they must not change.
+    """
     memory, compilation = inspection.memory, inspection.compilation
     has_program = inspection.has_program
     return {

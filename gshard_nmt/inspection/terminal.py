@@ -189,8 +189,8 @@ def _compute(inspection: Inspection, tokens: float) -> str:
     if paper := _paper_line(inspection):
         lines.append(paper)
     lines.append(
-        "  Predicted from the compiler's estimate of each operation and the links' peak bandwidth, "
-        "without overlap, host, input or load imbalance."
+        "  Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
+        "Overlap, the host, the input and load imbalance are left out."
     )
     return "\n".join(lines)
 

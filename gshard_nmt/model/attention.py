@@ -1,4 +1,6 @@
-"""Multi-head attention over packed rows, and over the slots of a flat beam.
+"""Multi-head attention over packed rows, and over the cache of a beam search.
+
+In the cache all beams of a sentence share one sequence of slots, called a flat beam (GShard section A.1).
 
 The logits are not multiplied by 1/sqrt(D): the initializer of the query contains this scale, as in the
 authors' code. The projections have no bias vectors. A mask adds -1e9 to a logit. If all keys of a query

@@ -14,8 +14,8 @@ ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan")
 REMATS = ("none", "layer", "block")
 MOST_LAYERS = 10_000
-"""The largest number of layers of a stack. A block may be the whole stack, and each layer of a block
-declares weights of its own, so the time to declare the weights grows with this number."""
+"""The largest number of layers of a stack. This limit bounds the time to declare the weights. That time
+grows with the number of layers in a block, and a block may be the whole stack."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Model:
     "learned"."""
 
     max_positions: int = 0
-    """The number of positions in the learned position tables. It must be at least the number of
-    tokens in a row of a batch. Used only if positions is "learned"."""
+    """The number of positions in each learned table. It must be at least the number of tokens of the
+    longest row. Used only if positions is "learned"."""
 
     # Experts
     experts: int = 8
@@ -119,8 +119,8 @@ class Model:
     """The weight of the load-balancing loss, which is summed over the MoE layers."""
 
     aux_loss_scale: str = "authors"
-    """The scale of the load-balancing loss: "authors" (1 if the load is balanced) or "paper" (smaller
-    by the factor E**2)."""
+    """The scale of the load-balancing loss. With "authors" the loss is 1 if the load is balanced. With
+    "paper" it is smaller by the factor E**2."""
 
     router_z_loss_weight: float = 0.0
     """The weight of the router z-loss: the squared logsumexp of the gate's logits, summed over the MoE

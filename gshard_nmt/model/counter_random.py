@@ -32,7 +32,10 @@ class Key:
         return cls(seed[0], seed[1])
 
     def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
-        """Returns an independent key for the random stream `name` and repeat `index` (int or int32[])."""
+        """Returns an independent key for the random stream `name` in repeat `index` of a block.
+
+        The index is an int or int32[].
+        """
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
@@ -45,14 +48,14 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class KeyTable:
-    """The keys of several named random streams, for several repeats of each."""
+    """The keys of several named random streams, with one key for each stream and repeat of a block."""
 
     names: tuple[str, ...]
     word0: "tf.Tensor"  # uint32[repeats, streams]
     word1: "tf.Tensor"  # uint32[repeats, streams]
 
     def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
-        """Returns the key of each random stream for the repeat `index` (int or int32[])."""
+        """Returns the key of each random stream in repeat `index` (int or int32[]) of a block."""
         row0, row1 = tf.unstack(self.word0[index]), tf.unstack(self.word1[index])
         return {name: Key(row0[i], row1[i]) for i, name in enumerate(self.names)}
 
@@ -112,9 +115,10 @@ def keep_mask(key: Key, shape: Sequence[int], rate: float) -> "tf.Tensor":
 
 
 def _cut(shape: Sequence[int]) -> int:
-    """Returns the number of leading dimensions that the first index word numbers.
+    """Returns the number of leading dimensions whose index the first word holds.
 
-    The two words then number nearly equal parts of the shape.
+    The second word holds the index in the other dimensions. The larger of the two index ranges is made
+    as small as possible, so that both fit in 32 bits.
     """
     sizes = [max(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(len(shape) + 1)]
     return sizes.index(min(sizes))
@@ -147,6 +151,7 @@ def _shift_right(x: "tf.Tensor", n: int) -> "tf.Tensor":
 
 
 def _to_unit(word: "tf.Tensor") -> "tf.Tensor":
-    # We convert through int32, because a CPU converts uint32 to float slowly. 24 bits fit in both.
+    # We convert through int32, because a CPU converts uint32 to float slowly. 24 bits fit in an
+    # int32, and a float32 holds them exactly.
     high = tf.cast(_shift_right(word, 8), tf.int32)
     return tf.cast(high, tf.float32) * 2.0**-24

@@ -1,12 +1,12 @@
 """Dispatch and combine: tokens go to the slots of their experts, and weighted outputs come back.
 
-There are three implementations of one contract. Their outputs and gradients are equal up to rounding.
-Each takes a routing and returns a pair of functions:
+There are three implementations. Their outputs and gradients are equal up to rounding. Each takes a
+routing and returns a pair of functions. For `by_einsum` and `by_gather` the functions are:
 
     dispatch: [G, S, M] -> [G, E, C, M], empty slots are zero
     combine:  [G, E, C, M] -> [G, S, M], the weighted sum over the slots of a token
 
-`dense` has no slots. Every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
+For `dense` there are no slots, because every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
 """
 
 from collections.abc import Callable
@@ -145,8 +145,8 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
 def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
     """Returns dispatch and combine that run every expert on every token.
 
-    The output is weighted by the gates of the experts that a token chose. The routing must have room
-    for all tokens, C = S: a choice that the routing dropped has weight 0 here too.
+    The output is weighted by the gates of the experts that a token chose. The routing must be computed
+    with C = S, so that it drops no choice. A dropped choice would have weight 0 here too.
     """
     # Shape: [G, S, A] -> [G, S, A, E]
     one_hot = tf.one_hot(routing.slot // routing.capacity, experts, dtype=dtype)

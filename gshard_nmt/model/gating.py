@@ -44,9 +44,10 @@ class Gating:
     Attributes:
       experts: E.
       routing: "top2" (GShard), or "switch": only the first choice, weighted by its softmax probability.
-      second_expert: which tokens go to their second expert: "random" (with probability min(1, 2 w2), as
-        in the paper), "all", "none", or "threshold" (if w2 > second_expert_threshold).
-      second_expert_threshold: see second_expert. The weight w2 is at most 1/2.
+      second_expert: which tokens go to their second expert: "random" (with probability 2 w2, as in the
+        paper), "all", "none", or "threshold" (if w2 > second_expert_threshold). Here w2 is the weight
+        of the second expert: its gate divided by the sum of the two gates, which is at most 1/2.
+      second_expert_threshold: see second_expert.
       capacity: C, the slots of an expert in a group. 0 takes C from capacity_factor.
       capacity_factor: the number of slots per token, summed over all experts. C is
         capacity_factor * S / E, rounded. The paper has 2.
@@ -193,8 +194,8 @@ def assign(
         weights.append(tf.where(admitted, choice.weight, tf.zeros([], logits.dtype)))
         admitted_choices.append(admitted)
         # Second choices are numbered after the admitted first choices. Algorithm 1 also counts the first
-        # choices that overflowed. This admits the same second choices, because an expert that overflowed
-        # is full.
+        # choices that overflowed. Both ways admit the same second choices, because an expert that
+        # overflowed is full.
         # Shape: [G, S, E] -> [G, 1, E]
         taken = tf.minimum(tf.reduce_sum(asks, axis=1, keepdims=True) + taken, capacity)
 
@@ -202,7 +203,7 @@ def assign(
     first = choices[0]
     # Shape: [G, S] -> [G, S, 1]
     token_weight = tf.cast(is_token, logits.dtype)[..., tf.newaxis]
-    # Both means are over all S tokens, padding included, as in the authors' code.
+    # Padding adds 0 to the sums of both means, but we divide by all S tokens, as in the authors' code.
     # Shape: [G, S, E] -> [G, E]
     density = tf.reduce_mean(first.one_hot * token_weight, axis=1)
     mean_gate = tf.reduce_mean(gates * token_weight, axis=1)
@@ -231,7 +232,7 @@ class _Choice:
 
     Attributes:
       expert: int32[G, S].
-      one_hot: float32[G, S, E], the same as a one-hot vector.
+      one_hot: float32[G, S, E], `expert` as a one-hot vector.
       weight: float32[G, S], by which the expert's output is multiplied if the choice is admitted.
       wanted: bool[G, S], whether the token asks for a slot.
     """

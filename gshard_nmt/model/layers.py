@@ -69,8 +69,8 @@ def to_float32(x: "tf.Tensor") -> "tf.Tensor":
 def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
     """Returns the einsum of x and the weight `name`, which is cast to the dtype of x.
 
-    The compiled program keeps the name. From it gshard-inspect tells which weight's gradient an
-    all-reduce sums.
+    The compiled program keeps the name of the weight. If an all-reduce sums the gradient of a weight,
+    gshard-inspect uses this name to tell which weight it is.
     """
     with tf.name_scope(name):
         return tf.einsum(equation, x, tf.cast(p[name], x.dtype))

@@ -16,7 +16,7 @@ from gshard_nmt.ranges import Rule, above, at_least, check, one_of
 from gshard_nmt.spmd.sharding import annotate
 
 BATCH_LETTERS = "RE"
-RMS_OVER = {"tensor": "R", "expert": "RE"}
+RMS_BATCH_LETTERS = {"tensor": "R", "expert": "RE"}
 """The dimensions that a root mean square does not reduce, for each value of `Optimizer.rms_over`."""
 
 
@@ -75,7 +75,7 @@ class Optimizer:
         at_least(0, "linear_warmup_steps", "cooldown_steps", "epsilon2"),
         at_least(1, "warmup_steps", "min_factored_size"),
         above(0, "maximum_beta2", most=1),
-        one_of(RMS_OVER, "rms_over"),
+        one_of(RMS_BATCH_LETTERS, "rms_over"),
     )
 
     def __post_init__(self) -> None:
@@ -225,6 +225,11 @@ def _without(parameter: Parameter, dims: tuple[int, ...]) -> Parameter:
 
 
 def _rms(x: "tf.Tensor", parameter: Parameter, over: str) -> "tf.Tensor":
-    """Returns the root mean square for each index of RMS_OVER[over], broadcastable to x."""
-    dims = [i for i, letter in enumerate(parameter.letters) if letter not in RMS_OVER[over]]
+    """Returns the root mean square over all dimensions but RMS_BATCH_LETTERS[over].
+
+    The result is broadcastable to x.
+    """
+    dims = [
+        i for i, letter in enumerate(parameter.letters) if letter not in RMS_BATCH_LETTERS[over]
+    ]
     return tf.sqrt(tf.reduce_mean(tf.square(x), dims, keepdims=True))

@@ -107,7 +107,10 @@ class StepFunctions:
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
-        """Returns the gradients of all weights and the metrics of a `step`, int32[], from 1 on."""
+        """Returns the gradients of all weights, and the metrics of one step.
+
+        `step` is the number of the step, int32[], 1 for the first.
+        """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         mode = Mode(training=True, key=key)
         with tf.GradientTape() as tape:

@@ -31,9 +31,9 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
 
     Args:
       config: the run.
-      data: has the sizes of the vocabularies as `source_vocabulary` and `target_vocabulary`: the
-        summary of prepared data, or `RunFolder.data`. If it is None, the sizes of the config are
-        used. The vocabularies of a small corpus may be smaller than these.
+      data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
+        `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
+        sizes in the config if the corpus is small. None takes the sizes of the config.
     """
     sizes = data or dataclasses.asdict(config.data)
     return StepFunctions(

@@ -59,8 +59,8 @@ class Checkpoints:
 
         Args:
           kind: LAST or BEST.
-          groups: the groups to read, each with its arrays as jax.ShapeDtypeStruct. If a group
-            is empty, all its arrays are read and stay on the host.
+          groups: for each group to read, its arrays as jax.ShapeDtypeStruct. An empty mapping reads
+            all arrays of the group and leaves them on the host.
 
         Raises:
           UserError: there is no such checkpoint.

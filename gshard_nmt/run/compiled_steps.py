@@ -60,7 +60,7 @@ class CompiledSteps:
         return self.compile("evaluate", self.functions.eval_step, inputs, [{}])
 
     def initialize(self) -> dict:
-        """Returns the state of step 0, drawn on the devices."""
+        """Returns the state of step 0, with random weights, made on the devices."""
         outputs = [_letters(self.state_specs)]
         program = self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
         (state,) = program(self.control(last_step=1))
@@ -97,12 +97,12 @@ class CompiledSteps:
         return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))
 
     def _compile(
-        self, name: str, lowered: Callable[[], LoweredFunction], donate: tuple[int, ...] = ()
+        self, name: str, lower_function: Callable[[], LoweredFunction], donate: tuple[int, ...] = ()
     ) -> runtime.Program:
         data = self.config.data
         lengths = (data.source_length, data.target_length)
         key = json.dumps([name, repr(self.functions), data.rows, lengths])
-        return self.devices.compile(key, lowered, donate)
+        return self.devices.compile(key, lower_function, donate)
 
 
 def _letters(specs: ArraySpecs) -> dict[str, str]:

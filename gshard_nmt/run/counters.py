@@ -40,7 +40,7 @@ class RunCounters:
         self._counted_at = now
 
     def settle(self, sum_over_processes: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
-        """Adds the tokens that all processes have counted. All must call it at the same step."""
+        """Adds the tokens that all processes have counted. All processes call it at the same step."""
         for language, number in sum_over_processes(self._unsettled).items():
             self.tokens[language] = self.tokens.get(language, 0) + number
         self._unsettled = dict.fromkeys(self._unsettled, 0)

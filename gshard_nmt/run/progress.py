@@ -156,7 +156,7 @@ class MetricsLog:
         self._began, self._tokens_before = time.perf_counter(), counters.total_tokens
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes one line, and the same values as TensorBoard scalars."""
+        """Writes one line to metrics.jsonl, and each of its values to TensorBoard."""
         if not self._writes:
             return
         self._file.write(json.dumps({"step": step, **values}) + "\n")

@@ -1,4 +1,4 @@
-"""Supervises one process of a run of several, and names the processes that are missing or lost.
+"""Supervises one process of a multi-process run, and names the processes that are missing or lost.
 
 If a process of the run is lost, jax's runtime aborts all others and prints many messages. So each
 process runs as the child of a supervisor. Before it starts the child, the supervisor waits until all
@@ -41,7 +41,10 @@ _COORDINATOR_GONE = re.compile(
 
 
 def is_watched() -> bool:
-    """Returns whether this process is the child of a supervisor. If so, it will end when that ends."""
+    """Returns whether this process is the child of a supervisor.
+
+    If so, this process ends when the supervisor ends.
+    """
     if WATCHED not in os.environ:
         return False
     pipe = int(os.environ.pop(WATCHED))
@@ -141,7 +144,7 @@ def _wait_for_peers(processes: Processes, deadline: float) -> None:
 
 
 def _listen(processes: Processes) -> socket.socket:
-    """Opens the coordinator's port. On a run of one machine, only the loopback can connect to it."""
+    """Opens the coordinator's port. If its host is 127.0.0.1, only this machine can connect."""
     host, port = processes.address
     try:
         return socket.create_server((host if host == "127.0.0.1" else "", port))
@@ -159,8 +162,8 @@ def _check_greeting(
     """Checks the first line that a process sends to process 0.
 
     Returns:
-      The number of the process, or None if it is refused or not a process of ours; and the reason why
-      it is refused, or "".
+      The number of the process, or None if the process is refused or the line is not a greeting.
+      Then the reason for the refusal, or "" if there is none.
     """
     match = re.fullmatch(rf"{_GREETING} (\d+) of (\d+)", greeting)
     if not match:

@@ -104,8 +104,8 @@ class Decode:
         if int(self.length_ratio * shortest) + self.length_margin < 1:
             raise UserError(
                 f"Decode.length_ratio is {self.length_ratio} and Decode.length_margin is "
-                f"{self.length_margin}, so a source of {shortest} tokens may have no translation at "
-                "all. Set the margin to 1 or more.",
+                f"{self.length_margin}, so the translation of a source of {shortest} tokens is limited "
+                "to 0 tokens. Set the margin to 1 or more.",
                 ["Decode.length_ratio", "Decode.length_margin", "Decode.source_lengths"],
             )
 
@@ -142,8 +142,8 @@ class Config:
         """Returns a copy in which some settings are changed and checked.
 
         Args:
-          **parts: for each part to change either its new fields, such as `train={"steps": 10}`, or
-            the whole new part.
+          **parts: the parts to change, by name. Each value is either a mapping of the changed fields,
+            such as `train={"steps": 10}`, or a whole new part.
 
         Raises:
           UserError: a new value is out of its range.

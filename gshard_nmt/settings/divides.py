@@ -1,7 +1,7 @@
 """Checks that a config divides over its mesh: rows, experts, groups and every array.
 
 XLA pads uneven dimensions inside a program. But every dimension of an input or output must divide
-evenly over the mesh axes that split it. Only this module decides which sizes do not.
+evenly over the mesh axes that split it. This module finds the sizes that break this rule.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class Problem:
 
     Attributes:
       text: the error message, which names the setting or the array.
-      cause: equal for problems that one change of the config would solve.
+      cause: a key. Two problems have equal keys if one change of the config would solve both.
     """
 
     text: str

@@ -117,7 +117,9 @@ class _Reader:
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not a text file: {error}.") from error
+            raise UserError(
+                f"{path} is not a text file: {error}. Give a gin file in UTF-8."
+            ) from error
         with self._collecting_problems():
             self._read(text, str(path), path.parent, in_file=True)
         self._open_files.pop()
@@ -202,7 +204,7 @@ class _Reader:
                 value = bound[field]
                 _check_not_required(f"{class_name}.{field}", value, where)
                 if self._has_values(value):
-                    # A copy of gin's object for a macro is the value of the macro.
+                    # `deepcopy` resolves the macros: in gin, copying a macro returns its value.
                     resolved[class_name, field] = Setting(copy.deepcopy(value), where)
         return resolved
 

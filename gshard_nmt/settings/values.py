@@ -49,7 +49,9 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
     try:
         statements = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
+        raise UserError(
+            f"{path} is damaged: {error}. Restore the file as gshard-train wrote it."
+        ) from error
     bindings: dict[Key, Setting] = {}
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
@@ -63,8 +65,8 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
 
 
 _ONLY_LITERALS = (
-    "cannot read this line; the config.gin of a run folder has only lines `Class.field = value`, as "
-    "gshard-train wrote them. Give other gin files with --config."
+    "cannot read this line; the config.gin of a run folder has only lines `Class.field = value`. "
+    "Restore the file as gshard-train wrote it."
 )
 
 
@@ -147,7 +149,10 @@ def _checked(setting: Setting, hint: Any, name: str) -> object:
 
 
 def _conform(value: object, hint: Any) -> object:
-    """Returns `value` converted to a type: a list becomes a tuple, an int a float if one is needed."""
+    """Returns `value` converted to a type.
+
+    A list becomes a tuple. An int becomes a float if the type is float.
+    """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value

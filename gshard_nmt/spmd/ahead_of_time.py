@@ -128,7 +128,8 @@ def _tpu_devices(topology: Topology) -> list[Any]:
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
-        # A lock keeps two processes from using one TPU. We use none, so several may compile at once.
+        # A lock keeps two processes from using one TPU. Compiling uses no TPU, so we turn the lock off.
+        # Several processes can then compile at the same time.
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_MIN_LOG_LEVEL": "3",
         "TPU_STDERR_LOG_LEVEL": "3",
@@ -203,7 +204,7 @@ def _explained(topology: Topology, error: Exception) -> Exception:
         return DoesNotFit(
             int(float(sizes["needed"]) * _UNITS[sizes["needed_unit"]]),
             int(float(sizes["available"]) * _UNITS[sizes["available_unit"]]),
-            sizes.get("what") or "the program",
+            sizes.get("what") or "the program's arrays",
         )
     return UserError(
         f"the compiler for {topology.name} refuses this program: {_one_line(error)}. Try another "

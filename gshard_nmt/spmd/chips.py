@@ -7,7 +7,10 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One generation of TPU. All figures are per device, which on v3 is a core of the chip."""
+    """One generation of TPU.
+
+    FLOPS, memory and memory bandwidth are per device, which on v3 is one of the two cores of a chip.
+    """
 
     name: str
     """The name of the generation, which is the first part of a topology's name."""

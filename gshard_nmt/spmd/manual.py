@@ -60,8 +60,8 @@ def auto_to_manual(
     >>> annotations_of(reverse_each_shard, (16, 12), mesh=mesh)[1]  # inside the block
     '{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}'
 
-    The gradient puts the gradients of the shards together. If no dimension of x is mapped to a manual
-    axis, the shards along this axis are copies, and their gradients are summed.
+    The gradient puts the gradients of the shards together. If a manual axis splits no dimension of x,
+    the shards along this axis are copies, and their gradients are summed.
 
     Args:
       x: the full tensor.
@@ -71,8 +71,8 @@ def auto_to_manual(
       axes: the mesh axes that become manual; None for all.
 
     Returns:
-      The shard. Its size along a dimension mapped to manual axes is size / devices, rounded up. Eagerly,
-      on one device, or without a mesh, the result is x itself.
+      The shard. The size of a dimension mapped to manual axes is divided by the number of devices along
+      these axes, and rounded up. Eagerly, on one device, or without a mesh, the result is x itself.
     """
     conversion = _Conversion.of("auto_to_manual", x.shape.rank, mesh, dims_mapping, axes)
     if conversion is None:
@@ -96,7 +96,7 @@ def manual_to_auto(
     >>> annotations_of(sum_of_each_shard, (16, 12), mesh=mesh)
     ['{devices=[8,1]<=[8]}', '{manual}']
 
-    If no dimension is mapped to a manual axis, all devices along this axis must hold the same values.
+    If a manual axis splits no dimension, all devices along this axis must hold the same values.
 
     Args:
       x: the shard.
@@ -119,7 +119,7 @@ def manual_to_auto(
 
 @dataclasses.dataclass(frozen=True)
 class _Conversion:
-    """A change between automatic and manual partitioning of one tensor."""
+    """A conversion of one tensor between automatic and manual partitioning."""
 
     mesh: Mesh
     partition: Partition
@@ -133,7 +133,7 @@ class _Conversion:
     def of(
         caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping, axes: Sequence[str] | None
     ) -> "_Conversion | None":
-        """Checks the arguments and returns the change; None if there is nothing to do."""
+        """Checks the arguments and returns the conversion; None if there is nothing to do."""
         partition = partition_of(caller, rank, mesh, dims_mapping)
         manual = tuple(mesh.axes) if axes is None else tuple(axes)
         check_axes(caller, mesh, manual)
@@ -163,7 +163,10 @@ class _Conversion:
         return tuple(axis for axis in self.manual if axis not in used)
 
     def with_replicas_split(self) -> "_Conversion":
-        """Returns this change for a tensor with one more leading dimension, split over the replicas."""
+        """Returns this conversion for a tensor with a new first dimension that stacks the copies.
+
+        The axes that `replicas` returns split the new dimension.
+        """
         return dataclasses.replace(self, partition=(self.replicas(), *self.partition))
 
     def full(self) -> tuple[Any, list[int]]:

@@ -23,7 +23,10 @@ Partition = tuple[tuple[str, ...], ...]
 MOST_DEVICES = 2**20
 
 Axes = str | Sequence[str] | None
-"""The form in configs: one mesh axis, an ordered list of mesh axes, or None for not split."""
+"""The axes that split one dimension, as configs write them.
+
+One mesh axis, an ordered list of mesh axes, or None if nothing splits the dimension.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +86,11 @@ class Mesh:
     overrides: Mapping[str, Sequence[Axes] | Mapping[str, Axes]] = dataclasses.field(
         default_factory=dict
     )
-    """Maps a pattern of array names (shell wildcards) to a layout that replaces the rules for these
-    arrays.
+    """Maps a pattern of array names (with shell wildcards) to the layout of these arrays.
 
-    A layout is one entry per dimension, such as `['x', None]`, or a table of letters that is looked up
-    before the rules, such as `{'M': 'x'}`. The first pattern that matches a name is used.
+    A layout has one of two forms. A list, such as `['x', None]`, has one entry per dimension and
+    replaces the rules. A table of letters, such as `{'M': 'x'}`, replaces only the rules of these
+    letters. The first pattern that matches a name is used.
     """
 
     # Order of the devices
@@ -102,9 +105,10 @@ class Mesh:
         4 5          1 3 5 7
         6 7
 
-    A collective over an axis runs among the devices of one line along this axis. So choose the order
-    to make them neighbours in the machine (GShard section A.3, Figure 10). If the machine is a grid of
-    2 x 4, then `(0, 1, 5, 4, 2, 3, 7, 6)` makes each row of the mesh a ring of neighbours:
+    A collective over an axis exchanges data among devices whose places differ only along this axis,
+    for instance the devices of one row. So choose an order in which these devices are neighbours in
+    the machine (GShard section A.3, Figure 10). If the machine is a grid of 2 x 4, then
+    `(0, 1, 5, 4, 2, 3, 7, 6)` makes each row of the mesh a ring of neighbours:
 
         0 - 1   2 - 3
         |   |   |   |
@@ -155,16 +159,16 @@ class Mesh:
         yield from (
             (f"Mesh.rules[{letter!r}]", _as_axes(axes)) for letter, axes in self.rules.items()
         )
-        for name, dims in self.overrides.items():
-            if isinstance(dims, Mapping):
+        for name, layout in self.overrides.items():
+            if isinstance(layout, Mapping):
                 yield from (
                     (f"Mesh.overrides[{name!r}][{letter!r}]", _as_axes(axes))
-                    for letter, axes in dims.items()
+                    for letter, axes in layout.items()
                 )
             else:
                 yield (
                     f"Mesh.overrides[{name!r}]",
-                    tuple(axis for axes in dims for axis in _as_axes(axes)),
+                    tuple(axis for axes in layout for axis in _as_axes(axes)),
                 )
 
     @functools.cached_property
@@ -190,20 +194,20 @@ class Mesh:
     def partition(self, letters: str, name: str = "") -> Partition:
         """Returns the mesh axes of each dimension of a tensor whose dimensions are `letters`.
 
-        If a name is given, it is looked up in the overrides first. Mesh axes of size 1 split nothing,
-        but they are kept, so that a config means the same on every mesh.
+        If a name is given, it is looked up in the overrides first. The result also names mesh axes of
+        size 1, although they split nothing. So a config gives the same result for every mesh shape.
         """
         table: Mapping[str, Axes] = self.rules
-        pattern, dims = self._override(name)
-        if isinstance(dims, Mapping):
-            table = {**self.rules, **dims}
-        elif dims is not None:
-            if len(dims) != len(letters):
+        pattern, layout = self._override(name)
+        if isinstance(layout, Mapping):
+            table = {**self.rules, **layout}
+        elif layout is not None:
+            if len(layout) != len(letters):
                 raise UserError(
-                    f"Mesh.overrides[{pattern!r}] is {list(dims)}, but {name} has the dimensions "
+                    f"Mesh.overrides[{pattern!r}] is {list(layout)}, but {name} has the dimensions "
                     f"{letters}; give one entry per dimension."
                 )
-            return tuple(_as_axes(axes) for axes in dims)
+            return tuple(_as_axes(axes) for axes in layout)
         taken: set[str] = set()
         partition = []
         for letter in letters:
@@ -213,9 +217,9 @@ class Mesh:
         return tuple(partition)
 
     def _override(self, name: str) -> tuple[str, Sequence[Axes] | Mapping[str, Axes] | None]:
-        for pattern, dims in self.overrides.items():
+        for pattern, layout in self.overrides.items():
             if name and fnmatch.fnmatchcase(name, pattern):
-                return pattern, dims
+                return pattern, layout
         return "", None
 
     def uneven(
@@ -285,7 +289,10 @@ class TileAssignment:
     order: tuple[int, ...]
     """The permutation of the dimensions of the mesh."""
     manual: int
-    """Number of devices along the manual axes, which all take the same tile; 1 without manual axes."""
+    """Number of devices along the manual axes; 1 without manual axes.
+
+    The assignment gives all of them the same tile, but their values may differ.
+    """
     replicas: int
     """Number of devices that hold the same tile. If it is above 1, the tensor is partially tiled."""
 

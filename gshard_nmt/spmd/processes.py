@@ -1,4 +1,4 @@
-"""The processes of one run: their numbers, how they connect, and sums over all of them.
+"""The processes of one run: how they are numbered and connected, and sums over all of them.
 
 Every process runs the same programs on its share of the devices. Process 0 is the coordinator. jax's
 coordination service runs in it, and tells the other processes if one of them is lost.
@@ -74,8 +74,9 @@ class Processes:
         if num_devices % self.count:
             divisors = [n for n in range(1, num_devices + 1) if num_devices % n == 0]
             raise UserError(
-                f"--num_processes {self.count} with a mesh of {num_devices} devices; all processes have "
-                f"the same number of devices, so it must be one of {', '.join(map(str, divisors))}."
+                f"--num_processes {self.count} with a mesh of {num_devices} devices; each process must "
+                "have the same number of devices. --num_processes must be one of "
+                f"{', '.join(map(str, divisors))}."
             )
         return num_devices // self.count
 

@@ -9,11 +9,11 @@ from gshard_nmt.spmd.mesh import Mesh
 
 
 def nearest_mesh(mesh: Mesh, devices: int) -> Mesh:
-    """Returns a mesh of `devices` devices that is as near to `mesh` as the numbers allow.
+    """Returns a mesh of `devices` devices that keeps the sizes of the last axes as far as possible.
 
-    From the last axis to the second, each axis keeps the largest divisor of its size that divides the
-    devices that are left. The first axis takes the rest. For instance [1, 2] on 8 devices becomes
-    [4, 2], and [4, 4, 6] becomes [1, 4, 2].
+    We start with all devices and divide them over the axes, from the last axis to the second. Each axis
+    gets the greatest common divisor of its old size and the number of remaining devices. The first axis
+    gets the rest. For instance, on 8 devices [1, 2] becomes [4, 2], and [4, 4, 6] becomes [1, 4, 2].
     """
     if mesh.num_devices == devices:
         return mesh
@@ -49,8 +49,8 @@ def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
 def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
     """Returns a mesh of fewer devices on which every axis that splits arrays still splits them.
 
-    Each axis longer than 1 starts at 2. The axes then double in turn, up to their old sizes, until
-    all devices are used.
+    Each axis longer than 1 starts at 2. Then the first axis doubles up to its old size, after it the
+    second, and so on, until all devices are used.
 
     Raises:
       UserError: no such mesh has this number of devices.
@@ -64,9 +64,10 @@ def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
     reduced = _of_shape(mesh, shape)
     if reduced.num_devices != devices:
         raise UserError(
-            f"--equivalence on {devices} devices: a mesh of axes {list(mesh.axes)} reduces to "
-            f"{list(reduced.shape)}; give --devices {reduced.num_devices}, or another power of 2 that "
-            f"is at least {2 ** len(mesh.axes)}, so that every axis splits."
+            f"--equivalence on {devices} devices: the mesh with axes {list(mesh.axes)} can be reduced "
+            f"to {list(reduced.shape)}, which is {reduced.num_devices} devices, but not to {devices}. "
+            f"Give --devices {reduced.num_devices}, or a power of 2 that is at least "
+            f"{2 ** len(mesh.axes)}, so that every axis still splits the arrays."
         )
     return reduced
 

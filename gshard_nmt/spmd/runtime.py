@@ -64,8 +64,9 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
     import jax
 
     local = processes.local_devices(mesh.num_devices)
-    # With asynchronous dispatch, the thread that makes an input ready starts all executions that wait
-    # for it, one after the other. If the first one waits in a collective for the second, neither ends.
+    # Asynchronous dispatch on the CPU can deadlock. If several executions wait for the same input, one
+    # thread runs them one after the other. The first of them may wait in a collective for the second,
+    # which then never starts.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     request_cpu_devices(local, exactly=processes.count > 1)
     processes.join()
@@ -150,7 +151,7 @@ class Runtime:
           arrays: arrays by name. With several processes they need to hold only the rows that
             `local_rows` returns.
           specs: shapes, dtypes and letters of the whole arrays.
-          first_row: the number of the row of the whole arrays at which `arrays` begin.
+          first_row: the position of the first row of `arrays` in the whole arrays.
         """
         return {
             name: self._place(array, specs[name], self.sharding(specs[name], name), first_row)
@@ -204,7 +205,7 @@ class Runtime:
     def compile(
         self, key: str, lower: Callable[[], LoweredFunction], donate: Sequence[int] = ()
     ) -> Program:
-        """Compiles a function, and lowers it first unless the cache has it lowered under this key.
+        """Compiles a function. Lowers it first, unless the cache has its lowered form under this key.
 
         Args:
           key: text that contains everything that the lowered function depends on, except the mesh,

@@ -131,10 +131,10 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
             f"allowed numbers are {legal}."
         )
     _refuse_manual("split")
-    line = Mesh(("replicas", "parts"), (devices // num_partitions, num_partitions), rules={})
+    grid = Mesh(("replicas", "parts"), (devices // num_partitions, num_partitions), rules={})
     partition: list[tuple[str, ...]] = [()] * rank
     partition[dim] = ("parts",)
-    return xla_sharding(x, op_sharding(tile_assignment(line, tuple(partition)), line.devices()))
+    return xla_sharding(x, op_sharding(tile_assignment(grid, tuple(partition)), grid.devices()))
 
 
 def shard(
@@ -207,8 +207,8 @@ def mesh_split(
     >>> annotations_of(lambda x: mesh_split(x, mesh, [1, 0]), (8, 12), mesh=mesh)
     ['{devices=[4,2]<=[2,4]T(1,0)}']
 
-    If no dimension is mapped to a mesh axis, the devices along this axis hold copies of the same tile
-    (partial tiling):
+    A mesh axis may split no dimension of x. The devices along this axis then hold copies of the same
+    tile (partial tiling):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, [-1, "x"]), (8, 12), mesh=mesh)
     ['{devices=[1,2,4]<=[8] last_tile_dim_replicate}']

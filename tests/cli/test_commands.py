@@ -129,7 +129,10 @@ def test_a_mistake_leaves_the_output_file_as_it_was(capsys, run_folder, wrong):
 def test_decode_names_a_missing_input(capsys, run_folder):
     arguments = [f"--workdir={run_folder}", "--lang=fr", "--input=gone.txt"]
     assert commands.decode_program(arguments) == 2
-    assert capsys.readouterr().err == "gshard-decode: --input gone.txt: there is no such file.\n"
+    assert capsys.readouterr().err == (
+        "gshard-decode: --input gone.txt: there is no such file; give a text file, or leave out --input "
+        "to read stdin.\n"
+    )
 
 
 def test_help_waits_for_no_library(tmp_path):

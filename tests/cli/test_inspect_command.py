@@ -11,8 +11,8 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
-TABLE = """ Besides --config and --gin,
-  the report     takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
+TABLE = """ Give only flags of one inspection. Besides --config and --gin,
+  the default    takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
   --parameters   takes no other flag
   --equivalence  takes --devices
   --doctor       takes --topology, --data, --workdir
@@ -26,7 +26,7 @@ TABLE = """ Besides --config and --gin,
             ["--equivalence", "--topology=nonsense", "--json=y.json"],
             f"--topology, --json have no effect with --equivalence.{TABLE}",
         ),
-        (["--devices=4"], f"--devices has no effect on the report.{TABLE}"),
+        (["--devices=4"], f"--devices has no effect on the default inspection.{TABLE}"),
         (["--doctor", "--decoding"], f"--decoding has no effect with --doctor.{TABLE}"),
         (
             ["--parameters", "--equivalence", "--doctor", "--devices=4"],

@@ -91,7 +91,7 @@ def test_a_large_weight_is_gathered_as_its_rule_asks():
         + named("while/decoder_feed_forward_0/einsum/Einsum"),
         context,
     )
-    assert "as the rule for M asks" in gathered.why
+    assert "the rule for M asks for this split" in gathered.why
     assert gathered.asked_for
 
 
@@ -131,7 +131,7 @@ def test_collectives_that_the_rules_imply_are_asked_for():
     by_shape = {(source.kind, source.shape): source for source in sources(lines, context)}
     gathered = by_shape["all-gather", "bf16[16,1024,8192]"]
     assert gathered.asked_for
-    assert "gathers M of an activation annotated BLM for a product" in gathered.why
+    assert "gathers an activation annotated BLM along M, for a product" in gathered.why
     assert "each device keeps its shard of M" in by_shape["all-reduce", "bf16[16,1024,8192]"].why
     # No product needs the whole batch.
     assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for

@@ -20,7 +20,7 @@ SMALL = (
     "Data.source_vocabulary = 320",
     "Data.target_vocabulary = 320",
 )
-# The keys that users script against.
+# Scripts of users read these keys.
 KEYS = {
     *("config", "topology", "devices", "parameters_total", "parameters_active_per_token"),
     *("lower_seconds", "compile_seconds", "program_instructions", "code_bytes", "per_device"),

@@ -35,7 +35,7 @@ def test_without_libtpu_the_one_command_is_named(monkeypatch):
         (
             "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
             "hbm. Used 20.50G of 15.48G hbm. Exceeded hbm capacity by 5.02G.",
-            (20.5, 15.48, "the program"),
+            (20.5, 15.48, "the program's arrays"),
         ),
     ],
 )

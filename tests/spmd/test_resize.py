@@ -15,7 +15,7 @@ def test_a_reduced_mesh_splits_every_axis_that_was_split():
     mesh = Mesh(("x", "y"), (32, 64), rules={})
     assert reduced_mesh(mesh, 8).shape == (4, 2)
     assert reduced_mesh(Mesh(("x",), (2048,)), 8).shape == (8,)
-    with pytest.raises(UserError, match=r"give --devices 4, or another power of 2"):
+    with pytest.raises(UserError, match=r"Give --devices 4, or a power of 2"):
         reduced_mesh(mesh, 6)
 
 
