@@ -46,7 +46,7 @@ class Mode:
 
 
 def declare_norm(model_dim: int) -> dict[str, Parameter]:
-    """Declares the scale of one norm, M."""
+    """Declares the scale of one norm, an array over the dimension M."""
     return {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
 
 

@@ -17,7 +17,7 @@ from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
-"""Sums over the repeats by name, for example of the auxiliary losses."""
+"""Maps the name of a quantity, for example "aux_loss", to its sum over the repeats."""
 
 Index = Any
 """The number of a repeat: an int if the stack is unrolled, int32[] in a loop."""

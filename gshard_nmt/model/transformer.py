@@ -163,7 +163,7 @@ def run_stack(
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
-      [B, L, M], and the sums over MoE layers of `routing_totals`.
+      [B, L, M], and the sums that `routing_totals` describes, over all MoE layers of the stack.
     """
     # [B, L] -> [B, L, 1]
     token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]

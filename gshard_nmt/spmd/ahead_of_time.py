@@ -208,7 +208,7 @@ def _explained(topology: Topology, error: Exception) -> Exception:
         )
     return UserError(
         f"the compiler for {topology.name} refuses this program: {_one_line(error)}. Try another "
-        "Mesh.shape or Mesh.rules; if the config is one of the papers', please report this as a bug."
+        "Mesh.shape or Mesh.rules; if the config is that of a paper, please report this as a bug."
     )
 
 

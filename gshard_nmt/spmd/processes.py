@@ -120,7 +120,9 @@ class Processes:
 
     @contextlib.contextmanager
     def waiting_for_lost_peers(self) -> Iterator[None]:
-        """Waits, if a collective fails inside the block, until jax has named the lost process.
+        """Gives jax time to report a lost process if a collective fails inside the block.
+
+        If a process is lost, jax reports it and ends this process while it waits.
 
         Raises:
           TryAgain: a collective failed, and jax did not end this process in the meantime.

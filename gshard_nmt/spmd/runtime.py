@@ -224,7 +224,7 @@ class Runtime:
     def jit(
         self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()
     ) -> tuple[Any, list]:
-        """Returns the jitted function, with the shardings of its arguments and results.
+        """Jits a function for the shardings that its arguments and results have by the mesh's rules.
 
         Args:
           function: a JAX function of the flat arguments of the signature, which returns its flat

@@ -8,7 +8,8 @@ SPMD partitioner follows. Its gradient is the same annotation (GSPMD section 3.6
 eagerly, without a mesh or on one device, its annotations do nothing. Wrong arguments are an error in
 all cases.
 
-The examples below show the annotations of the lowered function. They run as tests, after
+The examples below show the annotations of the lowered function. They run as tests, and they all need
+these two lines:
 
     >>> from gshard_nmt.spmd.lowering import annotations_of
     >>> mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": "x", "E": "x", "H": "y"})
@@ -207,8 +208,8 @@ def mesh_split(
     >>> annotations_of(lambda x: mesh_split(x, mesh, [1, 0]), (8, 12), mesh=mesh)
     ['{devices=[4,2]<=[2,4]T(1,0)}']
 
-    A mesh axis may split no dimension of x. The devices along this axis then hold copies of the same
-    tile (partial tiling):
+    If a mesh axis splits no dimension of x, the devices along this axis hold copies of the same tile
+    (partial tiling):
 
     >>> annotations_of(lambda x: mesh_split(x, mesh, [-1, "x"]), (8, 12), mesh=mesh)
     ['{devices=[1,2,4]<=[8] last_tile_dim_replicate}']
