@@ -25,9 +25,9 @@ PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 # free to all.
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
-    "data/": ("data", *GROUND),
-    "spmd/": ("spmd", *GROUND),
-    "model/": ("model", "spmd.sharding", *GROUND),
+    "data/": ("data", "errors", "files", "ranges", "suggest"),
+    "spmd/": ("spmd", "errors", "files", "ranges"),
+    "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "inspection/": ("inspection", "spmd", *GROUND),
     "inspection/advice.py": ("inspection", "settings", "spmd", *GROUND),
