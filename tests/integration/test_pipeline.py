@@ -133,7 +133,11 @@ def _dense() -> list[str]:
         ),
         ("train", ["--gin=Model.heads = 1"], "Model.heads: 2, now 1"),
         ("decode", ["--lang", "xx"], "--lang xx: this model translates from de, fr."),
-        ("decode", ["--lang", "fr", "--nbest", "9"], "n-best must be between 1 and the beam"),
+        (
+            "decode",
+            ["--lang", "fr", "--nbest", "9"],
+            "--nbest is 9; it must be from 1 to the beam size",
+        ),
     ],
 )
 def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
@@ -153,4 +157,4 @@ def test_a_missing_checkpoint_is_said(folder, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     done = program("decode", "--workdir", tmp_path / "run", "--lang", "fr", stdin="der\n")
     assert done.returncode == 2
-    assert "holds no 'last' checkpoint" in done.stderr
+    assert "has no 'last' checkpoint" in done.stderr
