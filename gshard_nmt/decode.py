@@ -21,7 +21,7 @@ def decode(
     """Translates a stream of lines, in order.
 
     Args:
-      config: the run's config; its search settings may be changed.
+      config: the run's config. The caller may have changed the settings of the search.
       run: the run folder.
       lines: one sentence a line.
       output: gets one translation a line. With `scores`, or if `nbest` is above 1, a line has

@@ -186,7 +186,8 @@ def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Con
         if value * after % before:
             raise UserError(
                 f"--scale_with_devices: {part}.{field} = {value} for {before} devices cannot be "
-                f"scaled to {after}: {value * after / before:g} is not a whole number."
+                f"scaled to {after}: {value * after / before:g} is not a whole number. Choose another "
+                f"--topology or another {part}.{field}."
             )
         new_value = value * after // before
         if new_value != value:

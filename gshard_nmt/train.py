@@ -33,8 +33,8 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     """Trains until Train.steps or Train.tokens, and saves checkpoints on the way.
 
     The order of the stages matters. We claim the run folder before any slow work. We start the
-    devices before anything else starts jax. We open the input after we have read
-    its position from the checkpoint.
+    devices before anything else starts jax. We open the input after we have read its position from the
+    checkpoint.
 
     Args:
       config: the run.
@@ -99,7 +99,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
             stops = interrupt.stops_after(counters.step)
             # A sum over processes blocks until the step has finished, so we do it only if needed.
             if processes.count == 1 or logs or validates or saves or stops:
-                counters.settle(processes.sum)
+                counters.add_counts_of_all_processes(processes.sum)
             done = counters.is_complete(limits.steps, limits.tokens)
             progress.advance(counters.step, last_step)
             if logs or done:
@@ -116,7 +116,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
 
         # 6. Save the steps since the last checkpoint, so that none is lost
         if counters.step != saved_step:
-            counters.settle(processes.sum)
+            counters.add_counts_of_all_processes(processes.sum)
             _save(run, checkpoints, counters, state, batches, processes)
         checkpoints.close()
         batches.close()

@@ -197,9 +197,8 @@ def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology
             continue
         shape = nearest.shape
         text = (
-            f"Mesh.shape {list(mesh.shape)} has {mesh.num_devices} of the {machine.num_devices} "
-            f"devices of {machine.name}; the nearest legal value is --gin "
-            f"'Mesh.shape = {tuple(shape)}'."
+            f"Mesh.shape {list(mesh.shape)} needs {mesh.num_devices} devices, but {machine.name} has "
+            f"{machine.num_devices}; the nearest legal value is --gin 'Mesh.shape = {tuple(shape)}'."
         )
         findings += _problems("mesh", [text])
         on_machine = divides.problems(config.replace(mesh=nearest), specs, decoding=True)
@@ -230,7 +229,10 @@ def _mesh_words(mesh: Mesh) -> str:
 
 
 def data_problems(config: Config, folder: Path) -> Iterator[str]:
-    """Yields the problems of training with a config on prepared data that was made with another."""
+    """Yields an error for each setting that does not fit prepared data.
+
+    If the data cannot be read, it yields only that error.
+    """
     from gshard_nmt.data.shards import PreparedData
 
     try:

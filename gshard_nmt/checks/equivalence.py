@@ -133,8 +133,9 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
 def reduced_model(model: Model, mesh: Mesh) -> Model:
     """Returns the model in float32, with small sizes that every rule of the mesh can still split.
 
-    In bfloat16, a sum in another order may flip a ReLU or send a token to another expert. Its effect is
-    then as large as that of a wrong program. How the mesh splits tensors does not depend on the dtype.
+    In bfloat16, a sum in another order may flip a ReLU or send a token to another expert. The results
+    then differ as much as if the program were wrong. How the mesh splits tensors does not depend on the
+    dtype.
     """
 
     def size(letter: str, wanted: int, current: int) -> int:

@@ -193,7 +193,7 @@ def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
 
     Args:
       values: the flags.
-      name: of the flag.
+      name: the name of the flag, without dashes.
       source: the command that makes the folder. The error message names it.
 
     Raises:

@@ -70,7 +70,11 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             raise
         # An error while writing to an open file, such as stdout, does not name the file.
         file = error.filename or "stdout, or a file that was being written"
-        return _print_error(command, f"{file}: {error.strerror}.", EXIT_USER_ERROR)
+        return _print_error(
+            command,
+            f"{file}: {error.strerror}. Give a file or folder that can be written, or free some space.",
+            EXIT_USER_ERROR,
+        )
 
 
 _DISK_ERRORS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)

@@ -30,8 +30,8 @@ def suggestions(config: "Config", memory: Memory) -> list[str]:
     replicated = memory.by_category["replicated_weights"]
     if replicated > GIB:
         lines.append(
-            f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}), for "
-            "example for H, N or V over a second mesh axis"
+            f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}): it may "
+            "split the letter H, N or V over a second mesh axis"
         )
     lines.append("a topology with more devices, or chips with more memory")
     return lines

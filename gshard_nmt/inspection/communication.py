@@ -292,11 +292,11 @@ def _summed(
 def _whole_activation(
     array: Array, axes: tuple[str, ...], context: Context
 ) -> tuple[str, str] | None:
-    """Finds the annotated activation that has the size of an array, once it is whole along `axes`.
+    """Finds the annotated activation whose shard, gathered along `axes`, has the size of `array`.
 
-    An activation matches only if a product needs it whole along `axes`. This is so if a weight has the
-    split letter too, and splits another letter over the same axes (GSPMD Table 1, 2D finalized: BLM
-    with M over y, MH with H over y).
+    An activation matches only if a product needs it whole along `axes`. A product with a weight does, if
+    the weight shares the activation's split letter but splits another letter over the same axes (GSPMD
+    Table 1, 2D finalized: the activation BLM with M over y, the weight MH with H over y).
 
     Returns:
       The letters of the activation, and the letters among them that the annotation splits over `axes`;
@@ -345,9 +345,9 @@ def _weights_of(
 
     A weight fits if its shard on one device has the dimensions of the array. Their order does not
     matter, because the compiler transposes. With `gathered`, the shard is first made whole along
-    `axes`. The names of weights in the origin's scopes, and then its layer, select among the weights
-    that fit. If neither selects a weight, the result is [], except if the origin has no layer and
-    only one weight fits.
+    `axes`. The origin then narrows the choice: first to the weights that its scopes name, then to the
+    weights of its layer. A step that would leave no weight is skipped. If both steps are skipped, the
+    result is []; but if only one weight fits and the origin has no layer, the result is that weight.
     """
     candidates: list[str] = []
     for name, spec in context.weights.items():

@@ -164,7 +164,7 @@ def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
         valid *= _valid_positions(*sizes, *settings)
     batch, features = out[out_labels.index("b")], out[out_labels.index("f")]
     inputs = rhs[rhs_labels.index("i")]
-    # These three sizes are those of one feature group, so the number of groups does not matter.
+    # `inputs` counts the input features of one feature group, so the number of groups does not matter.
     return 2 * valid * batch * features * inputs
 
 

@@ -242,7 +242,8 @@ class HloModule:
         `name` is the operand that the condition compares.
         """
         instruction = self.by_name.get(name)
-        # Inside a fusion the counter is a parameter: take the only element that the condition reads.
+        # Inside a fusion the counter is a parameter. If the condition reads only one element of the
+        # loop's state, that element is the counter.
         if instruction is not None and instruction.opcode == "parameter":
             readers = [i for i in self._within(self._condition(loop)) if i.opcode == _ELEMENT]
             instruction = readers[0] if len(readers) == 1 else None
@@ -284,7 +285,10 @@ class HloModule:
                 yield from self._within(self.computations.get(name, ()))
 
     def fused(self, instruction: Instruction) -> Iterator[Instruction]:
-        """Yields the instructions inside a fusion, at any depth; another instruction yields itself."""
+        """Yields the instructions inside a fusion, at any depth.
+
+        If the instruction is not a fusion, it yields only the instruction.
+        """
         if instruction.opcode == "fusion":
             for name in instruction.calls:
                 for inner in self.computations.get(name, ()):

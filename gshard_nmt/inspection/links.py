@@ -91,8 +91,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
 
     All-reduce, all-gather and reduce-scatter use all axes at once. An all-to-all is limited by the
     links across the middle of the longest axis. On a square slice its time therefore grows as the
-    square root of the devices (GShard section 5.3). For a permutation we take
-    the distance of its first pair.
+    square root of the devices (GShard section 5.3). For a permutation we take the distance of its first
+    pair.
 
     Args:
       kind: one of COLLECTIVE_KINDS.

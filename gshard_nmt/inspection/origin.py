@@ -41,7 +41,7 @@ class Origin:
     """The part of the model that an instruction was compiled from.
 
     Attributes:
-      layer: "decoder 3 moe_0" (stack, repeat of the block, sub-layer), "decoder moe_0" inside a loop
+      layer: "decoder 3 moe_0" (stack, number of the block, sub-layer), "decoder moe_0" inside a loop
         over the blocks, "" outside the layers.
       part: the innermost name scope or the operation, for example "dispatch" or "Softmax".
       kind: one of WORK_KINDS.

@@ -153,7 +153,7 @@ def overrides_text(inspection: Inspection) -> list[str]:
 
 
 def _merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
-    """Merges sources that differ only in the repeat of their block: (first source, count, bytes)."""
+    """Merges sources that differ only in the number of the block: (first source, count, bytes)."""
     merged: dict[tuple, tuple[Source, int, int]] = {}
     for source in sources:
         layer = " ".join(word for word in source.origin.layer.split() if not word.isdigit())

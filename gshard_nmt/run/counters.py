@@ -13,7 +13,7 @@ class RunCounters:
     Attributes:
       step: training steps done.
       tokens: tokens of each language that all processes have seen, source and target, without
-        padding. Tokens counted after the last `settle` are not included yet.
+        padding. Tokens counted after the last `add_counts_of_all_processes` are not included yet.
       seconds: seconds of training, summed over all starts of the run.
     """
 
@@ -23,7 +23,7 @@ class RunCounters:
 
     def __post_init__(self) -> None:
         self._counted_at = time.perf_counter()
-        self._unsettled: dict[str, int] = {}
+        self._new_tokens: dict[str, int] = {}
 
     @property
     def total_tokens(self) -> int:
@@ -34,16 +34,24 @@ class RunCounters:
         """Counts one more step, in which the rows of this process had these tokens."""
         self.step += 1
         for language, number in tokens.items():
-            self._unsettled[language] = self._unsettled.get(language, 0) + int(number)
+            self._new_tokens[language] = self._new_tokens.get(language, 0) + int(number)
         now = time.perf_counter()
         self.seconds += now - self._counted_at
         self._counted_at = now
 
-    def settle(self, sum_over_processes: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
-        """Adds the tokens that all processes have counted. All processes call it at the same step."""
-        for language, number in sum_over_processes(self._unsettled).items():
+    def add_counts_of_all_processes(
+        self, sum_over_processes: Callable[[Mapping[str, int]], Mapping[str, int]]
+    ) -> None:
+        """Adds to `tokens` what all processes have counted since the last call.
+
+        All processes must call it at the same step.
+
+        Args:
+          sum_over_processes: adds up the counts of this process and of the others, by language.
+        """
+        for language, number in sum_over_processes(self._new_tokens).items():
             self.tokens[language] = self.tokens.get(language, 0) + number
-        self._unsettled = dict.fromkeys(self._unsettled, 0)
+        self._new_tokens = dict.fromkeys(self._new_tokens, 0)
 
     def skip_time(self) -> None:
         """Leaves the time since the last step out of `seconds`, because it was not training."""

@@ -54,9 +54,9 @@ class RunFolder:
 
         The bilingual baselines of one run have equal programs, so they share one folder.
         """
-        siblings = self.path.parent
-        shared = (siblings / "baselines.json").exists()
-        return (siblings if shared else self.path) / "programs"
+        parent = self.path.parent
+        shared = (parent / "baselines.json").exists()
+        return (parent if shared else self.path) / "programs"
 
     @property
     def metrics(self) -> Path:
@@ -181,4 +181,7 @@ class RunFolder:
 
 
 def _unknown(flag: str, language: str, known: Sequence[str], verb: str) -> str:
-    return f"{flag} {language}: this model {verb} {', '.join(known)}{did_you_mean(language, known)}"
+    return (
+        f"{flag} {language}: this model {verb} {', '.join(known)}{did_you_mean(language, known)} "
+        "Choose one of these."
+    )

@@ -53,7 +53,7 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
 def problems(
     config: Config, arrays: Mapping[str, ArraySpec], decoding: bool = False
 ) -> Iterator[Problem]:
-    """Yields every size that does not divide over the mesh. A size of many arrays is yielded once.
+    """Yields every size that does not divide over the mesh, once even if many arrays have this size.
 
     Args:
       config: the run.
@@ -93,7 +93,8 @@ def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> 
             setting = "" if "." in name else _setting_of(config, uneven)
             text = uneven.describe(f"{setting} ({name})" if setting else name)
             yield Problem(text, uneven)
-    except UserError as error:  # an entry of Mesh.overrides has another number of dimensions
+    except UserError as error:
+        # An entry of Mesh.overrides has more or fewer dimensions than the array.
         yield Problem(str(error), str(error).replace(name, ""))
 
 

@@ -225,8 +225,8 @@ class _Reader:
             )
         except RecursionError:
             raise UserError(
-                f"the macros {', '.join(self._macros)} refer to one another in a circle; give one of "
-                "them a value."
+                f"some of the macros {', '.join(self._macros)} refer to one another in a circle; give "
+                "one macro of the circle a value."
             ) from None
 
     def _check_has_value(self, macro: str, where: str) -> None:
@@ -300,7 +300,7 @@ def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:
     known = [str(path.relative_to(configs)) for path in sorted(configs.glob("*/*.gin"))]
     raise UserError(
         f"{where}: there is no file {name!r} to include, neither in {folder} nor in {configs}"
-        f"{did_you_mean(name, known)}"
+        f"{did_you_mean(name, known)} Give a path relative to one of these folders."
     )
 
 

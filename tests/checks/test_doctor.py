@@ -95,7 +95,7 @@ def test_macros_that_refer_to_one_another_in_a_circle_are_one_problem(tmp_path):
     config = tmp_path / "my.gin"
     config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
     assert problems(DoctorRequest(str(config)), "config") == [
-        "the macros A, B refer to one another in a circle; give one of them a value.",
+        "some of the macros A, B refer to one another in a circle; give one macro of the circle a value.",
         "Train.steps is 0; it must be from 1 to 2147483647.",
     ]
 
@@ -176,7 +176,7 @@ def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
     mesh = [finding.text for finding in findings if finding.area == "mesh"]
     assert mesh == [
         "x=2: rows, groups, experts and every weight divide",
-        "Mesh.shape [2] has 2 of the 8 devices of v3:2x2; the nearest legal value is --gin "
+        "Mesh.shape [2] needs 2 devices, but v3:2x2 has 8; the nearest legal value is --gin "
         "'Mesh.shape = (8,)'.",
         "with Mesh.shape [8], Data.rows: dimension B has size 18, which does not divide over the 8 "
         "devices of mesh axes ['x']; the nearest legal sizes are 16 or 24.",

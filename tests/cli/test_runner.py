@@ -31,7 +31,8 @@ def ending(error: BaseException) -> Command:
         (
             PermissionError(13, "Permission denied", "/locked/x"),
             2,
-            "/locked/x: Permission denied.",
+            "/locked/x: Permission denied. Give a file or folder that can be written, or free some "
+            "space.",
         ),
         (
             UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
@@ -126,7 +127,8 @@ def test_a_full_disk_behind_stdout_is_named():
         _, err = process.communicate(timeout=30)
     assert process.returncode == 2
     assert err == (
-        "gshard-try: stdout, or a file that was being written: No space left on device.\n"
+        "gshard-try: stdout, or a file that was being written: No space left on device. Give a file or "
+        "folder that can be written, or free some space.\n"
     )
 
 

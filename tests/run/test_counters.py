@@ -29,9 +29,9 @@ def test_tokens_count_only_after_the_sum_over_processes():
     run.count({"fr": 5, "de": 0})
     run.count({"fr": 2, "de": 1})
     assert (run.step, run.total_tokens) == (2, 0)
-    run.settle(alone)
+    run.add_counts_of_all_processes(alone)
     assert run.tokens == {"fr": 7, "de": 1}
-    run.settle(alone)
+    run.add_counts_of_all_processes(alone)
     assert run.total_tokens == 8
 
 
@@ -40,7 +40,7 @@ def test_every_sum_over_processes_has_the_same_languages():
     run = RunCounters()
     run.count({"fr": 5, "de": 0})
     for _ in range(2):
-        run.settle(lambda counts: sums.append(dict(counts)) or counts)
+        run.add_counts_of_all_processes(lambda counts: sums.append(dict(counts)) or counts)
     assert sums == [{"fr": 5, "de": 0}, {"fr": 0, "de": 0}]
 
 
@@ -52,7 +52,7 @@ def test_every_process_has_the_tokens_of_all_processes():
             run.count(tokens)
     total = {"fr": 10, "de": 6}  # what the two processes counted in two steps
     for run in processes:
-        run.settle(lambda own: {language: total[language] for language in own})
+        run.add_counts_of_all_processes(lambda own: {language: total[language] for language in own})
     assert processes[0].tokens == processes[1].tokens == {"fr": 20, "de": 6}
 
 

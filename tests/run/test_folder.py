@@ -81,7 +81,7 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
     with pytest.raises(UserError) as raised:
         run.direction("pt", "")
     assert str(raised.value) == (
-        "--lang pt: this model translates from fr, pt-BR; did you mean 'pt-BR'?"
+        "--lang pt: this model translates from fr, pt-BR; did you mean 'pt-BR'? Choose one of these."
     )
     with pytest.raises(UserError, match="--target de: this model translates from fr to en"):
         run.direction("fr", "de")

@@ -20,10 +20,10 @@ def processes(count: int = 1, stops_at: int = 0):
     return types.SimpleNamespace(count=count, should_stop=lambda step: step == stops_at)
 
 
-def settled(counters: RunCounters, tokens: int) -> RunCounters:
+def counted(counters: RunCounters, tokens: int) -> RunCounters:
     """Counts one step of this number of tokens."""
     counters.count({"fr": tokens})
-    counters.settle(lambda counts: counts)
+    counters.add_counts_of_all_processes(lambda counts: counts)
     return counters
 
 
@@ -45,10 +45,10 @@ def test_a_line_has_the_speed_since_the_last_line(tmp_path, clock):
     clock.now += 60  # compilation
     log.restart_clock(counters)
     clock.now += 2
-    settled(counters, 100)
-    log.step_metrics(settled(counters, 100), METRICS)
+    counted(counters, 100)
+    log.step_metrics(counted(counters, 100), METRICS)
     clock.now += 4
-    values = log.step_metrics(settled(counters, 100), METRICS)
+    values = log.step_metrics(counted(counters, 100), METRICS)
     log.close()
     lines = lines_of(run)
     assert lines[1] == {"step": 7, **values}
@@ -75,7 +75,7 @@ def test_only_the_process_that_writes_touches_the_log(tmp_path):
     run = RunFolder(tmp_path)
     log = MetricsLog(run, RunCounters(), writes=False)
     log.write(1, {"nll": 1.0})
-    log.step_metrics(settled(RunCounters(), 10), METRICS)
+    log.step_metrics(counted(RunCounters(), 10), METRICS)
     log.close()
     assert not list(tmp_path.iterdir())
 
@@ -86,7 +86,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_advice(tmp_path, loss):
     with pytest.raises(
         UserError, match=rf"the loss is {loss} at step 1: .* Lower Optimizer\.learn"
     ):
-        log.step_metrics(settled(RunCounters(), 10), {**METRICS, "loss": loss})
+        log.step_metrics(counted(RunCounters(), 10), {**METRICS, "loss": loss})
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():

@@ -168,7 +168,8 @@ def test_a_config_by_name_is_one_of_the_experiments(folder):
         ),
         (
             "A = %B\nB = %A\nModel.layers = %A",
-            "the macros A, B refer to one another in a circle; give one of them a value.",
+            "some of the macros A, B refer to one another in a circle; give one macro of the circle a "
+            "value.",
         ),
         (
             "big/Model.layers = 4",
@@ -191,7 +192,8 @@ def test_an_unknown_include_names_the_nearest_file(folder):
     (folder / "configs/models/small.gin").write_text("")
     assert message("include 'models/smal.gin'") == (
         "my.gin, line 1: there is no file 'models/smal.gin' to include, neither in . nor in "
-        f"{folder}/configs; did you mean 'models/small.gin'?"
+        f"{folder}/configs; did you mean 'models/small.gin'? Give a path relative to one of these "
+        "folders."
     )
 
 
