@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The TPU compiler is 0.7 GB that only gshard-inspect's TPU topologies need.
 TPU_READY := $(VENV)/.tpu-ready
-# Each worker compiles with threads of its own and holds up to 3 GB, so that more than four help nobody.
+# Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
 # Files are handed out in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
-# Tests that need no compiled program; `make check` runs these alone.
-SLOW_FOLDERS := tests/integration tests/system tests/multidevice
+# `make check` leaves out these tests. They start the programs, or compile for several devices.
+LEFT_OUT_OF_CHECK := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
 .PHONY: help venv tpu demo test test-all soak check bench lock clean
@@ -51,12 +51,12 @@ check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SLOW_FOLDERS))
+	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LEFT_OUT_OF_CHECK))
 
 bench: $(TPU_READY)  ## measure training, decoding and compilation on this machine
 	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done
 
-lock:  ## resolve requirements.lock anew (after a change of setup.py)
+lock:  ## resolve requirements.lock and requirements-tpu.lock anew (after a change of setup.py)
 	@bash scripts/make_lock.sh
 
 clean:  ## remove what the tools left behind; keeps data/, runs/ and .venv

@@ -9,9 +9,10 @@ HERE = pathlib.Path(__file__).parent
 (VERSION,) = re.findall(r'__version__ = "(.+)"', (HERE / "gshard_nmt/__init__.py").read_text())
 
 # The lower bounds are what the code needs. The upper bounds stop before the next release that may
-# break it. tensorflow-text and tensorflow must have the same minor version (version 2.21.0 of the
-# first does not load beside 2.21.0 of the second, because a symbol is missing). jax, jaxlib and
-# libtpu must be of one release. Nothing imports tensorflow-text yet: exported models will need it.
+# break it. tensorflow-text and tensorflow must have the same minor version. tensorflow-text 2.21.0
+# does not load with tensorflow 2.21.0, because a symbol is missing, so we need 2.21.1 or later. jax,
+# jaxlib and libtpu must be of one release. Nothing imports tensorflow-text yet: exported models will
+# need it.
 REQUIRES = [
     "absl-py>=2.1",
     "array_record>=0.8",

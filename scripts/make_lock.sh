@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Writes requirements.lock: the exact version and the hashes of every package that `make` installs. It
-# is the same for Python 3.11, 3.12 and 3.13, on Linux on x86-64.
+# Writes requirements.lock: the exact version and the hashes of every package that `make venv` installs.
+# It is the same for Python 3.11, 3.12 and 3.13, on Linux on x86-64. Also writes requirements-tpu.lock,
+# which has the TPU compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -26,8 +26,9 @@ REASONS = (
     ),
     (
         GSPMD_MOE,
-        "Our models recompute every layer, as the scan over blocks requires. The paper's did not, "
-        "because its FLOPS do not include recomputation. The remaining difference is within 15 %.",
+        "Our models recompute every layer, as the scan over blocks requires. The paper's "
+        "probably did not: its FLOPS do not include recomputation. The remaining difference is "
+        "within 15 %.",
     ),
     (
         [*GSPMD_DENSE, *GSPMD_NARROW],
@@ -51,8 +52,7 @@ The predicted step is the compiler's estimate of each operation plus the time of
 the links' peak, without overlap, and without the time of host and input. [inspect.md](inspect.md)
 says how each figure is made. Weights include the scales of norms. "in all" is the time of
 gshard-inspect on 2 cores. Other work ran on the machine while most rows compiled, which also
-lengthens the CPU time in parentheses.
-"host GiB" is the memory of that process.
+lengthens the CPU time in parentheses. "host GiB" is the memory of that process.
 """
 
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The
@@ -125,9 +125,9 @@ KNOWN = [
     "the gate einsums that grows with the experts.",
     "Memory grows a little with the experts: the gates' weights ME, their gradients and the logits "
     "GSE grow with E (O(D), section 3.2). They take at most a twentieth of a core's memory.",
-    "An MoE layer has six all-to-alls here, and four in the paper. Our 36-layer configs recompute "
-    "every layer (Model.remat = 'layer', which a scan over blocks needs). The paper spent 28 % of "
-    "the cycles on recomputation. Without recomputation there are four.",
+    "An MoE layer has six all-to-alls here, and four in the paper. Two of the six are in the "
+    "recomputation: our 36-layer configs recompute every layer (Model.remat = 'layer', which a scan "
+    "over blocks needs). The paper spent 28 % of the cycles on recomputation.",
     "GSPMD's dense and narrow models take much less memory here than printed. The paper says that "
     "it made the batch as large as memory allowed. Ours recompute every layer.",
     "Table 4's all-gather is an all-reduce of padded shards on 128 v3 cores, but not on 32. In "

@@ -388,6 +388,8 @@ def write(folder: pathlib.Path) -> None:
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
     parts.append("## Contradictions\n")
     parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
-    parts.append("Beside the steps:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN))
+    parts.append(
+        "Other differences from the papers:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN)
+    )
     text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
     (ROOT / "docs" / "paper_tables.md").write_text(text)

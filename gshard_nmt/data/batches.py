@@ -121,7 +121,7 @@ class TrainBatches:
         return [example for example in examples if example is not None]
 
     def draw_number(self, row: int, cursor: np.ndarray) -> np.ndarray:
-        """Returns the indices in the mixture of a row's draws, which `cursor` numbers from 0."""
+        """Returns the index in the mixture of each draw of a row; `cursor` counts its draws from 0."""
         return cursor * self._config.rows + row
 
     def _produce(self) -> None:

@@ -39,7 +39,8 @@ class Example:
     Attributes:
       source: <int>[n]; tags come first, EOS last.
       target: <int>[m]; EOS comes last, there is no BOS.
-      language: index of its pair in `PreparedData.pairs_of(config)`, in training batches.
+      language: in training batches, the index of its pair in `PreparedData.pairs_of(config)`;
+        elsewhere 0.
     """
 
     source: np.ndarray

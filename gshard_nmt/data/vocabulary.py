@@ -29,7 +29,7 @@ class VocabularySpec:
       size: number of pieces, with special ids, bytes and tags. A small text may give fewer.
       model: "bpe" or "unigram".
       coverage: fraction of the characters in the text that get pieces; rarer ones become bytes.
-      tags: symbols such as `<2fr>`, which encoding a text never produces.
+      tags: symbols such as `<2fr>`. No text is encoded to a tag, even if it contains `<2fr>`.
       normalization: "nmt_nfkc" or "identity" (keep the text as it is).
     """
 

@@ -22,8 +22,8 @@ grows with the number of layers in a block, and a block may be the whole stack."
 class Model:
     """The settings of the Transformer, its experts and its losses.
 
-    The sizes of the vocabularies are settings of `Data`. Each setting is checked here, before anything
-    is built.
+    The sizes of the vocabularies are settings of `Data`. Every value is checked when the config is
+    read, before anything is built.
     """
 
     # Shape

@@ -249,7 +249,7 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
 
 
 def normalised(english: str) -> str:
-    """Returns the letters of an English side in lower case. Two sides are equal if these are."""
+    """Returns the letters of an English side in lower case. Sides with equal letters count as equal."""
     return _KEY.sub("", english.casefold()) or english
 
 
