@@ -18,6 +18,7 @@ from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.divides import check_decode_rows
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
@@ -113,8 +114,8 @@ class Translator:
         Raises:
           UserError: the rows of a batch do not divide over the mesh.
         """
+        check_decode_rows(self._config)
         rows, mesh = self._config.decode.rows, self._devices.mesh
-        mesh.check_divides("Decode.rows", "B", (rows,))
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")

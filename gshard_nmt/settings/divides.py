@@ -50,6 +50,16 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
         raise UserError(problem.text)
 
 
+def check_decode_rows(config: Config) -> None:
+    """Checks that the batches of the decoder divide over the mesh.
+
+    Raises:
+      UserError: they do not. The message has the nearest sizes that do.
+    """
+    for problem in _uneven(config, "Decode.rows", "B", (config.decode.rows,)):
+        raise UserError(problem.text)
+
+
 def problems(
     config: Config, arrays: Mapping[str, ArraySpec], decoding: bool = False
 ) -> Iterator[Problem]:

@@ -231,14 +231,6 @@ class Mesh:
             if size % shards:
                 yield UnevenDimension(letter, size, axes, shards)
 
-    def check_divides(self, name: str, letters: str, shape: Sequence[int]) -> None:
-        """Raises UserError if a dimension of an input does not divide over its mesh axes.
-
-        XLA pads uneven dimensions inside a program, but not the dimensions of its inputs and outputs.
-        """
-        for uneven in self.uneven(letters, shape, name):
-            raise UserError(uneven.describe(name))
-
     def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
         """Returns the patterns of the overrides that match none of these names."""
         known = list(names)

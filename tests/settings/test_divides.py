@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_divides, problems
+from gshard_nmt.settings.divides import check_decode_rows, check_divides, problems
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 
@@ -91,6 +91,13 @@ def test_check_divides_raises_the_first_problem():
     assert str(error.value) == first.text
     assert "the nearest legal sizes are 32 or 34" in first.text
     check_divides(DEMO, {})
+
+
+def test_the_batches_of_the_decoder_are_checked_alone():
+    config = DEMO.replace(data={"rows": 33}, decode={"rows": 34})
+    check_decode_rows(config)
+    with pytest.raises(UserError, match=r"^Decode\.rows: dimension B has size 35, which does not"):
+        check_decode_rows(config.replace(decode={"rows": 35}))
 
 
 SIZES = st.integers(1, 24)

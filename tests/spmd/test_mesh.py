@@ -168,16 +168,6 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
             "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension.",
         ),
         (
-            lambda: GRID.check_divides("Model.experts", "E", (5,)),
-            "Model.experts: dimension E has size 5, which does not divide over the 2 devices of mesh "
-            "axes ['x']; the nearest legal sizes are 4 or 6.",
-        ),
-        (
-            lambda: GRID.check_divides("Data.rows", "B", (5,)),
-            "Data.rows: dimension B has size 5, which does not divide over the 6 devices of mesh axes "
-            "['x', 'y']; the nearest legal size is 6.",
-        ),
-        (
             lambda: Mesh(("x", "y"), (2**20, 2), {}),
             "Mesh.shape is [1048576, 2], 2097152 devices; it must have at most 1048576.",
         ),
@@ -191,6 +181,28 @@ def test_errors_give_the_values_the_rule_and_the_remedy(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "letter", "message"),
+    [
+        (
+            "Model.experts",
+            "E",
+            "Model.experts: dimension E has size 5, which does not divide over the 2 devices of mesh "
+            "axes ['x']; the nearest legal sizes are 4 or 6.",
+        ),
+        (
+            "Data.rows",
+            "B",
+            "Data.rows: dimension B has size 5, which does not divide over the 6 devices of mesh axes "
+            "['x', 'y']; the nearest legal size is 6.",
+        ),
+    ],
+)
+def test_an_uneven_dimension_is_described_with_the_nearest_sizes(name, letter, message):
+    (uneven,) = GRID.uneven(letter, (5,))
+    assert uneven.describe(name) == message
 
 
 def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):
