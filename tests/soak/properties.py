@@ -1,4 +1,4 @@
-"""Property tests with many more examples: all that the tests have, and those of packing.
+"""Property tests with many more examples than in `make test`.
 
 Each round runs every file of property tests once, with a seed of its own. The profile `soak`
 (tests/conftest.py) multiplies the number of examples of each test.
@@ -22,9 +22,7 @@ def files() -> list[Path]:
     """Returns the files that use hypothesis; no list of names grows old."""
     words = ("@given", "@hypothesis.given")
     tests = sorted(TESTS.rglob("test_*.py"))
-    named = [file for file in tests if any(word in file.read_text() for word in words)]
-    # pytest collects it only if it is named.
-    return [*named, Path(__file__).with_name("packing_properties.py")]
+    return [file for file in tests if any(word in file.read_text() for word in words)]
 
 
 def campaign(clock: Clock, seed: int) -> Report:
