@@ -32,9 +32,9 @@ hypothesis.settings.register_profile(
 
 # With few workers a long file that starts last is waited for, so these start first.
 LONGEST_FILES = (
+    "integration/test_processes.py",
     "integration/test_pipeline.py",
     "multidevice/test_train_step.py",
-    "integration/test_processes.py",
     "multidevice/test_meshes.py",
     "model/test_families.py",
     "multidevice/",
