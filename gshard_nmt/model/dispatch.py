@@ -9,6 +9,7 @@ routing and returns a pair of functions. For `by_einsum` and `by_gather` the fun
 For `dense` there are no slots, because every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 from gshard_nmt.model.gating import Routing
@@ -76,61 +77,37 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
     (3) does. The gradient of (3) gathers for each slot, as (2) does. So no activation is ever scattered.
     This is right only because a slot holds at most one token.
     """
-    num_groups, group_size, assignments = routing.slot.shape.as_list()
-    expert_capacity = routing.capacity
-    num_slots = experts * expert_capacity
-    # (1) The token in each slot.
-    # Shape: [G, S, A] -> bool[G, S, A, J]
-    is_in_slot = routing.slot[..., tf.newaxis] == tf.range(num_slots)
-    token_numbers = tf.range(1, group_size + 1)[:, tf.newaxis, tf.newaxis]
-    # Shape: [G, S, A, J] -> int32[G, J]; -1 in an empty slot
-    token_or_empty = tf.reduce_sum(tf.where(is_in_slot, token_numbers, 0), axis=[1, 2]) - 1
-    token_of_slot = tf.maximum(token_or_empty, 0)
-    is_occupied = tf.cast(token_or_empty >= 0, dtype)  # [G, J]
-    # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
-    slot_of_choice = tf.minimum(routing.slot, num_slots - 1)  # [G, S, A]
-    is_admitted = tf.cast(routing.slot < num_slots, dtype)  # [G, S, A]
-    holds_second_choice = None
-    if assignments > 1:
-        # Shape: [G, S, J] -> bool[G, J]
-        holds_second_choice = tf.reduce_any(is_in_slot[:, :, -1], axis=1)
-
-    def gather_tokens(tokens: "tf.Tensor") -> "tf.Tensor":
-        """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
-        return tf.gather(tokens, token_of_slot, batch_dims=1) * is_occupied[..., tf.newaxis]
-
-    def gather_slots(slots: "tf.Tensor", a: int) -> "tf.Tensor":
-        """Reads the slot of one choice of each token: [G, J, M] -> [G, S, M]."""
-        read = tf.gather(slots, slot_of_choice[:, :, a], batch_dims=1)
-        return read * is_admitted[:, :, a, tf.newaxis]
+    num_groups, _, assignments = routing.slot.shape.as_list()
+    num_slots = experts * routing.capacity
+    slots = _slot_indices(routing, num_slots, dtype)
 
     @tf.custom_gradient
     def dispatch_flat(tokens):
-        return gather_tokens(tokens), lambda dy: sum(
-            gather_slots(dy, a) for a in range(assignments)
+        return slots.gather_tokens(tokens), lambda dy: sum(
+            slots.gather_slots(dy, a) for a in range(assignments)
         )
 
     @tf.custom_gradient
     def combine_flat(outputs, weight):
-        chosen = [gather_slots(outputs, a) for a in range(assignments)]
+        chosen = [slots.gather_slots(outputs, a) for a in range(assignments)]
         combined = sum(weight[:, :, a, tf.newaxis] * chosen[a] for a in range(assignments))
 
         def gradient(dy):
             d_weight = tf.stack([tf.reduce_sum(y * dy, axis=-1) for y in chosen], axis=-1)
             # Shape: [G, S, A] -> [G, J, A] -> [G, J]
-            weights_of_token = tf.gather(weight, token_of_slot, batch_dims=1)
+            weights_of_token = tf.gather(weight, slots.token_of_slot, batch_dims=1)
             weight_of_slot = weights_of_token[..., 0]
-            if holds_second_choice is not None:
+            if slots.holds_second_choice is not None:
                 weight_of_slot = tf.where(
-                    holds_second_choice, weights_of_token[..., 1], weight_of_slot
+                    slots.holds_second_choice, weights_of_token[..., 1], weight_of_slot
                 )
-            return gather_tokens(dy) * weight_of_slot[..., tf.newaxis], d_weight
+            return slots.gather_tokens(dy) * weight_of_slot[..., tf.newaxis], d_weight
 
         return combined, gradient
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
         # (2) Shape: [G, S, M] -> [G, J, M] -> [G, E, C, M]
-        shape = [num_groups, experts, expert_capacity, tokens.shape[-1]]
+        shape = [num_groups, experts, routing.capacity, tokens.shape[-1]]
         return annotate(tf.reshape(annotate(dispatch_flat(tokens), "GJM"), shape), "GECM")
 
     def combine(outputs: "tf.Tensor") -> "tf.Tensor":
@@ -140,6 +117,57 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
         return combine_flat(outputs, tf.cast(routing.weight, dtype))
 
     return dispatch, combine
+
+
+@dataclasses.dataclass(frozen=True)
+class _SlotIndices:
+    """Which token is in each slot, and which slot each choice of a token has.
+
+    Attributes:
+      token_of_slot: int32[G, J]; 0 in an empty slot.
+      is_occupied: <float>[G, J], 1 if the slot holds a token, otherwise 0.
+      holds_second_choice: bool[G, J]; None if a token has one choice.
+      slot_of_choice: int32[G, S, A]; the last slot if the choice was dropped.
+      is_admitted: <float>[G, S, A], 1 if the choice has a slot, otherwise 0.
+    """
+
+    token_of_slot: "tf.Tensor"
+    is_occupied: "tf.Tensor"
+    holds_second_choice: "tf.Tensor | None"
+    slot_of_choice: "tf.Tensor"
+    is_admitted: "tf.Tensor"
+
+    def gather_tokens(self, tokens: "tf.Tensor") -> "tf.Tensor":
+        """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
+        read = tf.gather(tokens, self.token_of_slot, batch_dims=1)
+        return read * self.is_occupied[..., tf.newaxis]
+
+    def gather_slots(self, slots: "tf.Tensor", a: int) -> "tf.Tensor":
+        """Reads the slot of choice `a` of each token: [G, J, M] -> [G, S, M]."""
+        read = tf.gather(slots, self.slot_of_choice[:, :, a], batch_dims=1)
+        return read * self.is_admitted[:, :, a, tf.newaxis]
+
+
+def _slot_indices(routing: Routing, num_slots: int, dtype: "tf.DType") -> _SlotIndices:
+    """Returns the indices between tokens and slots, for J = `num_slots` slots of all experts."""
+    _, group_size, assignments = routing.slot.shape.as_list()
+    # Shape: [G, S, A] -> bool[G, S, A, J]
+    is_in_slot = routing.slot[..., tf.newaxis] == tf.range(num_slots)
+    token_numbers = tf.range(1, group_size + 1)[:, tf.newaxis, tf.newaxis]
+    # Shape: [G, S, A, J] -> int32[G, J]; -1 in an empty slot
+    token_or_empty = tf.reduce_sum(tf.where(is_in_slot, token_numbers, 0), axis=[1, 2]) - 1
+    token_of_slot = tf.maximum(token_or_empty, 0)
+    is_occupied = tf.cast(token_or_empty >= 0, dtype)
+    # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
+    slot_of_choice = tf.minimum(routing.slot, num_slots - 1)
+    is_admitted = tf.cast(routing.slot < num_slots, dtype)
+    holds_second_choice = None
+    if assignments > 1:
+        # Shape: [G, S, J] -> bool[G, J]
+        holds_second_choice = tf.reduce_any(is_in_slot[:, :, -1], axis=1)
+    return _SlotIndices(
+        token_of_slot, is_occupied, holds_second_choice, slot_of_choice, is_admitted
+    )
 
 
 def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
