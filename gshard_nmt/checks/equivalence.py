@@ -162,7 +162,8 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             "expert_hidden_dim": size("H", 128, model.expert_hidden_dim or model.hidden_dim),
             "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
             "group_size": LENGTH if model.group_size else 0,
-            # With 0, the capacity factor gives the capacity. The configured capacity fits the full size.
+            # 0 means that the capacity factor gives the capacity. A configured capacity was chosen for
+            # the full size.
             "capacity": 0,
             "eval_capacity": 0,
         }

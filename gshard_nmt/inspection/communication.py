@@ -294,9 +294,10 @@ def _whole_activation(
 ) -> tuple[str, str] | None:
     """Finds the annotated activation whose shard, gathered along `axes`, has the size of `array`.
 
-    An activation matches only if a product needs it whole along `axes`. A product with a weight does, if
-    the weight shares the activation's split letter but splits another letter over the same axes (GSPMD
-    Table 1, 2D finalized: the activation BLM with M over y, the weight MH with H over y).
+    An activation matches only if a product with a weight needs it whole along `axes`. This is so if the
+    weight has the letter that splits the activation, but splits another letter over the same axes. For
+    example, the activation BLM has M over y, and the weight MH has H over y (GSPMD Table 1, 2D
+    finalized).
 
     Returns:
       The letters of the activation, and the letters among them that the annotation splits over `axes`;

@@ -124,7 +124,7 @@ _SCOPES = {
     "combine": "dispatch and combine",
     "experts": "experts",
 }
-"""Name scope inside an MoE layer -> kind of work, except "gate einsums", which `_kind` finds."""
+"""Name scope inside an MoE layer -> kind of work. `_kind` adds the kind "gate einsums"."""
 
 
 def _kind(sublayer: str, inside: list[str]) -> str:

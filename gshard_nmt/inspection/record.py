@@ -20,8 +20,8 @@ class Counts:
 
     Attributes:
       total: all weights.
-      active_per_token: weights that one token uses: the experts that it visits, and all other
-        weights, including the embeddings.
+      active_per_token: weights that one token uses: those of the experts that it visits, and all
+        weights outside the experts, including the embeddings.
       per_device: weights on one device.
       bytes_per_device: bytes of these.
     """
@@ -67,7 +67,7 @@ class Inspection:
       collective_instructions: collective instructions in the program's text, by kind.
       work: work of one device by origin; empty without a program.
       temporaries: the largest temporaries at the peak.
-      does_not_fit: the compiler's message and what would help; () if the program fits.
+      does_not_fit: the compiler's message and what would help; () if the compiler made a program.
       overrides: Mesh.overrides of the config.
       notes: changes and assumptions that the reader must know.
     """

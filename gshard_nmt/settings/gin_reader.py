@@ -211,7 +211,7 @@ class _Reader:
     def _has_values(self, value: object) -> bool:
         """Returns whether all macros in a value have values.
 
-        `resolve` has reported those without a value before.
+        `resolve` has already reported each macro that has no value.
 
         Raises:
           UserError: the macros refer to one another in a circle.
