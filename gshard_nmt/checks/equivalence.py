@@ -9,6 +9,7 @@ block is compared on its own.
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -145,7 +146,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
         return max(shards, wanted // shards * shards)
 
     block = model.block_layers
-    changes: dict[str, object] = {
+    changes: dict[str, Any] = {
         "activation_dtype": "float32",
         "encoder_layers": min(model.encoder_layers, 2 * block),
         "decoder_layers": min(model.decoder_layers, 2 * block),
@@ -167,7 +168,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             "capacity": 0,
             "eval_capacity": 0,
         }
-    return dataclasses.replace(model, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(model, **changes)
 
 
 def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:

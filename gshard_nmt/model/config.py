@@ -86,8 +86,9 @@ class Model:
     """How many experts a token visits: "top2" is two (GShard), "switch" is one (Switch Transformer)."""
 
     second_expert: str = "random"
-    """Which tokens go to their second expert in training: "random" (with probability 2 w2, where w2 is
-    the weight of the second expert; GShard section 2.2), "all", "none" or "threshold"."""
+    """Which tokens go to their second expert in training: "all", "none", "threshold" or "random". With
+    "random" a token goes there with probability 2 w2. Here w2 is the weight of the second expert
+    (GShard section 2.2)."""
 
     eval_second_expert: str = "all"
     """The same in evaluation, which draws no random numbers: "all", "none" or "threshold"."""

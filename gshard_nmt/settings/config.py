@@ -163,12 +163,12 @@ CLASSES: Mapping[str, type] = types.MappingProxyType(
 """The classes of settings by name. A part of a `Config` has the name of its class in lower case."""
 
 
-def named_settings(parts: Iterable[object]) -> dict[Key, object]:
+def named_settings(parts: Iterable[Any]) -> dict[Key, object]:
     """Returns every setting of these parts by name, defaults included, in the order of their fields."""
     return {
         (type(part).__name__, field.name): getattr(part, field.name)
         for part in parts
-        for field in dataclasses.fields(part)  # type: ignore[arg-type]
+        for field in dataclasses.fields(part)
         if field.init
     }
 
