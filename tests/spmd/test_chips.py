@@ -8,7 +8,7 @@ from gshard_nmt.spmd.chips import CHIPS
 
 
 def test_peak_flops_are_those_of_the_matrix_units_at_this_clock():
-    # Matrix units of a device and their side: a unit of 128 x 128 does as many multiply-adds a cycle.
+    # Matrix units of a device and their side: a unit of side 128 does 128 x 128 multiply-adds a cycle.
     units = {"v3": (2, 128), "v4": (8, 128), "v5e": (4, 128), "v5p": (8, 128), "v6e": (4, 256)}
     for name, (count, side) in units.items():
         flops = CHIPS[name].clock * count * side * side * 2
