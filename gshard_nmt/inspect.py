@@ -21,8 +21,8 @@ from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.advice import suggestions
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
-from gshard_nmt.inspection.terminal import size_text
 from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,

@@ -17,7 +17,7 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-GROUND = ("errors", "files", "ranges", "suggest", "web_page")
+GROUND = ("errors", "files", "quantities", "ranges", "suggest", "web_page")
 PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
@@ -26,13 +26,14 @@ PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
     "data/": ("data", "errors", "files", "ranges", "suggest"),
-    "spmd/": ("spmd", "errors", "files", "ranges"),
+    "spmd/": ("spmd", "errors", "files", "quantities", "ranges"),
     "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "inspection/": ("inspection", "spmd", *GROUND),
     "inspection/advice.py": ("inspection", "settings", "spmd", *GROUND),
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
     "run/checkpoint.py": ("errors",),
+    "run/clock.py": (),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("errors",),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),

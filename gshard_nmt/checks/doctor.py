@@ -14,13 +14,14 @@ from pathlib import Path
 
 from gshard_nmt.checks import versions
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.terminal import size_text
 from gshard_nmt.model.steps import BATCH_ARRAYS
+from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import CLASSES, Config, Key, named_settings
 from gshard_nmt.settings.values import Setting, build
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.memory import free_machine_memory
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.resize import nearest_mesh
 from gshard_nmt.spmd.topology import Topology
@@ -256,7 +257,9 @@ def memory_findings(
     cpus = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in cpus if machines else [config.mesh.num_devices]:
         needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
-        findings.append(_memory(needed, _machine_memory(), f"this machine ({devices} CPU devices)"))
+        findings.append(
+            _memory(needed, free_machine_memory(), f"this machine ({devices} CPU devices)")
+        )
     return findings
 
 
@@ -290,14 +293,6 @@ def _shard_bytes(mesh: Mesh, name: str, spec: ArraySpec) -> int:
     except UserError:  # the checks of the mesh report it
         partition = ()
     return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
-
-
-def _machine_memory() -> int:
-    """Returns the bytes of memory that are free on this machine."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 2**62
 
 
 def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:

@@ -12,6 +12,7 @@ from gshard_nmt.inspection.memory import CATEGORIES
 from gshard_nmt.inspection.origin import WORK_KINDS
 from gshard_nmt.inspection.record import Inspection
 from gshard_nmt.inspection.terminal import GIB
+from gshard_nmt.quantities import count_text, seconds_text, size_text
 from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 _CATEGORY_COLORS = ("#5b8db8", "#2f5d8a", "#c59b3a", "#999999", "#b5654a")
@@ -41,12 +42,12 @@ def _headline(inspections: Sequence[Inspection]) -> str:
     inspection = inspections[-1]
     fits = "fits" if inspection.memory.fits and not inspection.does_not_fit else "does not fit"
     headline = (
-        f"{terminal.count_text(inspection.counts.total)} parameters; one {inspection.step} step "
-        f"{fits}: {terminal.size_text(inspection.memory.peak)} on each of "
+        f"{count_text(inspection.counts.total)} parameters; one {inspection.step} step "
+        f"{fits}: {size_text(inspection.memory.peak)} on each of "
         f"{inspection.topology.num_devices:,} devices"
     )
     if inspection.step_seconds:
-        headline += f", {terminal.seconds_text(inspection.step_seconds)} predicted"
+        headline += f", {seconds_text(inspection.step_seconds)} predicted"
     return headline
 
 
@@ -186,7 +187,7 @@ def _section(inspection: Inspection, tokens: float) -> str:
 
 def _unexpected(inspection: Inspection) -> str:
     items = "".join(
-        f"<li>{html.escape(source.kind)}, {terminal.size_text(source.bytes_per_step)}: "
+        f"<li>{html.escape(source.kind)}, {size_text(source.bytes_per_step)}: "
         f"{html.escape(source.why)}<br>{html.escape(terminal.remedy_text(source))}</li>"
         for source in inspection.sources
         if not source.asked_for
@@ -206,7 +207,7 @@ def _collectives(inspection: Inspection) -> str:
     rows = "".join(
         "<tr>"
         f"<td class='words'>{html.escape(source.kind)}</td><td>{source.count:,}</td>"
-        f"<td>{html.escape(source.shape)}</td><td>{terminal.size_text(source.bytes_per_step)}</td>"
+        f"<td>{html.escape(source.shape)}</td><td>{size_text(source.bytes_per_step)}</td>"
         f"<td>{source.group_size:,}</td>"
         f"<td class='words'>{html.escape(source.origin.place)}: {html.escape(source.why)}</td></tr>"
         for source in inspection.sources

@@ -10,6 +10,7 @@ from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.record import Inspection
+from gshard_nmt.quantities import size_text
 from gshard_nmt.spmd.runtime import COLLECTIVE_KINDS
 
 GIB = 2**30
@@ -341,27 +342,6 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 def _numeric(cell: str) -> bool:
     return cell[:1].isdigit() or cell in ("", "-")
-
-
-def size_text(size: float) -> str:
-    """Returns a size in the unit that reads best: "1.50 GiB"."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size) >= factor:
-            return f"{size / factor:,.2f} {unit}"
-    return f"{size:,.0f} B"
-
-
-def count_text(count: float) -> str:
-    """Returns a large number in words: "619.4 billion"."""
-    for word, factor in (("billion", 1e9), ("million", 1e6)):
-        if count >= factor:
-            return f"{count / factor:,.1f} {word}"
-    return f"{count:,.0f}"
-
-
-def seconds_text(seconds: float) -> str:
-    """Returns a time in the unit that reads best: "2.50 ms"."""
-    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
 
 
 def share(part: float, whole: float) -> str:

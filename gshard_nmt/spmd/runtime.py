@@ -30,6 +30,7 @@ from gshard_nmt.spmd.lowering import (
     as_jax_function,
     unflatten,
 )
+from gshard_nmt.spmd.memory import ProgramMemory, check_fits, of_program
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -125,6 +126,10 @@ class Program:
         """Counts the collectives of the compiled program by kind."""
         return count_collectives(self.executable.as_text())
 
+    def memory(self) -> ProgramMemory:
+        """Returns the memory that the program needs on one device."""
+        return of_program(self.executable)
+
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
@@ -173,6 +178,15 @@ class Runtime:
             return array[(slice(start, stop), *index[1:])]
 
         return jax.make_array_from_callback(spec.shape, sharding, part)
+
+    def check_fits(self, program: Program) -> None:
+        """Checks that a program fits into the memory of the devices.
+
+        Raises:
+          UserError: it needs more memory than there is.
+        """
+        local = list(self.devices.local_devices)
+        check_fits(program.memory(), local[0], len(local))
 
     def local_rows(self, spec: ArraySpec) -> range:
         """Returns the range of rows of a whole array that the devices of this process hold."""

@@ -98,13 +98,6 @@ def test_columns_are_aligned_and_words_at_the_end_are_not():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (terminal.size_text(1536), "1.50 KiB"),
-        (terminal.size_text(2**30), "1.00 GiB"),
-        (terminal.size_text(1000), "1,000 B"),
-        (terminal.count_text(619.4e9), "619.4 billion"),
-        (terminal.count_text(4_292_608), "4.3 million"),
-        (terminal.seconds_text(0.0025), "2.50 ms"),
-        (terminal.seconds_text(1.5), "1.50 s"),
         (terminal.share(1, 4), "25.0%"),
         (terminal.share(1, 0), "-"),
     ],

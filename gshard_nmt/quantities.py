@@ -1,0 +1,36 @@
+"""Sizes, counts and times as text that reads well."""
+
+
+def size_text(size: float) -> str:
+    """Returns a size in the unit that reads best: "1.50 GiB"."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(size) >= factor:
+            return f"{size / factor:,.2f} {unit}"
+    return f"{size:,.0f} B"
+
+
+def count_text(count: float) -> str:
+    """Returns a large number in words: "619.4 billion"."""
+    for word, factor in (("billion", 1e9), ("million", 1e6)):
+        if count >= factor:
+            return f"{count / factor:,.1f} {word}"
+    return f"{count:,.0f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Returns a time in the unit that reads best: "2.50 ms"."""
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
+
+
+def duration_text(seconds: float) -> str:
+    """Returns a time in the unit that suits it: "45 s", "12 min", "3 h 20 min", "2 days 3 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 36:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} days {hours} h"

@@ -1,0 +1,121 @@
+"""Measures where the time of a training run goes: input, step, save, validation."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+PHASES = ("input", "step", "save", "validation")
+"""What the host can wait for: the next batch, the training step on the devices, the part of a checkpoint
+that cannot be written in the background, and a validation."""
+
+SLOW_PROCESS = 1.25
+"""A process is called slow if its own work takes this many times the median of all processes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The time between two log lines.
+
+    Attributes:
+      steps: training steps in the interval.
+      seconds: seconds from its start to its end.
+      phases: seconds of each of PHASES. What is missing to `seconds` is the host's own work, such as
+        logging.
+    """
+
+    steps: int
+    seconds: float
+    phases: dict[str, float]
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds without validations."""
+        return self.seconds - self.phases["validation"]
+
+    @property
+    def own_seconds(self) -> float:
+        """Seconds that the host did not wait for its devices, without validations.
+
+        In a run of several processes, the devices of all processes wait for each other in every step.
+        So the step takes equally long everywhere, and only this part tells which host is slow.
+        """
+        return self.training_seconds - self.phases["step"]
+
+    def metrics(self) -> dict[str, float]:
+        """Returns seconds_per_step, and the share of the time that each phase of training took."""
+        seconds = max(self.training_seconds, 1e-9)
+        shares = {
+            f"share_{phase}": self.phases[phase] / seconds
+            for phase in PHASES
+            if phase != "validation"
+        }
+        return {"seconds_per_step": seconds / max(self.steps, 1), **shares}
+
+
+class Clock:
+    """Measures the phases of training between two log lines."""
+
+    def __init__(self) -> None:
+        """Starts the first interval."""
+        self._started = time.perf_counter()
+        self._restart()
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Counts the time of the block as one of PHASES."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._phases[name] += time.perf_counter() - began
+
+    def count_step(self) -> None:
+        """Counts one training step."""
+        self._steps += 1
+
+    def minutes(self) -> float:
+        """Returns the minutes since this clock was made."""
+        return (time.perf_counter() - self._started) / 60
+
+    def interval(self) -> Interval:
+        """Returns the interval since the last call, and starts the next one."""
+        interval = Interval(self._steps, time.perf_counter() - self._began, self._phases)
+        self._restart()
+        return interval
+
+    def _restart(self) -> None:
+        self._began = time.perf_counter()
+        self._phases = dict.fromkeys(PHASES, 0.0)
+        self._steps = 0
+
+
+def process_metrics(
+    step_seconds: Sequence[float], own_seconds: Sequence[float]
+) -> dict[str, float]:
+    """Returns the times of each process of a run of several, named for the log.
+
+    Args:
+      step_seconds: seconds per step of each process.
+      own_seconds: the part of it in which its devices did not work; see `Interval.own_seconds`.
+    """
+    named = {f"process_seconds/{i}": seconds for i, seconds in enumerate(step_seconds)}
+    return named | {f"process_own_seconds/{i}": seconds for i, seconds in enumerate(own_seconds)}
+
+
+def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> str:
+    """Returns a sentence that names the process which all others wait for; "" if there is none.
+
+    A process is named if its own work takes at least a tenth of a step, and SLOW_PROCESS times the
+    median of all processes.
+    """
+    slowest = int(np.argmax(own_seconds))
+    own, median = own_seconds[slowest], float(np.median(own_seconds))
+    if own < 0.1 * step_seconds[slowest] or own < SLOW_PROCESS * median:
+        return ""
+    return (
+        f"process {slowest} is slow: its host works {own:.3f} s in each step while the devices wait "
+        f"({median:.3f} s in the median of all processes)"
+    )
