@@ -18,9 +18,13 @@ LENGTH_NORMS = ("gnmt", "lingvo", "none")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
 
 
+ON_DIVERGENCE = ("skip", "rollback", "stop")
+"""What a run does after a step that would have spoiled the weights; run/divergence.py decides."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """How long a run trains, and how often it logs, saves and validates."""
+    """How long a run trains, how often it logs, saves and validates, and what it does in trouble."""
 
     # Length
     steps: int = 10_000
@@ -28,6 +32,9 @@ class Train:
     tokens: int = 0
     """The run also ends as soon as it has seen this number of tokens, source and target, without
     padding. 0 means no limit."""
+    patience: int = 0
+    """The run also ends after this number of validations in a row without a better score. 0 means that
+    it never ends early."""
 
     # Randomness
     seed: int = 1
@@ -49,11 +56,20 @@ class Train:
     """The number of dev sentences of each language that are decoded to compute dev BLEU. The highest
     dev BLEU then chooses the best checkpoint. With 0, the lowest `dev_nll` chooses it."""
 
+    # Divergence
+    on_divergence: str = "skip"
+    """What to do if a loss, a gradient or an update is not finite, or the gradient norm jumps. In every
+    case the step leaves the weights and the moments as they were, and the batch is kept as text in the
+    run folder. 'skip' goes on with the next batch, and stops after 20 such steps in a row. 'rollback'
+    goes back to the last checkpoint and on with the next batch, at most 3 times for a checkpoint. 'stop'
+    saves and ends with exit code 2; the same command goes on with the next batch."""
+
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
-        at_least(0, "dev_every", "bleu_sentences"),
+        at_least(0, "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
         between(0, 2**32 - 1, "seed"),
+        one_of(ON_DIVERGENCE, "on_divergence"),
     )
 
     def __post_init__(self) -> None:

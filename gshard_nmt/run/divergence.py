@@ -1,0 +1,182 @@
+"""What a run does if a training step goes wrong, and the record that it keeps of the batch.
+
+The step itself withholds an update that would spoil the weights (model/guard.py), so the state is good
+in any case. Here the host decides how to go on: `Train.on_divergence`.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.run.folder import RunFolder
+
+Decision = Literal["skip", "rollback", "stop"]
+
+MOST_SKIPS = 20
+"""If this number of updates in a row has been withheld, a run with 'skip' stops: it learns nothing."""
+
+MOST_ROLLBACKS = 3
+"""If a run has gone back to the same checkpoint this number of times, it stops."""
+
+MOST_RECORDS = 100
+"""Batches of bad steps that a run folder keeps as text. Later ones are only named in metrics.jsonl."""
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class BadStep:
+    """A training step whose update was withheld.
+
+    Attributes:
+      step: its number.
+      reason: why, in words, such as "the loss is not finite".
+      metrics: the step's metrics by name, with the figures of the router.
+      batch: the arrays of the batch, with the rows of this process.
+    """
+
+    step: int
+    reason: str
+    metrics: Mapping[str, float]
+    batch: Arrays
+
+
+class DivergencePolicy:
+    """Decides how a run goes on after bad steps."""
+
+    def __init__(self, policy: Decision) -> None:
+        """Starts with no bad steps.
+
+        Args:
+          policy: Train.on_divergence.
+        """
+        self._policy = policy
+        self._last_bad_step = -1
+        self._skips_in_row = 0
+        self._rollbacks: dict[int, int] = {}
+
+    def decide(self, step: int, checkpoint: int | None) -> Decision:
+        """Returns what to do after a bad step. All processes of a run decide alike.
+
+        Args:
+          step: the number of the bad step.
+          checkpoint: the step of the newest checkpoint; None if there is none yet.
+        """
+        self._skips_in_row = self._skips_in_row + 1 if step == self._last_bad_step + 1 else 1
+        self._last_bad_step = step
+        if self._policy == "skip":
+            return "skip" if self._skips_in_row < MOST_SKIPS else "stop"
+        if self._policy == "rollback" and checkpoint is not None:
+            times = self._rollbacks.get(checkpoint, 0)
+            self._rollbacks[checkpoint] = times + 1
+            return "rollback" if times < MOST_ROLLBACKS else "stop"
+        return "stop"
+
+
+def record(
+    run: RunFolder,
+    bad: BadStep,
+    decision: Decision,
+    languages: Sequence[str],
+    process: int = 0,
+) -> str:
+    """Writes the batch of a bad step as text, with its languages and the metrics of the step.
+
+    Args:
+      run: the run folder. The file is divergence/step-N.json; in a run of several processes, each
+        writes its own rows, to step-N.process-I.json.
+      bad: the step.
+      decision: what the run does next.
+      languages: the languages of the run; language number i of a batch is languages[i - 1].
+      process: the number of this process.
+
+    Returns:
+      The name of the file in the run folder; "" if the folder has MOST_RECORDS already.
+    """
+    folder = run.path / "divergence"
+    folder.mkdir(parents=True, exist_ok=True)
+    if sum(1 for _ in folder.iterdir()) >= MOST_RECORDS:
+        return ""
+    part = f".process-{process}" if process else ""
+    name = f"divergence/step-{bad.step}{part}.json"
+    # JSON has no word for a number that is not finite.
+    metrics = {
+        key: value if np.isfinite(value) else str(value) for key, value in bad.metrics.items()
+    }
+    sentences = sentences_of(bad.batch, run.vocabularies(), languages)
+    content = {
+        "step": bad.step,
+        "reason": bad.reason,
+        "decision": decision,
+        "metrics": metrics,
+        "sentences": sentences,
+    }
+    run.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return name
+
+
+def sentences_of(
+    batch: Arrays, vocabularies: tuple[Vocabulary, Vocabulary], languages: Sequence[str]
+) -> list[dict[str, str | int]]:
+    """Returns the sentence pairs of a batch as text.
+
+    Args:
+      batch: the arrays of a batch, int32[B, L] each.
+      vocabularies: the source and the target vocabulary.
+      languages: the languages of the run.
+
+    Returns:
+      For each pair `row`, `language`, `source` and `target`, in the order of the rows.
+    """
+    pairs: list[dict[str, str | int]] = []
+    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for row, segments in enumerate(batch["target_segments"]):
+        for segment in range(1, int(segments.max(initial=0)) + 1):
+            is_source = batch["source_segments"][row] == segment
+            is_target = segments == segment
+            language = int(batch["target_languages"][row][is_target][0])
+            pairs.append({"row": row, "language": languages[language - 1]})
+            sides[0].append(batch["source_ids"][row][is_source].tolist())
+            sides[1].append(batch["target_labels"][row][is_target].tolist())
+    texts = [vocabulary.decode(ids) for vocabulary, ids in zip(vocabularies, sides, strict=True)]
+    for pair, source, target in zip(pairs, *texts, strict=True):
+        pair["source"], pair["target"] = source, target
+    return pairs
+
+
+def explanation(bad: BadStep, decision: Decision, back_to: int | None) -> str:
+    """Returns the line that tells the user about a bad step."""
+    actions = {
+        "skip": "its update was left out, and training goes on",
+        "rollback": f"training goes on from the checkpoint of step {back_to}, with the next batches",
+        "stop": "training stops",
+    }
+    return f"step {bad.step}: {bad.reason}; {actions[decision]}"
+
+
+def stop_message(bad: BadStep, policy: Decision, workdir: str, file: str) -> str:
+    """Returns the error message of a run that stops because of a bad step."""
+    batch = f" The batch is kept in {workdir}/{file}." if file else ""
+    if policy == "stop":
+        advice = (
+            "The same command goes on after this batch; Train.on_divergence = 'skip' does so without "
+            "stopping."
+        )
+    else:
+        repeated = (
+            f"{MOST_SKIPS} updates in a row were left out"
+            if policy == "skip"
+            else "going back to the last checkpoint did not help"
+        )
+        advice = (
+            f"{repeated[0].upper()}{repeated[1:]}. Lower Optimizer.learning_rate or set "
+            "Optimizer.linear_warmup_steps, and start again with a new --workdir."
+        )
+    return (
+        f"{workdir}: training has diverged at step {bad.step}: {bad.reason}. The weights of the step "
+        f"before it are saved.{batch} {advice}"
+    )

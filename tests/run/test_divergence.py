@@ -1,0 +1,125 @@
+"""What a run does after a bad step, and what it keeps of its batch."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.vocabulary import EOS, VocabularySpec, train_vocabulary
+from gshard_nmt.run import divergence
+from gshard_nmt.run.divergence import (
+    MOST_ROLLBACKS,
+    MOST_SKIPS,
+    BadStep,
+    DivergencePolicy,
+    explanation,
+    stop_message,
+)
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.config import ON_DIVERGENCE
+
+SOURCES = ["le chat dort", "der Hund schläft", "ça va"]
+TARGETS = ["the cat sleeps", "the dog sleeps", "all right"]
+LANGUAGES = ["fr", "de"]
+OF_SENTENCE = [1, 2, 1]
+
+
+@pytest.fixture
+def run(tmp_path):
+    spec = VocabularySpec(size=340)
+    train_vocabulary(SOURCES, spec, tmp_path / "source.model")
+    train_vocabulary(TARGETS, spec, tmp_path / "target.model")
+    return RunFolder(tmp_path)
+
+
+def batch(run: RunFolder) -> dict[str, np.ndarray]:
+    """Returns two rows: the first with the sentences 0 and 1, the second with sentence 2."""
+    names = ("source_ids", "source_segments", "target_labels", "target_segments")
+    arrays = {name: np.zeros((2, 40), np.int32) for name in (*names, "target_languages")}
+    source, target = run.vocabularies()
+    for sentence, (row, segment) in enumerate([(0, 1), (0, 2), (1, 1)]):
+        sides = [
+            (source.encode([SOURCES[sentence]])[0], "source_ids", "source_segments"),
+            (target.encode([TARGETS[sentence]])[0], "target_labels", "target_segments"),
+        ]
+        for ids, id_name, segment_name in sides:
+            start = int((arrays[segment_name][row] > 0).sum())
+            place = slice(start, start + len(ids) + 1)
+            arrays[id_name][row, place] = [*ids, EOS]
+            arrays[segment_name][row, place] = segment
+        arrays["target_languages"][row, place] = OF_SENTENCE[sentence]
+    return arrays
+
+
+def bad_step(run: RunFolder) -> BadStep:
+    metrics = {"loss": float("nan"), "gradient_norm": float("inf"), "overflow_fraction": 0.25}
+    return BadStep(450, "the loss is not finite", metrics, batch(run))
+
+
+def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run):
+    name = divergence.record(run, bad_step(run), "skip", LANGUAGES)
+    assert name == "divergence/step-450.json"
+    content = json.loads((run.path / name).read_text())
+    assert content["sentences"] == [
+        {"row": row, "language": LANGUAGES[OF_SENTENCE[i] - 1], "source": s, "target": t}
+        for i, (row, s, t) in enumerate(zip([0, 0, 1], SOURCES, TARGETS, strict=True))
+    ]
+    assert content["metrics"] == {"loss": "nan", "gradient_norm": "inf", "overflow_fraction": 0.25}
+    assert (content["step"], content["decision"]) == (450, "skip")
+    assert content["reason"] == "the loss is not finite"
+
+
+def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_end(
+    run, monkeypatch
+):
+    assert divergence.record(run, bad_step(run), "skip", LANGUAGES, process=3) == (
+        "divergence/step-450.process-3.json"
+    )
+    monkeypatch.setattr(divergence, "MOST_RECORDS", 1)
+    assert divergence.record(run, bad_step(run), "skip", LANGUAGES) == ""
+    assert len(list((run.path / "divergence").iterdir())) == 1
+
+
+def test_a_row_without_text_has_no_sentences(run):
+    empty = {name: np.zeros_like(array) for name, array in batch(run).items()}
+    assert divergence.sentences_of(empty, run.vocabularies(), LANGUAGES) == []
+
+
+def test_skipping_stops_if_nothing_is_learned_any_more():
+    policy = DivergencePolicy("skip")
+    for step in range(1, MOST_SKIPS):
+        assert policy.decide(step, None) == "skip"
+    # A good step lies between.
+    for step in range(MOST_SKIPS + 1, 2 * MOST_SKIPS):
+        assert policy.decide(step, None) == "skip"
+    assert policy.decide(2 * MOST_SKIPS, None) == "stop"
+
+
+def test_a_run_goes_back_to_one_checkpoint_a_few_times_only():
+    policy = DivergencePolicy("rollback")
+    assert policy.decide(90, None) == "stop"
+    decisions = [policy.decide(100 + i, 50) for i in range(MOST_ROLLBACKS + 1)]
+    assert decisions == ["rollback"] * MOST_ROLLBACKS + ["stop"]
+    # A new checkpoint is progress.
+    assert policy.decide(200, 150) == "rollback"
+
+
+def test_stop_always_stops():
+    assert DivergencePolicy("stop").decide(7, 5) == "stop"
+
+
+def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):
+    bad = bad_step(run)
+    assert explanation(bad, "rollback", 400) == (
+        "step 450: the loss is not finite; training goes on from the checkpoint of step 400, with the "
+        "next batches"
+    )
+    for decision in ON_DIVERGENCE:
+        assert explanation(bad, decision, None).startswith("step 450: the loss is not finite; ")
+    assert stop_message(bad, "stop", "runs/x", "divergence/step-450.json") == (
+        "runs/x: training has diverged at step 450: the loss is not finite. The weights of the step "
+        "before it are saved. The batch is kept in runs/x/divergence/step-450.json. The same command "
+        "goes on after this batch; Train.on_divergence = 'skip' does so without stopping."
+    )
+    assert "20 updates in a row were left out. Lower" in stop_message(bad, "skip", "runs/x", "")
+    assert "Going back to the last" in stop_message(bad, "rollback", "runs/x", "")
