@@ -39,13 +39,15 @@ test: $(READY)  ## every test but the slow tier: unit and integration, about 6 m
 test-all: test $(TPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
 	$(PYTEST) -m slow
 
-# Minutes for each campaign, 60 at most; `make soak CAMPAIGNS=kill SEED=7` repeats one.
-MINUTES ?= 10
+# `make soak CAMPAIGNS=kill SEED=7` repeats one campaign. MINUTES is for each campaign, 60 at most.
+MINUTES ?=
+CASES ?=
 CAMPAIGNS ?=
 SEED ?=
 
-soak: $(READY)  ## long campaigns outside CI: kills, two devices, properties, wrong input; 4 x 10 minutes
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CAMPAIGNS)
+soak: $(READY)  ## long campaigns outside CI: 100 kills, 1,000 wrong inputs and more, within an hour
+	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
+		$(if $(SEED),--seed $(SEED)) $(CAMPAIGNS)
 
 check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/ruff check .

@@ -1,9 +1,12 @@
-"""Long campaigns outside continuous integration: `make soak`, or `make soak MINUTES=60`.
+"""Long campaigns outside continuous integration: `make soak`, or `make soak CAMPAIGNS=kill`.
 
-    python -m tests.soak --minutes 10 --seed 7 kill two_devices properties wrong_input
+    python -m tests.soak --seed 7 kill wrong_input
+    python -m tests.soak --minutes 60 --cases 1000000 wrong_input
 
-Each campaign takes `--minutes`, prints its progress, and closes with one line of what it tried. A seed is
-printed; the same seed gives the same cases. The exit code is 1 if a campaign has found a defect.
+Without flags, `kill` kills runs 100 times and `wrong_input` tries 1,000 cases; the other two take a few
+minutes each, and all of them together less than an hour. Each campaign prints its progress, and closes with
+one line of what it tried. A seed is printed; the same seed gives the same cases. The exit code is 1 if a
+campaign has found a defect.
 """
 
 import argparse
@@ -15,32 +18,43 @@ import time
 
 from tests.soak.campaign import Clock, Report, say
 
-CAMPAIGNS = ("kill", "two_devices", "properties", "wrong_input")
+CAMPAIGNS: dict[str, tuple[float, int | None]] = {
+    "kill": (30, 100),
+    "two_devices": (4, None),
+    "properties": (6, None),
+    "wrong_input": (18, 1000),
+}
+"""The campaigns: the minutes that each may take, and after how many cases it ends earlier."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("campaigns", nargs="*", help=f"default: {' '.join(CAMPAIGNS)}")
-    parser.add_argument("--minutes", type=float, default=10, help="for each campaign, at most 60")
+    parser.add_argument("--minutes", type=float, help="for each campaign, at most 60")
+    parser.add_argument("--cases", type=int, help="kills, or wrong inputs, that are enough")
     parser.add_argument("--seed", type=int, help="default: a new one")
     parser.add_argument("--case", type=int, help="repeats one case of wrong_input")
     arguments = parser.parse_args()
     names = arguments.campaigns or list(CAMPAIGNS)
     if unknown := set(names) - set(CAMPAIGNS):
         parser.error(f"there is no campaign {min(unknown)}; there are {', '.join(CAMPAIGNS)}")
-    if not 0 < arguments.minutes <= 60:
+    if arguments.minutes is not None and not 0 < arguments.minutes <= 60:
         parser.error("--minutes must be above 0 and at most 60")
     if arguments.case is not None and names != ["wrong_input"]:
         parser.error("--case is for the campaign wrong_input alone; name it")
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     reports: dict[str, tuple[Report, float]] = {}
     for name in names:
-        say(f"{name}: {arguments.minutes:g} minutes, --seed {seed}")
+        minutes, cases = CAMPAIGNS[name]
+        minutes = minutes if arguments.minutes is None else arguments.minutes
+        cases = cases if arguments.cases is None else arguments.cases
+        enough = f", {cases} cases" if cases else ""
+        say(f"{name}: at most {minutes:g} minutes{enough}, --seed {seed}")
         module = importlib.import_module(f"tests.soak.{name}")
         options = {} if arguments.case is None else {"only": arguments.case}
         began = time.monotonic()
-        report = module.campaign(Clock(arguments.minutes), seed, **options)
+        report = module.campaign(Clock(minutes, cases), seed, **options)
         reports[name] = report, time.monotonic() - began
         for defect in report.defects:
             print(f"\nDEFECT {name}: {defect}", flush=True)

@@ -1,16 +1,22 @@
 """What the campaigns share: a budget of time, a seed, and a report."""
 
 import dataclasses
+import math
 import random
 import time
 
 
 class Clock:
-    """The time that a campaign may take."""
+    """The time that a campaign may take, and the number of cases that are enough."""
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float, enough: int | None = None) -> None:
         self.began = time.monotonic()
         self.ends = self.began + 60 * minutes
+        self.cases_left = math.inf if enough is None else enough
+
+    def count(self, cases: int = 1) -> None:
+        """Counts cases that have been tried."""
+        self.cases_left -= cases
 
     @property
     def left(self) -> float:
@@ -18,7 +24,7 @@ class Clock:
         return max(0.0, self.ends - time.monotonic())
 
     def is_over(self) -> bool:
-        return self.left == 0
+        return self.left == 0 or self.cases_left <= 0
 
 
 @dataclasses.dataclass

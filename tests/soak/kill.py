@@ -21,7 +21,7 @@ MOST_KILLS = 12
 
 
 def campaign(clock: Clock, seed: int) -> Report:
-    """Kills one run after another until the time is over."""
+    """Kills one run after another until the time is over, or `clock.cases_left` is used up."""
     root = prepared_folder()
     log = root / "log"
     runs = kills = 0
@@ -39,8 +39,10 @@ def campaign(clock: Clock, seed: int) -> Report:
         while runs == 0 or not clock.is_over():  # at least one comparison, however slow the machine
             name = f"killed_{runs}"
             log.write_text("")
-            count, failure = _killed(root, name, log, generator(seed, runs), seconds)
+            most = min(MOST_KILLS, clock.cases_left)
+            count, failure = _killed(root, name, log, generator(seed, runs), seconds, most)
             kills += count
+            clock.count(count)
             runs += 1
             label = f"run {runs - 1}, killed {count} times"
             defects += [f"{label}: {failure}"] if failure else []
@@ -56,19 +58,23 @@ def campaign(clock: Clock, seed: int) -> Report:
     return Report(tried, defects)
 
 
-def _killed(root: Path, name: str, log: Path, random, seconds: float) -> tuple[int, str]:
-    """Trains a run that is killed again and again; returns the kills, and what went wrong."""
-    for kills in range(MOST_KILLS):
+def _killed(
+    root: Path, name: str, log: Path, random, seconds: float, most: float
+) -> tuple[int, str]:
+    """Trains a run that is killed at most `most` times; returns the kills, and what went wrong."""
+    kills = 0
+    while kills < most:
         process = start(root, name, log, **CHANGES)
         _wait_for_a_moment(process, root / name, random, seconds)
         if process.poll() is None:
             process.kill()
             process.wait()
+            kills += 1
             continue
         if process.returncode:
             return kills, f"exit code {process.returncode}\n{last_lines(log.read_text())}"
         return kills, ""
-    return MOST_KILLS, _to_the_end(root, name, log)[1]
+    return kills, _to_the_end(root, name, log)[1]
 
 
 def _wait_for_a_moment(process: subprocess.Popen, workdir: Path, random, seconds: float) -> None:

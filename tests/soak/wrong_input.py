@@ -296,7 +296,7 @@ def work(good: Path, seed: int, first: int, count: int, results: Path) -> None:
 
 
 def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
-    """Runs cases until the time is over, in processes of a few hundred cases each."""
+    """Runs cases until the time is over or there are enough, in processes of a few hundred cases each."""
     from tests.soak import small_run
 
     good = small_run.prepared_folder()
@@ -311,7 +311,8 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
         while not clock.is_over():
             results = good / "results"
             results.write_text("")
-            how_many = 1 if only is not None else 300
+            how_many = 1 if only is not None else int(min(300, clock.cases_left))
+            before = cases
             ended, code = _watch(good, seed, number, how_many, results, clock)
             current = ""
             for line in map(json.loads, results.read_text().splitlines()):
@@ -324,6 +325,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
                     defects[kind].append(f"case {line['ended']}: {current}\n{last_lines(said, 6)}")
             if ended and code:
                 defects[f"the process died with {code}"].append(f"case {number - 1}: {current}")
+            clock.count(cases - before)
             say(
                 f"wrong input: {cases} cases ({dict(programs)}), {len(defects)} kinds of defects; "
                 f"{clock.left:.0f} s left"
