@@ -4,9 +4,9 @@
     python -m tests.soak --minutes 60 --cases 1000000 wrong_input
 
 Without flags, `kill` kills runs 100 times and `wrong_input` tries 1,000 cases; the other two take a few
-minutes each, and all of them together less than an hour. Each campaign prints its progress, and closes with
-one line of what it tried. A seed is printed; the same seed gives the same cases. The exit code is 1 if a
-campaign has found a defect.
+minutes each, and all of them together less than an hour. Each campaign prints its progress, and closes
+with one line of what it tried. A seed is printed; the same seed gives the same cases. The exit code is 1
+if a campaign has found a defect.
 """
 
 import argparse
