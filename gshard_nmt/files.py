@@ -90,7 +90,8 @@ def _errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
+        error.filename = str(path)
+        del error.filename2  # None would be printed as a second name
         raise
 
 
