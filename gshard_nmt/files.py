@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gshard_nmt.errors import UserError
 
-
 TEMPORARY_PREFIX = ".gshard-nmt-"
 """How the names of temporary files begin. A file that is older than its writer may be removed."""
 
