@@ -103,7 +103,7 @@ def _train(
     lock.check()
     if processes.is_first:
         run.write_config(config)
-    log = MetricsLog(run, counters, writes=processes.is_first)
+    log = MetricsLog(run, counters, writes=processes.is_first, say=progress.note)
 
     # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
     counters.skip_time()
