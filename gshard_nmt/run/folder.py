@@ -25,6 +25,7 @@ from gshard_nmt.run.identity import VOCABULARIES, data_differences, hash_of_file
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import program_cache
 from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -61,9 +62,12 @@ class RunFolder:
 
     Attributes:
       path: the folder, `--workdir`.
+      trust_programs: whether decoding may execute the compiled programs in the folder. Programs are
+        code, and the folder may come from somebody else.
     """
 
     path: Path
+    trust_programs: bool = False
 
     @property
     def config(self) -> Path:
@@ -77,13 +81,26 @@ class RunFolder:
 
     @property
     def programs(self) -> Path:
-        """Path of the folder of lowered and compiled programs. It is a cache and may be deleted.
+        """Path of the folder of the programs of training. It is a cache and may be deleted.
+
+        Programs are code: training executes what is in this folder. Whoever resumes a run that
+        somebody else has trained should remove it first.
 
         The bilingual baselines of one run have equal programs, so they share one folder.
         """
         parent = self.path.parent
         shared = (parent / "baselines.json").exists()
         return (parent if shared else self.path) / "programs"
+
+    @property
+    def programs_to_decode(self) -> Path | None:
+        """Path of the folder of the programs of decoding; None if they are not kept.
+
+        It is the cache of the user, unless the programs in the run folder are trusted.
+        """
+        if self.trust_programs and self.programs.is_dir():
+            return self.programs
+        return program_cache.user_cache()
 
     @property
     def metrics(self) -> Path:

@@ -17,6 +17,7 @@ Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _MOST_WAITING_LINES = 100_000
+_FLUSH_SECONDS = 10.0
 
 
 class LineLog:
@@ -137,6 +138,7 @@ class EventFiles:
         """
         self._folder, self._first_step, self._say = folder, first_step, say
         self._writer: Any = None
+        self._next_flush = 0.0
         self._failed = False
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
@@ -179,8 +181,10 @@ class EventFiles:
                 wall_time=time.time(), step=step, summary=summary.scalar(name, value)
             )
             self._writer.write_event(event)
-        self._writer.flush()
         self._first_step = step + 1
+        if time.monotonic() >= self._next_flush:  # a flush waits for the disk
+            self._writer.flush()
+            self._next_flush = time.monotonic() + _FLUSH_SECONDS
 
 
 def _lines(file: Any) -> Iterator[tuple[int, bytes]]:

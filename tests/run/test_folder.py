@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 
 import pytest
 
@@ -315,4 +314,16 @@ def test_a_claim_removes_what_killed_writers_left(run, data):
     (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
     RunFolder(run.path).claim(DEMO, data)
     assert not [name for name in os.listdir(run.path) if name.startswith(files.TEMPORARY_PREFIX)]
-    shutil.rmtree(run.path)
+
+
+def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):
+    own = run.path.with_name("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own))
+    run.programs.mkdir()
+    users = own / "gshard-nmt" / "programs"
+    assert run.programs_to_decode == users
+    trusting = RunFolder(run.path, trust_programs=True)
+    assert trusting.programs_to_decode == run.programs
+    run.programs.rmdir()
+    # A run folder that cannot be written gets no folder for them.
+    assert trusting.programs_to_decode == users
