@@ -168,3 +168,12 @@ def test_languages_that_are_missing_or_too_small_are_an_error(corpus, tmp_path, 
     with pytest.raises(UserError, match=words):
         prepare(config, corpus, tmp_path / "prepared")
     assert not (tmp_path / "prepared").exists()
+
+
+def test_the_same_text_and_settings_give_the_same_bytes(corpus, data, tmp_path):
+    """A run records a hash of its data, so data that is prepared again must be equal."""
+    prepare(CONFIG, corpus, tmp_path / "again")
+    files = [path.relative_to(data.folder) for path in data.folder.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    for file in files:
+        assert (tmp_path / "again" / file).read_bytes() == (data.folder / file).read_bytes(), file

@@ -4,6 +4,7 @@ Modules that take long to import are imported inside the functions, after the fl
 """
 
 import contextlib
+import functools
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -249,6 +250,16 @@ def _define_decode(flags: Flags) -> None:
     flags.number(
         "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
     )
+    _define_trust(flags)
+
+
+def _define_trust(flags: Flags) -> None:
+    flags.switch(
+        "trust_programs",
+        "use the compiled programs in the run folder, which saves time. Programs are code that is "
+        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
+        "programs are compiled once and kept in your own cache folder",
+    )
 
 
 def _decode(values: FlagValues) -> None:
@@ -256,7 +267,7 @@ def _decode(values: FlagValues) -> None:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.values import read_run_config
 
-    run = RunFolder(workdir)
+    run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
     changes = {name: value for name, value in search.items() if value is not None}
     config = read_run_config(run.config).replace(decode=changes)
@@ -318,6 +329,7 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    _define_trust(flags)
 
 
 def _eval(values: FlagValues) -> None:
@@ -333,7 +345,8 @@ def _eval(values: FlagValues) -> None:
     from gshard_nmt.evaluate import evaluate
 
     report = Path(values.report)
-    evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
+    translate = functools.partial(translate_run, trust_programs=values.trust_programs)
+    evaluate(workdir, corpus, values.split, report, translate, baselines, values.sentences)
 
 
 HARVEST = Command(
