@@ -85,7 +85,7 @@ def _train(
     counters = RunCounters()
     if checkpoints.latest(LAST):
         counters = RunCounters(**checkpoints.metadata(LAST))
-    if counters.is_complete(limits.steps, limits.tokens):
+    if counters.is_complete(limits.steps, limits.tokens, batch_tokens=0):
         progress.note(f"{workdir} is finished: {counters.step} steps, nothing to do")
         return
 
@@ -96,8 +96,10 @@ def _train(
 
     # 4. State and position in the data: from the last checkpoint, or new
     state, cursors = _restore(checkpoints, programs) if counters.step else (None, None)
-    state = state or programs.initialize()
-    rows = devices.local_rows(programs.batch_specs["source_ids"])
+    state, control = state or programs.initialize(), programs.control()
+    languages = prepared.languages(config.data)
+    batch_tokens = config.data.rows * (config.data.source_length + config.data.target_length)
+    rows = devices.local_rows(programs.batch_specs["source_ids"]).tolist()
     batches = TrainBatches(prepared, config.data, rows, state=cursors)
     validation = Validation(run, programs, prepared, checkpoints)
     lock.check()
@@ -108,25 +110,25 @@ def _train(
     # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
     counters.skip_time()
     log.restart_clock(counters)
-    saved_step = counters.step
+    saved_step, last_step = counters.step, limits.steps
     with progress, Interrupt(processes) as interrupt:
-        for batch, info in batches:
-            last_step = counters.last_step(limits.steps, limits.tokens)
-            placed = devices.put(batch, programs.batch_specs, rows.start)
-            state, metrics = programs.train_step(state, placed, programs.control(last_step))
-            counters.count(info.tokens)
+        for batch, _ in batches:
+            placed = devices.put(batch, programs.batch_specs, rows)
+            state, metrics = programs.train_step(state, placed, control)
+            counters.count(metrics["tokens_seen"], languages)
             logs = counters.step % limits.log_every == 0
             validates = limits.dev_every and counters.step % limits.dev_every == 0
             saves = counters.step % limits.checkpoint_every == 0
             stops = interrupt.stops_after(counters.step)
-            # A sum over processes blocks until the step has finished, so we do it only if needed.
-            if processes.count == 1 or logs or validates or saves or stops:
-                counters.add_counts_of_all_processes(processes.sum)
-            done = counters.is_complete(limits.steps, limits.tokens)
+            done = counters.is_complete(limits.steps, limits.tokens, batch_tokens)
+            # To read the counters is to wait for the step, so we do it only if needed.
+            if logs or validates or saves or stops or done:
+                counters.read()
             progress.advance(counters.step, last_step)
             if logs or validates or saves or stops or done:
                 lock.check()
             if logs or done:
+                last_step = int(metrics["last_step"])
                 progress.show(counters.step, last_step, log.step_metrics(counters, metrics))
             if validates or (limits.dev_every and done):
                 progress.note(validation.run(counters, state, log))
@@ -141,7 +143,6 @@ def _train(
 
         # 6. Save the steps since the last checkpoint, so that none is lost
         if counters.step != saved_step:
-            counters.add_counts_of_all_processes(processes.sum)
             _save(run, checkpoints, counters, state, batches, processes)
         checkpoints.close()
         batches.close()
@@ -210,8 +211,7 @@ def _save(
         "optimizer": without_weights(state),
         "input": _whole_input(batches, processes),
     }
-    metadata = {"step": counters.step, "tokens": counters.tokens, "seconds": counters.seconds}
-    checkpoints.save(LAST, counters.step, groups, metadata)
+    checkpoints.save(LAST, counters.step, groups, counters.metadata())
     budget: dict[str, Any] = {
         "steps": counters.step,
         "seconds": round(counters.seconds, 1),
@@ -229,13 +229,14 @@ def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
     """
     if processes.count == 1:
         return batches.state()
-    ranges = processes.gather(np.array([batches.rows.start, batches.rows.stop]))
-    whole = {}
-    for name, array in batches.state().items():
-        for (start, stop), rows in zip(ranges, processes.gather(array), strict=True):
-            array[start:stop] = rows[start:stop]
-        whole[name] = array
-    return whole
+    state = batches.state()
+    is_own = np.zeros(len(state["cursors"]), np.int64)
+    is_own[list(batches.rows)] = 1
+    owners = processes.gather(is_own).astype(bool)
+    for name, array in state.items():
+        for owned, rows in zip(owners, processes.gather(array), strict=True):
+            state[name][owned] = rows[owned]
+    return state
 
 
 def _starting(workdir: Path, counters: RunCounters, config: Config) -> str:

@@ -85,17 +85,16 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
 
 
 def test_each_process_contributes_the_cursors_of_its_own_rows():
-    def contribution(rows: range) -> types.SimpleNamespace:
+    def contribution(rows: list[int]) -> types.SimpleNamespace:
         cursors = np.where(np.isin(np.arange(4), rows), 10 + np.arange(4), 0)
         return types.SimpleNamespace(rows=rows, state=lambda: {"cursors": cursors.copy()})
 
-    both = [contribution(range(2)), contribution(range(2, 4))]
-    gathered = {
-        (2,): np.array([[b.rows.start, b.rows.stop] for b in both]),
-        (4,): np.array([b.state()["cursors"] for b in both]),
-    }
-    processes = types.SimpleNamespace(count=2, gather=lambda array: gathered[array.shape])
+    both = [contribution([0, 3]), contribution([1, 2, 3])]
+    own = np.array([[1, 0, 0, 1], [0, 1, 1, 1]])
+    cursors = np.array([b.state()["cursors"] for b in both])
     for batches in both:
+        gathered = iter([own, cursors])
+        processes = types.SimpleNamespace(count=2, gather=lambda _, each=gathered: next(each))
         whole = train._whole_input(batches, processes)
         assert whole["cursors"].tolist() == [10, 11, 12, 13]
 

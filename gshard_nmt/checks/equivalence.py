@@ -182,6 +182,8 @@ def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
     for name in names:
         if name.endswith("segments"):
             batch[name] = segments
+        elif name.endswith("languages"):
+            batch[name] = np.minimum(segments, 1)
         elif name.endswith("positions"):
             batch[name] = positions
         else:
@@ -232,7 +234,7 @@ def _gradients(programs: CompiledSteps, batch: Mapping[str, np.ndarray]) -> dict
     outputs = [{name: spec.letters for name, spec in weights.items()}, {}]
     program = programs.compile("gradients", first_step, inputs, outputs)
     placed = programs.devices.put(batch, programs.batch_specs)
-    gradients, metrics = program(programs.initialize(), placed, programs.control(last_step=1))
+    gradients, metrics = program(programs.initialize(), placed, programs.control())
     return {name: np.asarray(value) for name, value in {**gradients, **metrics}.items()}
 
 

@@ -27,14 +27,12 @@ _CHUNK = 32
 
 @dataclasses.dataclass(frozen=True)
 class BatchInfo:
-    """Counts of a batch.
+    """Facts about a batch.
 
     Attributes:
-      tokens: number of tokens of each language, source and target, without padding.
       fill: fraction of the batch's positions that are not padding.
     """
 
-    tokens: Mapping[str, int]
     fill: float
 
 
@@ -49,7 +47,7 @@ class TrainBatches:
         self,
         data: PreparedData,
         config: Data,
-        rows: range | None = None,
+        rows: Sequence[int] | None = None,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """Starts the background thread.
@@ -57,14 +55,14 @@ class TrainBatches:
         Args:
           data: the prepared data.
           config: the settings of the run.
-          rows: the rows of the batch that this process makes; None means all. The state of the other
-            rows does not change.
+          rows: the rows of the batch that this process makes, in increasing order; None means all. The
+            state of the other rows does not change.
           state: the result of `state()` at the checkpoint; None starts at the beginning.
         """
         self._config = config
-        self.rows = range(config.rows) if rows is None else rows
-        pairs = data.pairs_of(config)
-        self._languages = [pair.language for pair in pairs]
+        self.rows: Sequence[int] = range(config.rows) if rows is None else rows
+        pairs, languages = data.pairs_of(config), data.languages(config)
+        self._languages = [languages.index(pair.language) for pair in pairs]
         self._readers = [data.reader(pair, "train") for pair in pairs]
         sizes = tuple(len(reader) for reader in self._readers)
         self._mixture = Mixture(sizes, config.temperature, config.seed)
@@ -111,11 +109,11 @@ class TrainBatches:
 
     def read(self, draws: np.ndarray) -> list[Example]:
         """Returns the examples of these draws of the mixture, in their order."""
-        languages, indices = self._mixture.draw(draws)
+        pairs, indices = self._mixture.draw(draws)
         examples: list[Example | None] = [None] * len(draws)
-        for language in np.unique(languages).tolist():
-            places = np.flatnonzero(languages == language)
-            read = self._readers[language].read(indices[places], language)
+        for pair in np.unique(pairs).tolist():
+            places = np.flatnonzero(pairs == pair)
+            read = self._readers[pair].read(indices[places], self._languages[pair])
             for place, example in zip(places.tolist(), read, strict=True):
                 examples[place] = example
         return [example for example in examples if example is not None]
@@ -138,20 +136,17 @@ class TrainBatches:
     def _make(self, state: State) -> tuple[dict[str, np.ndarray], BatchInfo, State]:
         """Returns the next batch and `state`, which it changes to the state after the batch."""
         config = self._config
-        rows = []
-        tokens = dict.fromkeys(self._languages, 0)
+        rows, tokens = [], 0
         for r, stream in self._streams.items():
             examples = stream.fill(Row(config.source_length, config.target_length))
-            for example in examples:
-                count = len(example.source) + len(example.target)
-                tokens[self._languages[example.language]] += count
+            tokens += sum(len(example.source) + len(example.target) for example in examples)
             rows.append(examples)
             state["cursors"][r] = stream.cursor
             state["waiting"][r] = -1
             state["waiting"][r, : len(stream.waiting)] = [number for number, _ in stream.waiting]
         positions = len(rows) * (config.source_length + config.target_length)
         arrays = to_arrays(rows, config.source_length, config.target_length)
-        return arrays, BatchInfo(tokens, sum(tokens.values()) / positions), state
+        return arrays, BatchInfo(tokens / positions), state
 
 
 class _Stream:

@@ -1,11 +1,12 @@
 """Packing: several sentences share a row, so a batch has fewer padding tokens.
 
 Attention sees only tokens of its own segment, so packing does not change the result. Segment 0 is
-padding. `batches` decides which examples share a row.
+padding. `batches` decides which examples share a row. Here the languages of the two examples are 0 and 4:
 
     sources  [7 8 1] [9 1]        source_ids       7 8 1 9 1 0
                                   source_segments  1 1 1 2 2 0
                                   source_positions 0 1 2 0 1 0
+                                  source_languages 1 1 1 5 5 0
     targets  [5 1] [6 4 1]        target_inputs    3 5 3 6 4 0
                                   target_labels    5 1 6 4 1 0
 """
@@ -56,13 +57,14 @@ def to_arrays(
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of a batch, each int32[B, L], from the examples of its rows.
 
-    The names are source_ids, target_inputs, target_labels, and segments and positions of both sides.
+    The names are source_ids, target_inputs, target_labels, and segments, positions and languages of both
+    sides. The language of a token is 1 + `Example.language`, so that 0 is padding.
     """
     lengths = {"source": source_length, "target": target_length}
     arrays = {
         f"{side}_{what}": np.zeros((len(rows), lengths[side]), np.int32)
         for side in SIDES
-        for what in ("ids", "segments", "positions")
+        for what in ("ids", "segments", "positions", "languages")
     }
     inputs = np.zeros((len(rows), target_length), np.int32)
     for r, examples in enumerate(rows):
@@ -74,6 +76,7 @@ def to_arrays(
                 arrays[f"{side}_ids"][r, place] = ids
                 arrays[f"{side}_segments"][r, place] = segment
                 arrays[f"{side}_positions"][r, place] = np.arange(len(ids))
+                arrays[f"{side}_languages"][r, place] = example.language + 1
                 ends[s] += len(ids)
             begin = ends[1] - len(example.target)
             inputs[r, begin] = BOS

@@ -39,7 +39,7 @@ class Example:
     Attributes:
       source: <int>[n]; tags come first, EOS last.
       target: <int>[m]; EOS comes last, there is no BOS.
-      language: in training batches, the index of its pair in `PreparedData.pairs_of(config)`;
+      language: in training batches, the index of its language in `PreparedData.languages(config)`;
         elsewhere 0.
     """
 

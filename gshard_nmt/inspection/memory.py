@@ -111,7 +111,7 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
     """Returns the category of a program's argument by its name."""
     kind, _, rest = name.partition("/")
-    if kind == "moments":
+    if kind in ("moments", "guard"):
         return "optimizer"
     if kind == "parameters" or "/" in name or "embedding" in name:
         weight = rest if kind == "parameters" else name

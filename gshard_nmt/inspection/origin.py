@@ -148,6 +148,11 @@ def _outside(path: str) -> tuple[str, str, str]:
     last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
     if "adafactor" in path:
         return "", "adafactor", "optimizer"
+    scope = path.split("/")[0]
+    if scope == "guard":
+        return "", "guard", "optimizer"
+    if scope in ("token_counts", "figures"):
+        return "", scope, "gradients and metrics"
     if "loss" in path.split("/"):
         return "", "loss", "embedding and loss"
     if "XlaDot" in path:

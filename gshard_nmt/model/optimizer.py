@@ -83,6 +83,22 @@ class Optimizer:
 
 
 @dataclasses.dataclass(frozen=True)
+class Update:
+    """One step of the optimizer.
+
+    Attributes:
+      values: the new parameters, by name.
+      moments: the new state of the optimizer, by name.
+      bound: float32[]. No new value is larger than this, and no smaller than its negative. It is not
+        finite if a value may not be finite.
+    """
+
+    values: dict[str, "tf.Tensor"]
+    moments: dict[str, "tf.Tensor"]
+    bound: "tf.Tensor"
+
+
+@dataclasses.dataclass(frozen=True)
 class _Factors:
     """The dimensions that form the rows and those that form the columns of a factored matrix."""
 
@@ -132,7 +148,7 @@ def update(
     moments: Mapping[str, "tf.Tensor"],
     step: "tf.Tensor",
     rate: "tf.Tensor",
-) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
+) -> Update:
     """Computes one step of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard section A.2).
 
     Args:
@@ -143,11 +159,8 @@ def update(
       moments: the optimizer's state, with the names that `declare_moments` gives.
       step: int32[], 1 for the first.
       rate: float32[], the learning rate.
-
-    Returns:
-      The new values and the new moments.
     """
-    new_values, new_moments = {}, {}
+    new_values, new_moments, bounds = {}, {}, []
     for name, parameter in declared.items():
         gradient = annotate(gradients[name], parameter.letters, name)
         factors = _factors(optimizer, parameter)
@@ -169,11 +182,21 @@ def update(
         rms = _rms(direction, parameter, optimizer.rms_over)
         direction /= tf.maximum(1.0, rms / optimizer.clip_threshold)
         scale = tf.cast(rate, gradient.dtype)
+        size = _rms(values[name], parameter, optimizer.rms_over)
         if optimizer.scale_by_parameter:
-            size = _rms(values[name], parameter, optimizer.rms_over)
             scale *= tf.maximum(optimizer.epsilon2, size)
         new_values[name] = values[name] - scale * direction
-    return new_values, new_moments
+        bounds.append(_bound(parameter, size + scale * rms))
+    return Update(new_values, new_moments, tf.cast(tf.add_n(bounds), tf.float32))
+
+
+def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":
+    """Returns an upper bound [] of the absolute values of a parameter, from root mean squares.
+
+    No value of n values is larger than sqrt(n) times their root mean square. So a few scalars tell
+    whether a whole tensor is finite, and nothing has to read it again. We add, because a sum keeps NaN.
+    """
+    return math.sqrt(parameter.size) * tf.reduce_sum(rms)
 
 
 def _beta2(optimizer: Optimizer, step: "tf.Tensor") -> "tf.Tensor":

@@ -1,14 +1,17 @@
 """The steps of a run as pure functions of arrays: initialize, train_step, eval_step.
 
-The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Adafactor) and `step`.
+The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Adafactor), `step`,
+`tokens` (the tokens of each language so far) and `guard/NAME` (the usual gradient norm).
 """
 
 import dataclasses
 from collections.abc import Mapping
 
-from gshard_nmt.model import counter_random, transformer
+from gshard_nmt.model import counter_random, token_counts, transformer
+from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
@@ -22,13 +25,15 @@ BATCH_ARRAYS = (
     "source_ids",
     "source_segments",
     "source_positions",
+    "source_languages",
     "target_inputs",
     "target_labels",
     "target_segments",
     "target_positions",
+    "target_languages",
 )
 """The arrays of a batch, int32[B, L] each. Segments count from 1, and 0 is padding. Positions count from
-0 in each segment."""
+0 in each segment. Languages count from 1, in the order of the run's languages, and 0 is padding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +44,16 @@ class StepFunctions:
       model: the settings of the Transformer.
       optimizer: the settings of Adafactor.
       source_vocabulary, target_vocabulary: the vocabulary sizes.
+      languages: the number of languages whose tokens are counted.
+      guard: the settings of the guard, which withholds bad updates.
     """
 
     model: Model
     optimizer: Optimizer
     source_vocabulary: int
     target_vocabulary: int
+    languages: int = 1
+    guard: Guard = dataclasses.field(default_factory=Guard)
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Returns the declarations of all weights of the model."""
@@ -57,8 +66,12 @@ class StepFunctions:
             name: dataclasses.replace(p, initializer=ZEROS)
             for name, p in adafactor.declare_moments(self.optimizer, declared).items()
         }
-        step = {"step": Parameter((), "", ZEROS, "int32")}
-        return scoped("parameters", declared) | scoped("moments", moments) | step
+        counts = {
+            "step": Parameter((), "", ZEROS, "int32"),
+            "tokens": Parameter((self.languages, 2), "__", ZEROS, "uint32"),
+        }
+        reference = scoped("guard", guards.declare_reference())
+        return scoped("parameters", declared) | scoped("moments", moments) | counts | reference
 
     def initialize(self, control: Arrays) -> list[Arrays]:
         """Returns the state of step 0, of which each device draws its own shards.
@@ -74,35 +87,71 @@ class StepFunctions:
     def train_step(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
         """Computes one training step.
 
+        If the update is bad (see `guard`), all weights and moments keep their values.
+
         Args:
           state: the arrays of `declare_state`.
           batch: the arrays of BATCH_ARRAYS, int32[B, L] each.
-          control: `seed` uint32[2], the seed of the run; `last_step` int32[], the number of steps of
-            the run; `one` float32[], the number 1.0. The gradient of the loss starts from `one`,
-            because TF2XLA would build global arrays on the host from a constant.
+          control: `seed` uint32[2], the seed of the run; `max_steps` int32[] and `max_tokens` uint32[2]
+            (low and high word; 0 means no limit), the length of the run; `one` float32[], the number
+            1.0. The gradient of the loss starts from `one`, because TF2XLA would build global arrays on
+            the host from a constant.
 
         Returns:
-          The new state, and metrics float32[]: loss, nll, tokens (the number of target tokens),
-          learning_rate, gradient_norm and those of `_router_metrics`.
+          The new state, and the metrics of `gradients` with these:
+          `tokens_seen` uint32[languages, 2]: the new `tokens` of the state.
+          `last_step` int32[]: the step at which the run will end, as far as is known before this step.
+          `learning_rate` and `gradient_norm` float32[].
+          `status` int32[]: `guard.FINE`, or why the update was withheld.
+          `usual_gradient_norm` float32[]: what the guard compares the norm with; 0 if it is not known.
         """
-        parameters = within(state, "parameters")
+        parameters, moments = within(state, "parameters"), within(state, "moments")
         step = state["step"] + 1
         gradients, metrics = self.gradients(parameters, batch, control, step)
-        rate = adafactor.learning_rate(self.optimizer, step, control["last_step"])
+        with tf.name_scope("token_counts"):
+            seen = token_counts.to_numbers(state["tokens"])
+            tokens = token_counts.to_words(seen + token_counts.count(batch, self.languages))
+            max_tokens = token_counts.to_numbers(control["max_tokens"])
+            total = tf.reduce_sum(seen)
+            last_step = token_counts.last_step(
+                state["step"], total, control["max_steps"], max_tokens
+            )
+        rate = adafactor.learning_rate(self.optimizer, step, last_step)
         with tf.name_scope("adafactor"):
-            values, moments = adafactor.update(
+            update = adafactor.update(
                 self.optimizer,
                 self.declare_parameters(),
                 parameters,
                 gradients,
-                within(state, "moments"),
+                moments,
                 step,
                 rate,
             )
         squares = [tf.reduce_sum(tf.square(g)) for g in gradients.values()]
-        metrics |= {"learning_rate": rate, "gradient_norm": tf.sqrt(tf.add_n(squares))}
-        new_state = scoped_values("parameters", values) | scoped_values("moments", moments)
-        return [{**new_state, "step": step}, metrics]
+        gradient_norm = tf.sqrt(tf.add_n(squares))
+        with tf.name_scope("guard"):
+            reference = within(state, "guard")
+            verdict = guards.judge(
+                self.guard, reference, metrics["loss"], gradient_norm, update.bound
+            )
+            values = guards.applied(verdict.is_fine, update.values, parameters)
+            moments = guards.applied(verdict.is_fine, update.moments, moments)
+        metrics |= {
+            "tokens_seen": tokens,
+            "last_step": last_step,
+            "learning_rate": rate,
+            "gradient_norm": gradient_norm,
+            "status": verdict.status,
+            "usual_gradient_norm": verdict.usual_norm,
+        }
+        new_state = {
+            **scoped_values("parameters", values),
+            **scoped_values("moments", moments),
+            **scoped_values("guard", verdict.reference),
+            "step": step,
+            "tokens": tokens,
+        }
+        return [new_state, metrics]
 
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"

@@ -2,7 +2,8 @@
 
 These are the arrays of the training state, of a batch, and the control scalars of a training step.
 The training state is one flat mapping: the model's weights under `parameters/`, the optimizer's
-moments under `moments/`, and `step`. Only this module and model/steps.py know these prefixes.
+moments under `moments/`, and small arrays such as `step`. Only this module and model/steps.py know these
+prefixes.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
@@ -18,12 +20,16 @@ from gshard_nmt.spmd.mesh import Mesh
 
 CONTROL = {
     "seed": ArraySpec((2,), np.dtype(np.uint32)),
-    "last_step": ArraySpec((), np.dtype(np.int32)),
+    "max_steps": ArraySpec((), np.dtype(np.int32)),
+    "max_tokens": ArraySpec((2,), np.dtype(np.uint32)),
     "one": ArraySpec((), np.dtype(np.float32)),
 }
 """The scalars that a training step takes; see model/steps.py."""
 
 _WEIGHTS = "parameters/"
+
+_LANGUAGES_OF_THE_PAPER = 100
+"""The number of languages of GShard's experiments (section 4)."""
 
 
 def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
@@ -33,12 +39,26 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
       config: the run.
       data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
         `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
-        sizes in the config if the corpus is small. None takes the sizes of the config.
+        sizes in the config if the corpus is small. Its `pairs` name the languages. None takes the
+        sizes and languages of the config. If the config names no languages, it is then planned for
+        100, as in the paper: its prepared data may have any number.
     """
     sizes = data or dataclasses.asdict(config.data)
     return StepFunctions(
-        config.model, config.optimizer, sizes["source_vocabulary"], sizes["target_vocabulary"]
+        config.model,
+        config.optimizer,
+        sizes["source_vocabulary"],
+        sizes["target_vocabulary"],
+        _number_of_languages(config, data),
+        Guard(config.train.gradient_jump),
     )
+
+
+def _number_of_languages(config: Config, data: Mapping[str, Any] | None) -> int:
+    if data is None:
+        return len(config.data.languages) or _LANGUAGES_OF_THE_PAPER
+    prepared = {pair["language"] for pair in data["pairs"]}
+    return len(prepared & set(config.data.languages) if config.data.languages else prepared)
 
 
 def state_specs(functions: StepFunctions) -> dict[str, ArraySpec]:

@@ -63,18 +63,16 @@ class CompiledSteps:
         """Returns the state of step 0, with random weights, made on the devices."""
         outputs = [_letters(self.state_specs)]
         program = self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
-        (state,) = program(self.control(last_step=1))
+        (state,) = program(self.control())
         return state
 
-    def control(self, last_step: int) -> dict:
-        """Returns the scalars of a training step, on the devices.
-
-        Args:
-          last_step: the step that the run will end at, for the learning rate schedule.
-        """
+    def control(self) -> dict:
+        """Returns the control arrays of the training steps of the run, on the devices."""
+        train = self.config.train
         values = {
-            "seed": np.array([self.config.train.seed, 0], np.uint32),
-            "last_step": np.array(last_step, np.int32),
+            "seed": np.array([train.seed, 0], np.uint32),
+            "max_steps": np.array(train.steps, np.int32),
+            "max_tokens": np.array([train.tokens], "<u8").view("<u4"),
             "one": np.array(1.0, np.float32),
         }
         return self.devices.put(values, CONTROL)

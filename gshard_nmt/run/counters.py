@@ -1,19 +1,23 @@
 """How far a training run has come: steps, tokens, seconds."""
 
 import dataclasses
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 
 @dataclasses.dataclass
 class RunCounters:
-    """The counters of a run. They are saved with each checkpoint.
+    """The host's view of the counters of a run. They are saved with each checkpoint.
+
+    The devices count the tokens, in the training step. To read their count is to wait for the step, so
+    the host reads it only if it must.
 
     Attributes:
       step: training steps done.
-      tokens: tokens of each language that all processes have seen, source and target, without
-        padding. Tokens counted after the last `add_counts_of_all_processes` are not included yet.
+      tokens: tokens of each language, source and target, without padding, as of the last `read`.
       seconds: seconds of training, summed over all starts of the run.
     """
 
@@ -23,52 +27,68 @@ class RunCounters:
 
     def __post_init__(self) -> None:
         self._counted_at = time.perf_counter()
-        self._new_tokens: dict[str, int] = {}
+        self._unread: Any = None
+        self._unread_steps = 0
+        self._languages: Sequence[str] = ()
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of all languages."""
+        """Tokens of all languages, as of the last `read`."""
         return sum(self.tokens.values())
 
-    def count(self, tokens: Mapping[str, int]) -> None:
-        """Counts one more step, in which the rows of this process had these tokens."""
+    def metadata(self) -> dict[str, Any]:
+        """Returns the counters as JSON values; `RunCounters(**metadata)` restores them."""
+        return {"step": self.step, "tokens": dict(self.tokens), "seconds": self.seconds}
+
+    def count(self, tokens_seen: Any, languages: Sequence[str]) -> None:
+        """Counts one more step, without waiting for it.
+
+        Args:
+          tokens_seen: the metric of this name, uint32[languages, 2]; an array of the devices.
+          languages: the names of its rows.
+        """
         self.step += 1
-        for language, number in tokens.items():
-            self._new_tokens[language] = self._new_tokens.get(language, 0) + int(number)
+        self._unread, self._languages = tokens_seen, languages
+        self._unread_steps += 1
         now = time.perf_counter()
         self.seconds += now - self._counted_at
         self._counted_at = now
 
-    def add_counts_of_all_processes(
-        self, sum_over_processes: Callable[[Mapping[str, int]], Mapping[str, int]]
-    ) -> None:
-        """Adds to `tokens` what all processes have counted since the last call.
-
-        All processes must call it at the same step.
-
-        Args:
-          sum_over_processes: adds up the counts of this process and of the others, by language.
-        """
-        for language, number in sum_over_processes(self._new_tokens).items():
-            self.tokens[language] = self.tokens.get(language, 0) + number
-        self._new_tokens = dict.fromkeys(self._new_tokens, 0)
+    def read(self) -> None:
+        """Brings `tokens` up to date; waits until the devices have finished the last counted step."""
+        if self._unread is None:
+            return
+        numbers = numbers_of(np.asarray(self._unread)).tolist()
+        self.tokens = {
+            language: number
+            for language, number in zip(self._languages, numbers, strict=True)
+            if number
+        }
+        self._unread, self._unread_steps = None, 0
 
     def skip_time(self) -> None:
         """Leaves the time since the last step out of `seconds`, because it was not training."""
         self._counted_at = time.perf_counter()
 
-    def last_step(self, max_steps: int, max_tokens: int) -> int:
-        """Estimates at which step the run will end, from its mean number of tokens per step so far.
+    def is_complete(self, max_steps: int, max_tokens: int, batch_tokens: int) -> bool:
+        """Returns whether the run has reached either limit.
+
+        The answer is exact: it is the same at the same step in every process. It reads the tokens only
+        if the limit may have been reached since they were last read. Far from the limit this costs
+        nothing, and near the limit it waits for the step.
 
         Args:
           max_steps: Train.steps.
           max_tokens: Train.tokens; 0 means no limit.
+          batch_tokens: the number of tokens of a batch without padding, the most that a step can add.
         """
-        if not max_tokens or not self.step:
-            return max_steps
-        left = max(max_tokens - self.total_tokens, 0)
-        return min(max_steps, self.step + math.ceil(left * self.step / self.total_tokens))
+        if self.step >= max_steps:
+            return True
+        if max_tokens and self.total_tokens + self._unread_steps * batch_tokens >= max_tokens:
+            self.read()
+        return bool(max_tokens) and self.total_tokens >= max_tokens
 
-    def is_complete(self, max_steps: int, max_tokens: int) -> bool:
-        """Returns whether the run has reached either limit; 0 tokens means no limit."""
-        return self.step >= max_steps or bool(max_tokens and self.total_tokens >= max_tokens)
+
+def numbers_of(words: np.ndarray) -> np.ndarray:
+    """Returns the numbers uint64[...] of uint32[..., 2], the low word first."""
+    return np.ascontiguousarray(words, "<u4").view("<u8")[..., 0]

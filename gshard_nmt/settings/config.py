@@ -11,8 +11,10 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import Rule, at_least, between, check, one_of, size
+from gshard_nmt.ranges import MOST, Rule, at_least, between, check, one_of, size
 from gshard_nmt.spmd.mesh import Mesh
+
+ON_DIVERGENCE = ("stop", "skip", "rollback")
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
@@ -39,6 +41,15 @@ class Train:
     # Randomness
     seed: int = 1
     """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
+
+    # Divergence
+    on_divergence: str = "stop"
+    """What happens after a step whose loss, gradient or update is not finite, or whose gradient norm
+    jumps. The update of the step is never applied. 'stop' then ends the run, 'skip' goes on with the next
+    batch, 'rollback' returns to the last checkpoint."""
+    gradient_jump: float = 100.0
+    """A gradient norm jumps if it is more than this factor above the usual norm, a running geometric
+    mean. The first 50 steps only set the usual norm. 0 turns this check off."""
 
     # Logging and checkpoints
     log_every: int = 50
@@ -68,6 +79,13 @@ class Train:
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
         at_least(0, "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
+        one_of(ON_DIVERGENCE, "on_divergence"),
+        Rule(
+            ("gradient_jump",),
+            lambda value: value == 0 or 1 < value <= MOST,
+            f"0, or above 1 and at most {MOST}",
+            "0 or above 1",
+        ),
         between(0, 2**32 - 1, "seed"),
         one_of(ON_DIVERGENCE, "on_divergence"),
     )

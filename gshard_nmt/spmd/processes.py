@@ -1,4 +1,4 @@
-"""The processes of one run: how they are numbered and connected, and sums over all of them.
+"""The processes of one run: how they are numbered and connected.
 
 Every process runs the same programs on its share of the devices. Process 0 is the coordinator. jax's
 coordination service runs in it, and tells the other processes if one of them is lost.
@@ -10,7 +10,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -91,12 +91,6 @@ class Processes:
             from jax.experimental import multihost_utils
 
             multihost_utils.sync_global_devices(name)
-
-    def sum(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sums counts over all processes. All must use the same names; a sum must be below 2**63."""
-        names = sorted(counts)
-        rows = self.gather(np.array([counts[name] for name in names], np.int64))
-        return dict(zip(names, rows.sum(0).tolist(), strict=True))
 
     def gather(self, array: np.ndarray) -> np.ndarray:
         """Returns int64[process, ...], the arrays int64[...] of all processes."""

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,8 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
       processes: the processes that run the mesh together. Each has an equal share of the devices.
 
     Raises:
-      UserError: there are fewer devices than the mesh has, or the number of processes does not divide
-        the number of devices.
+      UserError: there are fewer devices than the mesh has; several processes have more devices than
+        the mesh; or the number of processes does not divide the number of devices.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("JAX_PLATFORMS", _platforms())
@@ -76,6 +76,14 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
             f"the mesh {dict(zip(mesh.axes, mesh.shape, strict=True))} needs {mesh.num_devices} "
             f"devices; there are {len(devices)} ({devices[0].platform}). Choose a smaller "
             "Mesh.shape, or run on CPU devices with JAX_PLATFORMS=cpu."
+        )
+    if processes.count > 1 and len(devices) > mesh.num_devices:
+        # jax numbers the devices process by process. A part of them would leave out whole processes.
+        raise UserError(
+            f"the mesh {dict(zip(mesh.axes, mesh.shape, strict=True))} has {mesh.num_devices} "
+            f"devices, but the {processes.count} processes have {len(devices)} "
+            f"({devices[0].platform}); several processes must use all of their devices. Set Mesh.shape "
+            f"to {len(devices)} devices, or start fewer processes."
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
@@ -104,6 +112,35 @@ def arranged(devices: Sequence[Any], mesh: Mesh) -> Any:
     import jax
 
     return jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
+
+
+def rows_of(indices: Iterable[tuple[slice, ...]], size: int) -> np.ndarray:
+    """Returns the first-dimension numbers of some parts of an array, int64[n], sorted, each once.
+
+    Args:
+      indices: the index of each part in the whole array, as jax gives it for a device.
+      size: the size of the first dimension of the whole array.
+    """
+    return np.unique(np.concatenate([np.arange(size)[index[0]] for index in indices]))
+
+
+def part_of(
+    array: np.ndarray, index: tuple[slice, ...], rows: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the part of a whole array at `index`, from an array that holds only some of its rows.
+
+    Args:
+      array: those rows.
+      index: the index of the part in the whole array.
+      rows: int64[n], the numbers of the rows of `array`, in increasing order. They must contain all
+        rows of the part. None means all rows.
+    """
+    if rows is None or not index:
+        return array[index]
+    first, last = index[0].start or 0, index[0].stop
+    start = int(np.searchsorted(rows, first))
+    stop = len(rows) if last is None else int(np.searchsorted(rows, last))
+    return array[(slice(start, stop), *index[1:])]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,35 +187,34 @@ class Runtime:
         partition = self.mesh.partition(spec.letters, name)
         return jax.sharding.NamedSharding(self.devices, jax.sharding.PartitionSpec(*partition))
 
-    def put(self, arrays: Mapping[str, np.ndarray], specs: ArraySpecs, first_row: int = 0) -> dict:
+    def put(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        specs: ArraySpecs,
+        rows: Sequence[int] | None = None,
+    ) -> dict:
         """Places host arrays on the devices, each split as its letters say.
 
         Args:
-          arrays: arrays by name. With several processes they need to hold only the rows that
-            `local_rows` returns.
+          arrays: arrays by name.
           specs: shapes, dtypes and letters of the whole arrays.
-          first_row: the position of the first row of `arrays` in the whole arrays.
+          rows: the rows of the whole arrays that `arrays` hold, in increasing order. They must contain
+            the rows that `local_rows` returns. None means that the arrays are whole.
         """
+        numbers = None if rows is None else np.asarray(rows)
         return {
-            name: self._place(array, specs[name], self.sharding(specs[name], name), first_row)
+            name: self._place(array, specs[name], self.sharding(specs[name], name), numbers)
             for name, array in arrays.items()
         }
 
-    def _place(self, array: np.ndarray, spec: ArraySpec, sharding: Any, first_row: int):
+    def _place(self, array: np.ndarray, spec: ArraySpec, sharding: Any, rows: np.ndarray | None):
         import jax
 
         if self.processes.count == 1:
             return jax.device_put(array, sharding)
-
-        def part(index: tuple[slice, ...]) -> np.ndarray:
-            if not index:
-                return array
-            rows = index[0]
-            start = (rows.start or 0) - first_row
-            stop = (spec.shape[0] if rows.stop is None else rows.stop) - first_row
-            return array[(slice(start, stop), *index[1:])]
-
-        return jax.make_array_from_callback(spec.shape, sharding, part)
+        return jax.make_array_from_callback(
+            spec.shape, sharding, lambda index: part_of(array, index, rows)
+        )
 
     def check_fits(self, program: Program) -> None:
         """Checks that a program fits into the memory of the devices.
@@ -189,11 +225,10 @@ class Runtime:
         local = list(self.devices.local_devices)
         check_fits(program.memory(), local[0], len(local))
 
-    def local_rows(self, spec: ArraySpec) -> range:
-        """Returns the range of rows of a whole array that the devices of this process hold."""
+    def local_rows(self, spec: ArraySpec) -> np.ndarray:
+        """Returns the rows of a whole array that the devices of this process hold, int64[n], sorted."""
         indices = self.sharding(spec).addressable_devices_indices_map(spec.shape)
-        rows = [index[0].indices(spec.shape[0]) for index in indices.values()]
-        return range(min(start for start, _, _ in rows), max(stop for _, stop, _ in rows))
+        return rows_of(indices.values(), spec.shape[0])
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Copies whole arrays to the host; with several processes, to every host."""

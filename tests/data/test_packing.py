@@ -13,21 +13,23 @@ sentences = st.lists(st.integers(4, 99), max_size=8).map(lambda ids: np.array([*
 examples = st.builds(Example, sentences, sentences, st.just(0))
 
 
-def example(source: list[int], target: list[int]) -> Example:
-    return Example(np.array(source), np.array(target), 0)
+def example(source: list[int], target: list[int], language: int = 0) -> Example:
+    return Example(np.array(source), np.array(target), language)
 
 
 def test_the_example_of_the_module():
-    row = [example([7, 8, 1], [5, 1]), example([9, 1], [6, 4, 1])]
+    row = [example([7, 8, 1], [5, 1]), example([9, 1], [6, 4, 1], 4)]
     arrays = to_arrays([row], 6, 6)
     assert {name: array[0].tolist() for name, array in arrays.items()} == {
         "source_ids": [7, 8, 1, 9, 1, 0],
         "source_segments": [1, 1, 1, 2, 2, 0],
         "source_positions": [0, 1, 2, 0, 1, 0],
+        "source_languages": [1, 1, 1, 5, 5, 0],
         "target_inputs": [3, 5, 3, 6, 4, 0],
         "target_labels": [5, 1, 6, 4, 1, 0],
         "target_segments": [1, 1, 2, 2, 2, 0],
         "target_positions": [0, 1, 0, 1, 2, 0],
+        "target_languages": [1, 1, 5, 5, 5, 0],
     }
     assert all(array.dtype == np.int32 for array in arrays.values())
 

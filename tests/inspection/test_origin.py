@@ -33,6 +33,8 @@ PREFIX = "jit(call)/lowered_program/"
         ("while/encoder_feed_forward_1/Relu", "encoder feed_forward_1", "Relu", "feed-forward",
          "forward"),
         ("adafactor/Mean_3", "", "adafactor", "optimizer", "forward"),
+        ("guard/SelectV2_7", "", "guard", "optimizer", "forward"),
+        ("token_counts/Sum", "", "token_counts", "gradients and metrics", "forward"),
         ("gradient_tape/loss/mul/Mul", "", "loss", "embedding and loss", "backward"),
         ("gradient_tape/einsum/Einsum_1", "", "embedding and logits", "embedding and loss", "backward"),
         ("UnsortedSegmentSum", "", "embedding and logits", "embedding and loss", "backward"),

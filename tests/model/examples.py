@@ -23,9 +23,13 @@ def parameters(model: Model) -> dict[str, tf.Tensor]:
 
 
 def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
-    """Returns a batch. Each argument is a row, a list of (source ids, target ids)."""
+    """Returns a batch. Each argument is a row, a list of (source ids, target ids).
+
+    The language of the n-th sentence of a row is n, counted from 1.
+    """
     names = ("source_ids", "source_segments", "source_positions")
     names += ("target_inputs", "target_labels", "target_segments", "target_positions")
+    names += ("source_languages", "target_languages")
     batch = {name: np.zeros((len(sentences), length), "i") for name in names}
     for r, row in enumerate(sentences):
         at = {"source": 0, "target": 0}
@@ -34,6 +38,7 @@ def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
                 place = slice(at[side], at[side] + len(ids))
                 batch[f"{side}_segments"][r, place] = segment
                 batch[f"{side}_positions"][r, place] = range(len(ids))
+                batch[f"{side}_languages"][r, place] = segment
                 at[side] += len(ids)
                 if side == "source":
                     batch["source_ids"][r, place] = ids

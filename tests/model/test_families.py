@@ -146,13 +146,14 @@ def batch() -> dict[str, tf.Tensor]:
     for side in ("source", "target"):
         arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 0]] * 2
         arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 0]] * 2
+        arrays[f"{side}_languages"] = [[1, 1, 1, 1, 1, 0]] * 2
     return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
 def trained(steps: StepFunctions) -> tuple[list[float], dict[str, tf.Tensor]]:
     """The losses of two steps, and the state after them; executed eagerly."""
-    control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
-    control["one"] = tf.constant(1.0)
+    control = {"seed": tf.constant([1, 0], tf.uint32), "max_steps": tf.constant(10)}
+    control |= {"max_tokens": tf.constant([0, 0], tf.uint32), "one": tf.constant(1.0)}
     (state,) = steps.initialize(control)
     losses = []
     for _ in range(2):
@@ -177,6 +178,7 @@ def test_a_family_trains_two_steps_at_a_reduced_size(name):
     losses, state = trained_once(steps)
     assert all(math.isfinite(loss) for loss in losses)
     assert int(state["step"]) == 2
+    assert state["tokens"].numpy().tolist() == [[40, 0]]
     declared = steps.declare_state()
     assert set(state) == set(declared)
     for array, p in declared.items():

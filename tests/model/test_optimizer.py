@@ -53,7 +53,7 @@ def step(optimizer, declared, values, gradients, moments, number, rate=0.01):
     new = adafactor.update(
         optimizer, declared, values, gradients, moments, tf.constant(number), tf.constant(rate)
     )
-    return tuple({k: v.numpy() for k, v in group.items()} for group in new)
+    return tuple({k: v.numpy() for k, v in group.items()} for group in (new.values, new.moments))
 
 
 def zeros(optimizer, declared):
@@ -171,9 +171,11 @@ def test_five_steps_equal_the_reference_in_float64(optimizer):
     ]
     for t, gradient in enumerate(gradients, 1):
         rate = tf.constant(0.01, tf.float64)
-        values, moments = adafactor.update(
+        update = adafactor.update(
             optimizer, declared, values, {"w": tf.constant(gradient)}, moments, tf.constant(t), rate
         )
+        values, moments = update.values, update.moments
+        assert np.abs(values["w"]).max() <= float(update.bound) < 1e4
         each = optimizer.rms_over == "expert"
         expected = [
             reference(x, gradient[r], row, column, t, optimizer, 0.01, each)
@@ -283,3 +285,28 @@ def test_settings_that_make_no_sense_are_refused(change, message):
     with pytest.raises(UserError) as error:
         Optimizer(**change)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("rms_over", ["tensor", "expert"])
+@pytest.mark.parametrize("part", ["values", "gradients", "moments"])
+def test_the_bound_of_an_update_that_is_not_finite_is_not_finite(part, rms_over):
+    """Also if only one value of one expert is NaN, and if the scale of the parameter is not used."""
+    optimizer = Optimizer(min_factored_size=1, rms_over=rms_over, scale_by_parameter=False)
+    declared = {"w": Parameter((2, 3, 4, 5), "REMH", ZEROS), "scale": Parameter((4,), "M", ZEROS)}
+    groups = {
+        "values": {name: np.ones(p.shape, np.float32) for name, p in declared.items()},
+        "gradients": {name: np.ones(p.shape, np.float32) for name, p in declared.items()},
+        "moments": {k: v.astype(np.float32) for k, v in zeros(optimizer, declared).items()},
+    }
+
+    def bound() -> float:
+        inputs = [{k: tf.constant(v) for k, v in group.items()} for group in groups.values()]
+        rate = tf.constant(0.1)
+        return float(adafactor.update(optimizer, declared, *inputs, tf.constant(2), rate).bound)
+
+    assert np.isfinite(bound())
+    for name, array in groups[part].items():
+        sound = array.copy()
+        array.flat[-1] = np.nan
+        assert not np.isfinite(bound()), name
+        groups[part][name] = sound

@@ -35,6 +35,7 @@ def batch() -> dict[str, tf.Tensor]:
     for side in ("source", "target"):
         arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 2, 0]] * 2
         arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 3, 0]] * 2
+        arrays[f"{side}_languages"] = [[1, 1, 1, 1, 1, 1, 1, 0]] * 2
     return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 
@@ -60,12 +61,14 @@ def test_logits_and_router_statistics_are_float32_and_near_either_way(positions)
 
 def test_parameters_gradients_and_moments_stay_float32():
     steps = StepFunctions(BFLOAT16, Optimizer(min_factored_size=8), 30, 30)
-    control = {"seed": tf.constant([1, 0], tf.uint32), "last_step": tf.constant(10)}
-    control["one"] = tf.constant(1.0)
+    control = {"seed": tf.constant([1, 0], tf.uint32), "max_steps": tf.constant(10)}
+    control |= {"max_tokens": tf.constant([0, 0], tf.uint32), "one": tf.constant(1.0)}
     (state,) = steps.initialize(control)
     state, metrics = steps.train_step(state, batch(), control)
-    assert {value.dtype for name, value in state.items() if name != "step"} == {tf.float32}
-    assert {value.dtype for value in metrics.values()} == {tf.float32}
+    counts = ("step", "tokens", "guard/norms")
+    assert {value.dtype for name, value in state.items() if name not in counts} == {tf.float32}
+    counts = ("tokens_seen", "last_step", "status")
+    assert {value.dtype for name, value in metrics.items() if name not in counts} == {tf.float32}
     assert np.isfinite(float(metrics["loss"]))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random
+from gshard_nmt.model import counter_random, guard
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
@@ -17,14 +17,15 @@ from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
 
 CONTROL = {
     "seed": tf.constant([1, 0], tf.uint32),
-    "last_step": tf.constant(100),
+    "max_steps": tf.constant(100),
+    "max_tokens": tf.constant([0, 0], tf.uint32),
     "one": tf.constant(1.0),
 }
 SHALLOW = dataclasses.replace(DENSE, encoder_layers=0, decoder_layers=1)
 
 
 def functions(model: Model) -> StepFunctions:
-    return StepFunctions(model, Optimizer(min_factored_size=8), 50, 40)
+    return StepFunctions(model, Optimizer(min_factored_size=8), 50, 40, languages=2)
 
 
 def test_initialize_makes_the_declared_state_of_step_0():
@@ -41,7 +42,7 @@ def test_initialize_makes_the_declared_state_of_step_0():
 
 
 def test_a_training_step_counts_and_reports_its_gradient_and_learning_rate():
-    steps, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
+    steps, batch = functions(SHALLOW), rows([ONE, TWO], length=8)
     (state,) = steps.initialize(CONTROL)
     gradients, expected = steps.gradients(within(state, "parameters"), batch, CONTROL, 1)
     new_state, metrics = steps.train_step(state, batch, CONTROL)
@@ -51,11 +52,56 @@ def test_a_training_step_counts_and_reports_its_gradient_and_learning_rate():
     assert float(metrics["tokens"]) == len(ONE[1]) + len(TWO[1])
     squares = sum(float(np.square(gradient).sum()) for gradient in gradients.values())
     assert float(metrics["gradient_norm"]) == pytest.approx(np.sqrt(squares), rel=1e-5)
-    rate = adafactor.learning_rate(steps.optimizer, tf.constant(1), CONTROL["last_step"])
+    rate = adafactor.learning_rate(steps.optimizer, tf.constant(1), CONTROL["max_steps"])
     assert float(metrics["learning_rate"]) == float(rate)
+    assert int(metrics["status"]) == guard.FINE
+    by_language = [len(sentence[0]) + len(sentence[1]) for sentence in (ONE, TWO)]
+    assert new_state["tokens"].numpy().tolist() == [[number, 0] for number in by_language]
+    assert metrics["tokens_seen"].numpy().tolist() == new_state["tokens"].numpy().tolist()
     for name, value in within(new_state, "parameters").items():
         if np.any(gradients[name]):
             assert np.any(value != state[f"parameters/{name}"]), name
+
+
+def test_the_last_step_follows_from_the_tokens_of_the_state():
+    """A run of 1000 tokens that has seen 100 in 5 steps ends at step 50: 45 steps before the cooldown."""
+    steps = StepFunctions(SHALLOW, Optimizer(cooldown_steps=90), 50, 40, languages=2)
+    batch = rows([ONE], [TWO], length=8)
+    control = CONTROL | {"max_tokens": tf.constant([1000, 0], tf.uint32)}
+    (state,) = steps.initialize(control)
+    _, metrics = steps.train_step(state, batch, control)
+    assert int(metrics["last_step"]) == 100, "nothing has been counted yet"
+    state |= {"step": tf.constant(5), "tokens": tf.constant([[60, 0], [40, 0]], tf.uint32)}
+    _, metrics = steps.train_step(state, batch, control)
+    assert int(metrics["last_step"]) == 50
+    rate = adafactor.learning_rate(steps.optimizer, tf.constant(6), tf.constant(50))
+    assert float(metrics["learning_rate"]) == float(rate)
+    assert float(rate) == pytest.approx(0.01 * 45 / 90)
+
+
+def withheld(steps: StepFunctions, **changes) -> int:
+    """Returns the status of a step whose update is withheld, from a changed state of step 0."""
+    (state,) = steps.initialize(CONTROL)
+    state |= {name.replace("__", "/"): value for name, value in changes.items()}
+    new_state, metrics = steps.train_step(state, rows([ONE], [TWO], length=8), CONTROL)
+    for name, value in state.items():
+        if name.startswith(("parameters/", "moments/")):
+            np.testing.assert_array_equal(new_state[name], value, err_msg=name)
+    assert int(new_state["step"]) == 1
+    assert new_state["tokens"].numpy().any()
+    return int(metrics["status"])
+
+
+def test_a_bad_update_is_withheld_and_the_step_still_counts():
+    steps = functions(SHALLOW)
+    for size, status in ((1e30, guard.BAD_GRADIENT), (np.nan, guard.BAD_LOSS)):
+        embedding = tf.fill([40, SHALLOW.model_dim], size)
+        assert withheld(steps, parameters__target_embedding=embedding) == status
+    usual = {"guard__log_norm": tf.constant(-9.0), "guard__norms": tf.constant(guard.ARMED_AFTER)}
+    assert withheld(steps, **usual) == guard.JUMP
+    # A moment that is not finite would spoil the weights, although loss and gradient are fine.
+    moment = "moments__row__target_embedding"
+    assert withheld(steps, **{moment: tf.fill([SHALLOW.model_dim], np.nan)}) == guard.BAD_UPDATE
 
 
 def test_dropout_is_the_same_for_one_step_and_another_for_the_next():

@@ -36,7 +36,7 @@ SPARSE = dataclasses.replace(DENSE, experts=8, moe_every=1, num_groups=8)
 BATCH = {
     name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL")
     for name in BATCH_ARRAYS
-    if name.startswith("target")
+    if name.startswith("target") or name == "source_languages"
 }
 
 
@@ -136,10 +136,13 @@ def values(model: Model) -> tuple[dict, dict, dict]:
         "target_labels": rng.integers(4, 48, shape),
         "target_segments": np.array([[1] * 7 + [2] * 6 + [0] * 3] * ROWS),
         "target_positions": np.array([[*range(7), *range(6), 0, 0, 0]] * ROWS),
+        "target_languages": np.array([[1] * 13 + [0] * 3] * ROWS),
+        "source_languages": np.zeros(shape),
     }
     control = {
         "seed": np.array([1, 0], np.uint32),
-        "last_step": np.array(100, np.int32),
+        "max_steps": np.array(100, np.int32),
+        "max_tokens": np.array([0, 0], np.uint32),
         "one": np.array(1.0, np.float32),
     }
     return state, {k: v.astype(np.int32) for k, v in batch.items()}, control

@@ -11,6 +11,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import program_cache, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.processes import Processes
 from gshard_nmt.spmd.sharding import annotate
 
 F32 = np.dtype(np.float32)
@@ -151,7 +152,7 @@ def test_arrays_are_placed_and_fetched_whole():
     placed = devices.put({"x": array}, {"x": SPEC})
     assert [shard.data.tolist() for shard in placed["x"].addressable_shards] == [[0, 1], [2, 3]]
     np.testing.assert_array_equal(devices.fetch(placed)["x"], array)
-    assert devices.local_rows(SPEC) == range(4)
+    assert devices.local_rows(SPEC).tolist() == [0, 1, 2, 3]
     abstract = devices.abstract({"x": SPEC})["x"]
     assert (abstract.shape, abstract.sharding) == ((4,), placed["x"].sharding)
 
@@ -176,6 +177,57 @@ def test_a_mesh_that_is_too_large_is_refused():
         UserError, match=r"the mesh {'x': 64} needs 64 devices; there are \d+ \(cpu\)"
     ):
         runtime.start(Mesh(("x",), (64,)))
+
+
+class FakeDevice:
+    """A device that belongs to a process."""
+
+    platform = "cpu"
+
+
+def test_several_processes_must_use_all_their_devices(monkeypatch):
+    """The first two devices belong to process 0, so process 1 would have no rows."""
+    monkeypatch.setattr(Processes, "join", lambda self: None)
+    monkeypatch.setattr(runtime, "request_cpu_devices", lambda count, exactly: None)
+    monkeypatch.setattr(jax, "devices", lambda: [FakeDevice()] * 4)
+    with pytest.raises(UserError) as raised:
+        runtime.start(PAIR, processes=Processes("h:1", 2, 1))
+    assert str(raised.value) == (
+        "the mesh {'x': 2} has 2 devices, but the 2 processes have 4 (cpu); several processes must use "
+        "all of their devices. Set Mesh.shape to 4 devices, or start fewer processes."
+    )
+
+
+ORDERS = {
+    "in order": (Mesh(("x",), (4,), rules={"B": "x"}), [[0, 1, 2, 3], [4, 5, 6, 7]]),
+    "permuted": (
+        Mesh(("x",), (4,), rules={"B": "x"}, device_order=(0, 2, 1, 3)),
+        [[0, 1, 4, 5], [2, 3, 6, 7]],
+    ),
+    "rows split over the axis inside a process": (
+        Mesh(("y", "x"), (2, 2), rules={"B": "x"}),
+        [[*range(8)], [*range(8)]],
+    ),
+    "whole rows in each process": (
+        Mesh(("x", "y"), (1, 4), rules={"B": "x"}),
+        [[*range(8)], [*range(8)]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_process_places_exactly_the_rows_of_its_devices(name):
+    """Devices 0 and 1 belong to the first of two processes, 2 and 3 to the second."""
+    mesh, expected = ORDERS[name]
+    spec = ArraySpec((8, 3), F32, "BL")
+    indices = runtime.start(mesh).sharding(spec).devices_indices_map(spec.shape)
+    array = np.arange(24, dtype=np.float32).reshape(8, 3)
+    for process, rows in enumerate(expected):
+        own = {device: i for device, i in indices.items() if device.id // 2 == process}
+        assert runtime.rows_of(own.values(), 8).tolist() == rows
+        for index in own.values():
+            part = runtime.part_of(array[rows], index, np.array(rows))
+            np.testing.assert_array_equal(part, array[index])
 
 
 def test_an_asynchronous_collective_is_counted_once():

@@ -53,6 +53,7 @@ def batch() -> dict[str, tf.Tensor]:
     for side in ("source", "target"):
         arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
         arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 0, 0]] * 2
+        arrays[f"{side}_languages"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
     return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
 
 

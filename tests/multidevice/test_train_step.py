@@ -26,7 +26,7 @@ MODEL = Model(
     num_groups=8,
     capacity_factor=2.0,
 )
-STEPS = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48)
+STEPS = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48, languages=3)
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 MESHES = {
@@ -53,13 +53,15 @@ def batch() -> dict[str, np.ndarray]:
     }
     for side in ("source", "target"):
         arrays |= {f"{side}_segments": segments, f"{side}_positions": positions}
+        arrays[f"{side}_languages"] = np.where(segments, 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
     return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
 def control() -> dict[str, np.ndarray]:
     return {
         "seed": np.array([1, 0], np.uint32),
-        "last_step": np.array(100, np.int32),
+        "max_steps": np.array(100, np.int32),
+        "max_tokens": np.array([0, 0], np.uint32),
         "one": np.array(1.0, np.float32),
     }
 
@@ -73,12 +75,12 @@ def loss_gradients_and_update(state, batch, control, other_gradients):
     parameters, moments = within(state, "parameters"), within(state, "moments")
     step = state["step"] + 1
     gradients, metrics = STEPS.gradients(parameters, batch, control, step)
-    rate = adafactor.learning_rate(STEPS.optimizer, step, control["last_step"])
+    rate = adafactor.learning_rate(STEPS.optimizer, step, control["max_steps"])
     declared = STEPS.declare_parameters()
-    values, moments = adafactor.update(
+    update = adafactor.update(
         STEPS.optimizer, declared, parameters, other_gradients, moments, step, rate
     )
-    return [metrics, gradients, values, moments]
+    return [metrics | {"bound": update.bound}, gradients, update.values, update.moments]
 
 
 def compute(mesh: Mesh, state, other_gradients) -> list[dict[str, np.ndarray]]:

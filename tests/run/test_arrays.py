@@ -48,7 +48,8 @@ def test_training_arrays_are_the_batch_and_the_state():
 
 
 def test_the_sizes_of_prepared_vocabularies_replace_those_of_the_config():
-    functions = step_functions(DEMO, {"source_vocabulary": 300, "target_vocabulary": 200})
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
+    functions = step_functions(DEMO, sizes)
     weights = weight_specs(functions)
     assert weights["source_embedding"].shape[0] == 300
     assert weights["target_embedding"].shape[0] == 200

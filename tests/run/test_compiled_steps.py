@@ -70,8 +70,13 @@ def test_the_first_state_is_drawn_from_the_seed_of_the_config():
     (control,) = steps.initialize()["step"]
     assert control["seed"].tolist() == [7, 0]
     assert [json.loads(key)[0] for key, _ in steps.devices.compiled] == ["initialize"]
-    assert steps.control(last_step=90)["last_step"] == 90
-    assert steps.control(last_step=90)["one"] == 1.0
+    assert control["one"] == 1.0
+
+
+def test_the_length_of_the_run_is_given_to_the_step_in_words_of_32_bits():
+    control = fake_steps(TINY.replace(train={"steps": 90, "tokens": 7 * 2**32 + 5})).control()
+    assert control["max_steps"] == 90
+    assert control["max_tokens"].tolist() == [5, 7]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +88,8 @@ def test_the_first_state_is_drawn_from_the_seed_of_the_config():
         ("data", {"rows": 4}),
         ("data", {"target_length": 8}),
         ("data", {"target_vocabulary": 400}),
+        ("data", {"languages": ("fr", "de")}),
+        ("train", {"gradient_jump": 10.0}),
     ],
 )
 def test_the_key_contains_what_the_training_step_depends_on(part, values):

@@ -1,18 +1,29 @@
-"""The counters of a run: steps, tokens of all processes, seconds, and the step at which it ends."""
+"""The counters of a run: steps, tokens, seconds, and whether it is complete."""
 
 import types
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gshard_nmt.run import counters
-from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.counters import RunCounters, numbers_of
+
+LANGUAGES = ("fr", "de")
 
 
-def alone(counts):
-    """The sum over the processes of a run of one process."""
-    return counts
+class TokensSeen:
+    """The metric `tokens_seen`; it counts how often the host waits for it."""
+
+    waits = 0
+
+    def __init__(self, *numbers: int) -> None:
+        self._words = np.array([[n % 2**32, n >> 32] for n in numbers], np.uint32)
+
+    def __array__(self, dtype=None, copy=None):
+        TokensSeen.waits += 1
+        return self._words
 
 
 @pytest.fixture
@@ -24,76 +35,83 @@ def clock(monkeypatch):
     return clock
 
 
-def test_tokens_count_only_after_the_sum_over_processes():
+def test_words_of_32_bits_are_numbers_of_64():
+    words = np.array([[[5, 0], [1, 3]]], np.uint32)
+    assert numbers_of(words).tolist() == [[5, 3 * 2**32 + 1]]
+
+
+def test_tokens_are_those_of_the_last_step_that_was_read():
     run = RunCounters()
-    run.count({"fr": 5, "de": 0})
-    run.count({"fr": 2, "de": 1})
+    run.count(TokensSeen(5, 0), LANGUAGES)
+    run.count(TokensSeen(2**40, 3), LANGUAGES)
     assert (run.step, run.total_tokens) == (2, 0)
-    run.add_counts_of_all_processes(alone)
-    assert run.tokens == {"fr": 7, "de": 1}
-    run.add_counts_of_all_processes(alone)
-    assert run.total_tokens == 8
+    run.read()
+    assert run.tokens == {"fr": 2**40, "de": 3}
+    assert run.total_tokens == 2**40 + 3
+    before = TokensSeen.waits
+    run.read()
+    assert TokensSeen.waits == before, "nothing is new"
+    assert RunCounters(**run.metadata()) == run
 
 
-def test_every_sum_over_processes_has_the_same_languages():
-    sums = []
+def test_a_language_without_tokens_is_left_out():
     run = RunCounters()
-    run.count({"fr": 5, "de": 0})
-    for _ in range(2):
-        run.add_counts_of_all_processes(lambda counts: sums.append(dict(counts)) or counts)
-    assert sums == [{"fr": 5, "de": 0}, {"fr": 0, "de": 0}]
-
-
-def test_every_process_has_the_tokens_of_all_processes():
-    processes = [RunCounters(tokens={"fr": 10}), RunCounters(tokens={"fr": 10})]
-    counted = [{"fr": 5, "de": 0}, {"fr": 0, "de": 3}]
-    for _ in range(2):
-        for run, tokens in zip(processes, counted, strict=True):
-            run.count(tokens)
-    total = {"fr": 10, "de": 6}  # what the two processes counted in two steps
-    for run in processes:
-        run.add_counts_of_all_processes(lambda own: {language: total[language] for language in own})
-    assert processes[0].tokens == processes[1].tokens == {"fr": 20, "de": 6}
+    run.count(TokensSeen(5, 0), LANGUAGES)
+    run.read()
+    assert run.tokens == {"fr": 5}
 
 
 def test_seconds_leave_out_compilation_and_validation(clock):
-    run = RunCounters(seconds=7.0)
+    run, seen = RunCounters(seconds=7.0), TokensSeen(0, 0)
     clock.now += 60  # compilation
     run.skip_time()
     clock.now += 2
-    run.count({})
+    run.count(seen, LANGUAGES)
     clock.now += 30  # validation
     run.skip_time()
     clock.now += 3
-    run.count({})
+    run.count(seen, LANGUAGES)
     clock.now += 1
-    run.count({})
+    run.count(seen, LANGUAGES)
     assert run.seconds == 7 + 2 + 3 + 1
 
 
-def test_a_run_without_a_token_limit_ends_at_its_number_of_steps():
-    run = RunCounters(step=3, tokens={"fr": 10**9})
-    assert run.last_step(max_steps=10, max_tokens=0) == 10
-    assert not run.is_complete(10, 0)
-    assert RunCounters(step=10).is_complete(10, 0)
-    assert RunCounters().last_step(10, 100) == 10  # before the first step its speed is unknown
+def test_a_run_without_a_token_limit_never_waits_for_its_tokens():
+    run, before = RunCounters(step=3, tokens={"fr": 10**9}), TokensSeen.waits
+    for _ in range(6):
+        assert not run.is_complete(10, 0, 100)
+        run.count(TokensSeen(10**9, 0), LANGUAGES)
+    run.count(TokensSeen(10**9, 0), LANGUAGES)
+    assert run.is_complete(10, 0, 100)
+    assert TokensSeen.waits == before
 
 
 @given(
-    step=st.integers(1, 1000),
-    per_step=st.integers(1, 5000),
-    max_steps=st.integers(1, 2000),
-    max_tokens=st.integers(1, 10**6),
+    fills=st.lists(st.integers(1, 1000), min_size=1, max_size=60),
+    max_tokens=st.integers(1, 20_000),
+    log_every=st.integers(1, 70),
+    resumed_at=st.integers(0, 60),
 )
-def test_at_a_constant_number_of_tokens_per_step_the_last_step_is_exact(
-    step, per_step, max_steps, max_tokens
+def test_a_run_ends_at_the_first_step_that_reaches_its_tokens(
+    fills, max_tokens, log_every, resumed_at
 ):
-    run = RunCounters(step=step, tokens={"fr": step * per_step})
-    last = run.last_step(max_steps, max_tokens)
-    if run.is_complete(max_steps, max_tokens):
-        assert last <= step
-        return
-    at_last = RunCounters(step=last, tokens={"fr": last * per_step})
-    before = RunCounters(step=last - 1, tokens={"fr": (last - 1) * per_step})
-    assert at_last.is_complete(max_steps, max_tokens)
-    assert not before.is_complete(max_steps, max_tokens)
+    """Neither log_every nor a restart changes the step."""
+    totals = [0, *np.cumsum(fills).tolist()]
+    last = next((step for step, total in enumerate(totals) if total >= max_tokens), len(fills))
+    run = RunCounters()
+    while not run.is_complete(len(fills), max_tokens, 1000):
+        run.count(TokensSeen(totals[run.step + 1], 0), LANGUAGES)
+        if run.step % log_every == 0 or run.step == resumed_at:
+            run.read()
+        if run.step == resumed_at:
+            run = RunCounters(**run.metadata())
+    assert run.step == last
+
+
+def test_the_host_waits_for_few_steps_of_a_run_with_a_token_limit():
+    """Batches are 90 % full. The host looks again only when full batches could have reached the limit."""
+    run, before = RunCounters(), TokensSeen.waits
+    while not run.is_complete(10**6, 900 * 2000, 1000):
+        run.count(TokensSeen(900 * (run.step + 1), 0), LANGUAGES)
+    assert run.step == 2000
+    assert TokensSeen.waits - before <= 6

@@ -4,6 +4,7 @@ import json
 import signal
 import types
 
+import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
@@ -22,8 +23,9 @@ def processes(count: int = 1, stops_at: int = 0):
 
 def counted(counters: RunCounters, tokens: int) -> RunCounters:
     """Counts one step of this number of tokens."""
-    counters.count({"fr": tokens})
-    counters.add_counts_of_all_processes(lambda counts: counts)
+    seen = counters.total_tokens + tokens
+    counters.count(np.array([[seen, 0]], np.uint32), ["fr"])
+    counters.read()
     return counters
 
 

@@ -51,10 +51,9 @@ def test_a_lone_machine_is_one_process(monkeypatch):
     assert detect(30).count == 1
 
 
-def test_one_process_gathers_and_sums_its_own_values():
+def test_one_process_gathers_its_own_values():
     array = np.arange(6).reshape(2, 3) + 2**40
     np.testing.assert_array_equal(ALONE.gather(array), array[np.newaxis])
-    assert ALONE.sum({"tokens": 2**40, "sentences": 3}) == {"tokens": 2**40, "sentences": 3}
     assert ALONE.is_first
     assert not ALONE.should_stop(7)
 

@@ -49,6 +49,7 @@ def batches():
         made = {"target_inputs": inputs, "target_labels": table[before, inputs].astype(np.int32)}
         for side in ("source", "target"):
             made |= {f"{side}_segments": ones, f"{side}_positions": positions}
+            made[f"{side}_languages"] = ones
         yield {**made, "source_ids": inputs}
 
 
@@ -69,7 +70,8 @@ def final_loss(experts: int) -> tuple[float, float]:
     control = devices.put(
         {
             "seed": np.array([1, 0], np.uint32),
-            "last_step": np.array(UPDATES, np.int32),
+            "max_steps": np.array(UPDATES, np.int32),
+            "max_tokens": np.array([0, 0], np.uint32),
             "one": np.array(1.0, np.float32),
         },
         CONTROL,
