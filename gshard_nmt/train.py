@@ -1,14 +1,15 @@
 """gshard-train: trains a run, or resumes it from its last checkpoint."""
 
+import functools
+import math
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
+from gshard_nmt.run import input_state
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,
@@ -18,14 +19,17 @@ from gshard_nmt.run.arrays import (
     with_weights,
     without_weights,
 )
-from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
+from gshard_nmt.run.retention import Retention, Scores, check_metric
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
@@ -52,6 +56,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     # 1. Data and run folder
     limits = config.train
     prepared = PreparedData.open(data)
+    check_metric(limits, prepared.languages(config.data))
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     run = RunFolder(workdir)
@@ -62,10 +67,17 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     devices = runtime.start(config.mesh, run.programs, processes)
     if processes.is_first:
         run.write_text("parameters.txt", parameter_table(state_specs(functions), config.mesh))
-    checkpoints = Checkpoints(run.checkpoints)
-    counters = RunCounters()
-    if checkpoints.latest(LAST):
-        counters = RunCounters(**checkpoints.metadata(LAST))
+    checkpoints = CheckpointWriter(
+        run.checkpoints,
+        Retention.of(limits),
+        processes=processes,
+        on_commit=functools.partial(_write_budget, run),
+    )
+    resumes, newest = bool(checkpoints.steps()), checkpoints.newest()
+    counters = RunCounters(**newest.facts) if newest else RunCounters()
+    if newest and processes.is_first:
+        # A kill just before a commit may have left the budget of a checkpoint that does not exist.
+        _write_budget(run, newest)
     if counters.is_complete(limits.steps, limits.tokens):
         progress.note(f"{workdir} is finished: {counters.step} steps, nothing to do")
         return
@@ -76,17 +88,23 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     progress.note(_compiled(programs.train_step))
 
     # 4. State and position in the data: from the last checkpoint, or new
-    state, cursors = _restore(checkpoints, programs) if counters.step else (None, None)
-    state = state or programs.initialize()
+    cursors = None
+    if resumes:
+        state, cursors, counters = _restore(checkpoints, programs, progress)
+    else:
+        state = programs.initialize()
+    for step in checkpoints.start_saving():
+        progress.note(f"{run.checkpoints / str(step)} was not finished; it is removed")
     rows = devices.local_rows(programs.batch_specs["source_ids"])
     batches = TrainBatches(prepared, config.data, rows, state=cursors)
-    validation = Validation(run, programs, prepared, checkpoints)
+    validation = Validation(run, programs, prepared)
+    if validation.warning:
+        progress.note(validation.warning)
     log = MetricsLog(run, counters, writes=processes.is_first)
 
     # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
     counters.skip_time()
     log.restart_clock(counters)
-    saved_step = counters.step
     with progress, Interrupt(processes) as interrupt:
         for batch, info in batches:
             last_step = counters.last_step(limits.steps, limits.tokens)
@@ -104,20 +122,23 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
             progress.advance(counters.step, last_step)
             if logs or done:
                 progress.show(counters.step, last_step, log.step_metrics(counters, metrics))
+            scores = Scores()
             if validates or (limits.dev_every and done):
-                progress.note(validation.run(counters, state, log))
+                line, scores = validation.run(counters, state, log)
+                progress.note(line)
                 log.restart_clock(counters)
                 counters.skip_time()
-            if saves:
-                _save(run, checkpoints, counters, state, batches, processes)
-                saved_step = counters.step
+                saves = saves or checkpoints.would_be_best(counters.step, scores)
+            if saves or done or stops:
+                if stops or done:
+                    counters.add_counts_of_all_processes(processes.sum)
+                _save(checkpoints, counters, state, batches, scores, programs)
+            if logs:
+                checkpoints.check_for_errors()
             if done or stops:
                 break
 
-        # 6. Save the steps since the last checkpoint, so that none is lost
-        if counters.step != saved_step:
-            counters.add_counts_of_all_processes(processes.sum)
-            _save(run, checkpoints, counters, state, batches, processes)
+        # 6. Wait until the last checkpoint is on the disk
         checkpoints.close()
         batches.close()
         log.close()
@@ -163,54 +184,61 @@ def train_baselines(
         train(bilingual, data, workdir / language, processes)
 
 
-def _restore(checkpoints: Checkpoints, programs: CompiledSteps) -> tuple[dict, dict]:
-    """Returns the state and the cursors of the input, as the last checkpoint has them."""
-    specs = programs.devices.abstract(programs.state_specs)
-    groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
-    restored = checkpoints.restore(LAST, groups)
-    return with_weights(restored["optimizer"], restored["parameters"]), restored["input"]
+def _restore(
+    checkpoints: CheckpointWriter, programs: CompiledSteps, progress: TrainingProgress
+) -> tuple[dict, dict, RunCounters]:
+    """Returns the state, the cursors of the input, and the counters of the newest sound checkpoint."""
+    specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
+    restored = checkpoints.restore(specs)
+    manifest, groups = restored.manifest, restored.groups
+    for problem in restored.passed_over:
+        progress.note(f"{problem}. Going on from step {manifest.step}")
+    state = with_weights(groups["optimizer"], groups["parameters"])
+    return state, input_state.from_devices(groups["input"]), RunCounters(**manifest.facts)
 
 
 def _save(
-    run: RunFolder,
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointWriter,
     counters: RunCounters,
     state: dict,
     batches: TrainBatches,
-    processes: Processes,
+    scores: Scores,
+    programs: CompiledSteps,
 ) -> None:
-    weights = weights_of(state)
+    """Saves the state, the position in the data, and the counters."""
+    specs = _specs(programs)
     groups = {
-        "parameters": weights,
+        "parameters": weights_of(state),
         "optimizer": without_weights(state),
-        "input": _whole_input(batches, processes),
+        "input": input_state.to_devices(batches.state(), specs["input"], programs.devices),
     }
-    metadata = {"step": counters.step, "tokens": counters.tokens, "seconds": counters.seconds}
-    checkpoints.save(LAST, counters.step, groups, metadata)
+    letters = {
+        group: {name: spec.letters for name, spec in arrays.items()}
+        for group, arrays in specs.items()
+    }
+    facts = {"step": counters.step, "tokens": counters.tokens, "seconds": counters.seconds}
+    checkpoints.save(counters.step, groups, letters, facts, scores)
+
+
+def _write_budget(run: RunFolder, manifest: Manifest) -> None:
+    """Writes budget.json: what the run has cost until a checkpoint."""
+    weights = manifest.tensors["parameters"].values()
     budget: dict[str, Any] = {
-        "steps": counters.step,
-        "seconds": round(counters.seconds, 1),
-        "parameters": sum(array.size for array in weights.values()),
-        "tokens_by_language": dict(sorted(counters.tokens.items())),
+        "steps": manifest.step,
+        "seconds": round(manifest.facts["seconds"], 1),
+        "parameters": sum(math.prod(tensor.shape) for tensor in weights),
+        "tokens_by_language": dict(sorted(manifest.facts["tokens"].items())),
     }
-    if processes.is_first:
-        run.write_json("budget.json", budget)
+    run.write_json("budget.json", budget)
 
 
-def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
-    """Returns the cursors of all rows of the batch.
-
-    The cursor of a row comes from the process that fills this row with text.
-    """
-    if processes.count == 1:
-        return batches.state()
-    ranges = processes.gather(np.array([batches.rows.start, batches.rows.stop]))
-    whole = {}
-    for name, array in batches.state().items():
-        for (start, stop), rows in zip(ranges, processes.gather(array), strict=True):
-            array[start:stop] = rows[start:stop]
-        whole[name] = array
-    return whole
+def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
+    """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
+    return {
+        "parameters": weights_of(programs.state_specs),
+        "optimizer": without_weights(programs.state_specs),
+        "input": input_state.input_specs(programs.config.data),
+    }
 
 
 def _starting(workdir: Path, counters: RunCounters, config: Config) -> str:

@@ -11,7 +11,7 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import Rule, at_least, between, check, one_of, size
+from gshard_nmt.ranges import Rule, at_least, between, check, matching, one_of, size
 from gshard_nmt.spmd.mesh import Mesh
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
@@ -37,7 +37,19 @@ class Train:
     log_every: int = 50
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500
-    """Steps between two checkpoints to resume from."""
+    """Steps between two checkpoints."""
+    keep_last: int = 2
+    """The number of newest checkpoints that are kept. With two, a damaged checkpoint does not end the
+    run."""
+    keep_every: int = 0
+    """The checkpoint of every step that is a multiple of this number is kept. 0 turns this off."""
+    keep_best: int = 1
+    """The number of best checkpoints that are kept. Decoding uses the best one, or the last if there is
+    none. With 0, a validation saves no checkpoint."""
+    best_metric: str = ""
+    """The score that chooses the best checkpoint: 'dev_nll' (the lowest) or 'dev_bleu' (the highest),
+    or the score of one language, such as 'dev_bleu/fr'. The default '' is 'dev_bleu' if
+    Train.bleu_sentences is set, otherwise 'dev_nll'."""
 
     # Validation
     dev_every: int = 500
@@ -46,18 +58,35 @@ class Train:
     dev_batches: int = 2
     """The number of dev batches of each language that `dev_nll` is computed on."""
     bleu_sentences: int = 0
-    """The number of dev sentences of each language that are decoded to compute dev BLEU. The highest
-    dev BLEU then chooses the best checkpoint. With 0, the lowest `dev_nll` chooses it."""
+    """The number of dev sentences of each language that are decoded to compute dev BLEU. 0 turns dev
+    BLEU off."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
-        at_least(0, "dev_every", "bleu_sentences"),
+        at_least(2, "keep_last"),
+        at_least(0, "keep_every", "keep_best", "dev_every", "bleu_sentences"),
         between(0, 2**63 - 1, "tokens"),
         between(0, 2**32 - 1, "seed"),
+        matching(
+            "(dev_(nll|bleu)(/[^/]+)?)?",
+            "'dev_nll' or 'dev_bleu', with or without a language as in 'dev_nll/fr'; or ''",
+            "best_metric",
+        ),
     )
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
+        if self.best_metric.startswith("dev_bleu") and not self.bleu_sentences:
+            raise UserError(
+                f"Train.best_metric is {self.best_metric!r} and Train.bleu_sentences is 0, so BLEU is "
+                "not computed. Set Train.bleu_sentences to 1 or more, or choose 'dev_nll'.",
+                ["Train.best_metric", "Train.bleu_sentences"],
+            )
+
+    @property
+    def metric(self) -> str:
+        """The name of the score that chooses the best checkpoint."""
+        return self.best_metric or ("dev_bleu" if self.bleu_sentences else "dev_nll")
 
 
 @dataclasses.dataclass(frozen=True)
