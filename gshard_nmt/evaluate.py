@@ -22,7 +22,10 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.run import manifest as manifests
+from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
 _SAMPLES = 3
@@ -225,7 +228,7 @@ def _translations(
     text_file, about_file = folder / f"{name}.txt", folder / f"{name}.json"
     identity = {
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
-        "checkpoint": _checkpoints(run),
+        "checkpoint": _checkpoint(run),
         "config": run.config.read_text(),
     }
     if about_file.exists() and text_file.exists():
@@ -239,9 +242,17 @@ def _translations(
     return lines, made_by
 
 
-def _checkpoints(run: RunFolder) -> list[str]:
-    """Returns the names of the checkpoints. If they change, older translations are out of date."""
-    return sorted(f"{path.parent.name}/{path.name}" for path in run.checkpoints.glob("*/[0-9]*"))
+def _checkpoint(run: RunFolder) -> str:
+    """Returns a digest of the checkpoint that decoding uses; "" if there is none.
+
+    If it changes, older translations are out of date.
+    """
+    rules = Retention.of(read_run_config(run.config).train)
+    for step in Checkpoints(run.checkpoints, rules).best_first():
+        manifest = run.checkpoints / str(step) / manifests.NAME
+        if manifest.exists():
+            return f"step {step}, {hashlib.sha256(manifest.read_bytes()).hexdigest()}"
+    return ""
 
 
 def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:

@@ -1,6 +1,7 @@
 """The legal values of settings: rules that check them, and that describe them in messages."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -78,6 +79,11 @@ def rate(*fields: str) -> Rule:
     """Returns the rule for fractions below 1, such as rates of dropout, label smoothing and noise."""
     words = "from 0 to below 1"
     return Rule(fields, lambda value: 0 <= value < 1, words, words)
+
+
+def matching(pattern: str, words: str, *fields: str) -> Rule:
+    """Returns the rule for texts that match a regular expression as a whole; `words` describes them."""
+    return Rule(fields, lambda value: re.fullmatch(pattern, value) is not None, words, words)
 
 
 def one_of(words: Iterable[str], *fields: str) -> Rule:

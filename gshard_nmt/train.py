@@ -1,38 +1,56 @@
 """gshard-train: trains a run, or resumes it from its last checkpoint."""
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run.arrays import (
-    parameter_table,
-    state_specs,
-    step_functions,
-    training_arrays,
-    weights_of,
-    with_weights,
-    without_weights,
-)
-from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from gshard_nmt.run import divergence, training_state
+from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.divergence import Decision, DivergencePolicy, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
+from gshard_nmt.run.monitor import Monitor, numbers_of
+from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
+from gshard_nmt.run.retention import Retention, Scores, check_metric
+from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
-def train(config: Config, data: Path, workdir: Path, processes: Processes = ALONE) -> None:
-    """Trains until Train.steps or Train.tokens, and saves checkpoints on the way.
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What the user asks of one start of a run.
+
+    Attributes:
+      limit: the time that it may take. Then it saves and ends.
+      profile: whether to write a trace of a few steps.
+    """
+
+    limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
+    profile: bool = False
+
+
+def train(
+    config: Config,
+    data: Path,
+    workdir: Path,
+    processes: Processes = ALONE,
+    start: Start | None = None,
+) -> bool:
+    """Trains until Train.steps, Train.tokens or Train.patience, and saves checkpoints on the way.
 
     The order of the stages matters. We claim the run folder before any slow work. We start the
     devices before anything else starts jax. We open the input after we have read its position from the
@@ -45,14 +63,20 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
         resumed.
       processes: the processes that train together. All of them see the same folders; the first one
         writes.
+      start: what the user asks of this start; None asks for nothing special.
+
+    Returns:
+      Whether the run is finished. It is not if the time limit of this start was over before.
 
     Raises:
-      UserError: the data, the folder, the mesh and the model do not fit each other.
+      UserError: the data, the folder, the mesh and the model do not fit each other, or the run has
+        diverged.
       TryAgain: another process died or stopped answering.
       KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
     """
     # 1. Data and run folder
     prepared = PreparedData.open(data)
+    check_metric(config.train, prepared.languages(config.data))
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     run = RunFolder(workdir)
@@ -62,103 +86,286 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
         run.path.mkdir(parents=True, exist_ok=True)
     with RunLock(run.path, processes.is_first, progress.note) as lock:
         run.claim(config, prepared, write=processes.is_first)
-        _train(config, prepared, functions, run, lock, progress, processes)
+        trainer = _Trainer(config, prepared, run, lock, progress, processes, start or Start())
+        return trainer.train(functions)
 
 
-def _train(
-    config: Config,
-    prepared: PreparedData,
-    functions: StepFunctions,
-    run: RunFolder,
-    lock: RunLock,
-    progress: TrainingProgress,
-    processes: Processes,
-) -> None:
-    """Does the work of `train`, in a run folder that this process has claimed and locked."""
-    limits, workdir = config.train, run.path
+class _Trainer:
+    """One start of a run, in a run folder that this process has claimed and locked."""
 
-    # 2. Devices, before anything else starts jax
-    devices = runtime.start(config.mesh, run.programs, processes)
-    if processes.is_first:
-        run.write_text("parameters.txt", parameter_table(state_specs(functions), config.mesh))
-    checkpoints = Checkpoints(run.checkpoints)
-    counters = RunCounters()
-    if checkpoints.latest(LAST):
-        counters = RunCounters(**checkpoints.metadata(LAST))
-    if counters.is_complete(limits.steps, limits.tokens, batch_tokens=0):
-        progress.note(f"{workdir} is finished: {counters.step} steps, nothing to do")
-        return
+    def __init__(
+        self,
+        config: Config,
+        prepared: PreparedData,
+        run: RunFolder,
+        lock: RunLock,
+        progress: TrainingProgress,
+        processes: Processes,
+        start: Start,
+    ) -> None:
+        self.config, self.prepared, self.run, self.lock = config, prepared, run, lock
+        self.progress, self.processes, self.start = progress, processes, start
+        self.languages = prepared.languages(config.data)
+        self.watch, self.policy = StepWatch(), DivergencePolicy(config.train.on_divergence)
+        self.failure = ""
 
-    # 3. Compiled programs
-    progress.note(_starting(workdir, counters, config))
-    programs = CompiledSteps(config, functions, devices)
-    progress.note(_compiled(programs.train_step))
+    def train(self, functions: StepFunctions) -> bool:
+        """Does stages 2 to 6 of `train`."""
+        limits, workdir, is_first = self.config.train, self.run.path, self.processes.is_first
 
-    # 4. State and position in the data: from the last checkpoint, or new
-    state, cursors = _restore(checkpoints, programs) if counters.step else (None, None)
-    state, control = state or programs.initialize(), programs.control()
-    languages = prepared.languages(config.data)
-    batch_tokens = config.data.rows * (config.data.source_length + config.data.target_length)
-    rows = devices.local_rows(programs.batch_specs["source_ids"]).tolist()
-    batches = TrainBatches(prepared, config.data, rows, state=cursors)
-    validation = Validation(run, programs, prepared, checkpoints)
-    lock.check()
-    if processes.is_first:
-        run.write_config(config)
-    log = MetricsLog(run, counters, writes=processes.is_first, say=progress.note)
-
-    # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
-    counters.skip_time()
-    log.restart_clock(counters)
-    saved_step, last_step = counters.step, limits.steps
-    with progress, Interrupt(processes) as interrupt:
-        for batch, _ in batches:
-            placed = devices.put(batch, programs.batch_specs, rows)
-            state, metrics = programs.train_step(state, placed, control)
-            counters.count(metrics["tokens_seen"], languages)
-            logs = counters.step % limits.log_every == 0
-            validates = limits.dev_every and counters.step % limits.dev_every == 0
-            saves = counters.step % limits.checkpoint_every == 0
-            stops = interrupt.stops_after(counters.step)
-            done = counters.is_complete(limits.steps, limits.tokens, batch_tokens)
-            # To read the counters is to wait for the step, so we do it only if needed.
-            if logs or validates or saves or stops or done:
-                counters.read()
-            progress.advance(counters.step, last_step)
-            if logs or validates or saves or stops or done:
-                lock.check()
-            if logs or done:
-                last_step = int(metrics["last_step"])
-                progress.show(counters.step, last_step, log.step_metrics(counters, metrics))
-            if validates or (limits.dev_every and done):
-                progress.note(validation.run(counters, state, log))
-                log.restart_clock(counters)
-                counters.skip_time()
-            if saves:
-                run.check_data(prepared)
-                _save(run, checkpoints, counters, state, batches, processes)
-                saved_step = counters.step
-            if done or stops:
-                break
-
-        # 6. Save the steps since the last checkpoint, so that none is lost
-        if counters.step != saved_step:
-            _save(run, checkpoints, counters, state, batches, processes)
-        checkpoints.close()
-        batches.close()
-        log.close()
-    if stops and not done:
-        raise KeyboardInterrupt(
-            f"saved {workdir} at step {counters.step}; the same command goes on from there"
+        # 2. Devices, before anything else starts jax
+        devices = runtime.start(self.config.mesh, self.run.programs, self.processes)
+        if is_first:
+            table = parameter_table(state_specs(functions), self.config.mesh)
+            self.run.write_text("parameters.txt", table)
+        self.checkpoints = CheckpointWriter(
+            self.run.checkpoints,
+            Retention.of(limits),
+            self.run.identity(),
+            self.processes,
+            on_commit=functools.partial(training_state.write_budget, self.run),
         )
-    progress.note(
-        f"{workdir}: {counters.step} steps, {counters.total_tokens:,} tokens, "
-        f"{counters.seconds:.0f} s of training"
-    )
+        resumes, newest = bool(self.checkpoints.steps()), self.checkpoints.newest()
+        counters, patience = training_state.counts_of(newest, limits.metric)
+        if newest and is_first:
+            # A kill just before a commit may have left the budget of a checkpoint that does not exist.
+            training_state.write_budget(self.run, newest)
+        if self._is_complete(counters) or patience.is_over(limits.patience):
+            self.progress.note(f"{workdir} is finished: {counters.step} steps, nothing to do")
+            return True
+
+        # 3. Compiled programs
+        self.progress.note(_starting(workdir, counters, self.config))
+        self.programs = CompiledSteps(self.config, functions, devices)
+        self.progress.note(_compiled(self.programs.train_step))
+        devices.check_fits(self.programs.train_step)
+
+        # 4. State and position in the data: from the last checkpoint, or new
+        if resumes:
+            self.state = self._restore()
+        else:
+            self.state = TrainingState(self.programs.initialize(), None, counters, patience)
+        for step in self.checkpoints.start_saving():
+            self.progress.note(
+                f"{self.run.checkpoints / str(step)} was not finished; it is removed"
+            )
+        self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
+        self.batches = TrainBatches(
+            self.prepared, self.config.data, self.rows, state=self.state.cursors
+        )
+        self.validation = Validation(self.run, self.programs, self.prepared)
+        if self.validation.warning:
+            self.progress.note(self.validation.warning)
+        self.lock.check()
+        if is_first:
+            self.run.write_config(self.config)
+        self.log = MetricsLog(self.run, self.state.counters.step, is_first, self.progress.note)
+        self.monitor = Monitor(self.log, self.progress, self.processes, self.start.limit)
+        self.profile = Profile(self.run.path / "tensorboard", self.start.profile)
+
+        # 5. The loop
+        with self.progress, Interrupt(self.processes) as interrupt:
+            ending = self._loop(interrupt)
+
+            # 6. Wait until the last checkpoint is on the disk
+            self.checkpoints.close()
+            self.batches.close()
+            self.log.close()
+            if line := self.profile.close():
+                self.progress.note(line)
+        return self._close(ending)
+
+    def _loop(self, interrupt: Interrupt) -> str:
+        """Trains until the run or this start of it ends.
+
+        Returns:
+          Why it ends: "done", "patience", "diverged", "interrupted" or "time".
+        """
+        limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
+        control = self.programs.control()
+        self.state.counters.skip_time()
+        self.monitor.start(self.state.counters)
+        while True:
+            with clock.phase("input"):
+                batch = self._next_batch()
+            with clock.phase("step"):
+                metrics = self._train_step(batch, control)
+            clock.count_step()
+            counters = self.state.counters
+            step, ending = counters.step, self._ending(interrupt)
+            logs, saves = step % limits.log_every == 0, step % limits.checkpoint_every == 0
+            validates = bool(limits.dev_every) and (
+                step % limits.dev_every == 0 or ending == "done"
+            )
+            # To read the counters and the status is to wait for the step, so we do it only if needed.
+            if logs or validates or saves or ending:
+                with clock.phase("step"):
+                    counters.read()
+                    self.watch.settle()
+                self.lock.check()
+            decision = self._react() if self.watch.bad else "skip"
+            if decision == "rollback":
+                if ending in ("interrupted", "time"):
+                    return ending  # the next start comes to the same bad step, and goes back again
+                continue
+            if decision == "stop":
+                ending = "diverged"
+            self.progress.advance(step)
+            if logs or ending == "done":
+                self.monitor.log_step(counters, metrics)
+            scores = Scores()
+            if validates:
+                with clock.phase("validation"):
+                    scores = self._validate()
+                saves = saves or checkpoints.would_be_best(step, scores)
+                if self.state.patience.is_over(limits.patience):
+                    ending = ending or "patience"
+            if saves or ending:
+                with clock.phase("save"):
+                    self._save(scores)
+            if logs:
+                checkpoints.check_for_errors()
+            if line := self.profile.count_step():
+                self.progress.note(line)
+            if ending:
+                return ending
+
+    def _next_batch(self) -> dict[str, Any]:
+        """Returns the next batch. If the data is damaged, it saves the steps so far."""
+        try:
+            return next(self.batches)[0]
+        except UserError:
+            self._save_alone()
+            raise
+
+    def _train_step(self, batch: dict[str, Any], control: dict[str, Any]) -> dict[str, Any]:
+        """Starts a step on the devices, and looks at the status of the step before it."""
+        programs, counters = self.programs, self.state.counters
+        placed = programs.devices.put(batch, programs.batch_specs, self.rows)
+        self.state.arrays, metrics = programs.train_step(self.state.arrays, placed, control)
+        counters.count(metrics["tokens_seen"], self.languages)
+        self.watch.add(Step(counters.step, batch, metrics))
+        return metrics
+
+    def _ending(self, interrupt: Interrupt) -> str:
+        """Returns "done", "interrupted" or "time" if the run ends after this step, otherwise ""."""
+        interrupted = interrupt.stops_after(self.state.counters.step)
+        if self._is_complete(self.state.counters):
+            return "done"
+        if interrupted:
+            return "interrupted"
+        return "time" if self.monitor.time_is_up() else ""
+
+    def _react(self) -> Decision:
+        """Decides what to do about the steps whose update was withheld, and records it."""
+        decision: Decision = "skip"
+        bad_steps, self.watch = self.watch.bad, StepWatch()
+        for bad in bad_steps:
+            back_to = self._newest_checkpoint()
+            decision = self.policy.decide(bad.number, back_to)
+            metrics = numbers_of(bad.metrics)
+            file = divergence.record(
+                self.run, bad, metrics, decision, self.languages, self.processes.index
+            )
+            self.progress.note(divergence.explanation(bad, decision, back_to))
+            if decision == "rollback":
+                self._go_back()
+            event = {"reason": bad.reason(), "decision": decision, "bad_step": bad.number}
+            event |= {"batch": file, **divergence.as_json(metrics)}
+            self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
+            if decision != "skip":
+                self.failure = divergence.stop_message(
+                    bad, self.config.train.on_divergence, str(self.run.path), file
+                )
+                break
+        return decision
+
+    def _newest_checkpoint(self) -> int | None:
+        """Returns the step of the newest checkpoint, if the run would go back to it."""
+        if self.config.train.on_divergence != "rollback":
+            return None
+        self.checkpoints.wait()
+        return max(self.checkpoints.steps(), default=None)
+
+    def _go_back(self) -> None:
+        """Restores the newest checkpoint. The next batch is the one that would have come anyway."""
+        seconds = self.state.counters.seconds
+        # Two states may not fit into the memory.
+        self.state.arrays.clear()
+        self.state = self._restore()
+        self.state.counters.seconds = seconds
+        self.log.go_back(self.state.counters.step)
+        self.monitor.start(self.state.counters)
+
+    def _restore(self) -> TrainingState:
+        state, restored = training_state.restore(self.checkpoints, self.programs)
+        for problem in restored.passed_over:
+            self.progress.note(f"{problem}. Going on from step {state.counters.step}")
+        return state
+
+    def _validate(self) -> Scores:
+        """Returns the scores of this step. If the validation fails, it saves the steps so far."""
+        try:
+            line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
+        except Exception:
+            self._save_alone()
+            raise
+        self.progress.note(line)
+        self.state.patience.count(scores)
+        self.state.counters.skip_time()
+        return scores
+
+    def _save(self, scores: Scores) -> None:
+        self.run.check_data(self.prepared)
+        self.state.cursors = self.batches.state()
+        training_state.save(self.checkpoints, self.programs, self.state, scores)
+
+    def _save_alone(self) -> None:
+        """Saves before this process ends with an error. Other processes would have to save with it."""
+        if self.processes.count == 1 and self.state.counters.step:
+            self.state.counters.read()
+            self._save(Scores())
+            self.checkpoints.close()
+
+    def _is_complete(self, counters: RunCounters) -> bool:
+        limits, data = self.config.train, self.config.data
+        batch_tokens = data.rows * (data.source_length + data.target_length)
+        return counters.is_complete(limits.steps, limits.tokens, batch_tokens)
+
+    def _close(self, ending: str) -> bool:
+        """Tells the user how the run ended; returns whether it is finished."""
+        counters, workdir, limits = self.state.counters, self.run.path, self.config.train
+        if ending == "diverged":
+            raise UserError(self.failure)
+        if ending == "interrupted":
+            raise KeyboardInterrupt(
+                f"saved {workdir} at step {counters.step}; the same command goes on from there"
+            )
+        if ending == "time":
+            self.progress.note(
+                f"saved {workdir} at step {counters.step}, because the {self.start.limit.minutes:g} "
+                "minutes of --max_minutes are over; the same command goes on from there"
+            )
+            return False
+        if ending == "patience":
+            self.progress.note(
+                f"{limits.patience} validations in a row without a better {limits.metric} than "
+                f"{self.state.patience.best:.3f}: the run ends early (Train.patience)"
+            )
+        self.progress.note(
+            f"{workdir}: {counters.step} steps, {counters.total_tokens:,} tokens, "
+            f"{counters.seconds:.0f} s of training"
+        )
+        return True
 
 
 def train_baselines(
-    config: Config, data: Path, multilingual: Path, workdir: Path, processes: Processes = ALONE
+    config: Config,
+    data: Path,
+    multilingual: Path,
+    workdir: Path,
+    processes: Processes = ALONE,
+    start: Start | None = None,
 ) -> None:
     """Trains one bilingual model for each language of a multilingual run.
 
@@ -171,6 +378,7 @@ def train_baselines(
       multilingual: the run folder of the multilingual run.
       workdir: gets one run folder for each language. Finished ones are skipped, others resumed.
       processes: as for `train`.
+      start: as for `train`; the time limit is for all models together.
 
     Raises:
       UserError: the multilingual run has not been trained.
@@ -186,57 +394,8 @@ def train_baselines(
         RunFolder(workdir).write_json("baselines.json", baselines)
     for language, tokens in sorted(tokens_by_language.items(), key=lambda item: -item[1]):
         bilingual = config.replace(data={"languages": (language,)}, train={"tokens": tokens})
-        train(bilingual, data, workdir / language, processes)
-
-
-def _restore(checkpoints: Checkpoints, programs: CompiledSteps) -> tuple[dict, dict]:
-    """Returns the state and the cursors of the input, as the last checkpoint has them."""
-    specs = programs.devices.abstract(programs.state_specs)
-    groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
-    restored = checkpoints.restore(LAST, groups)
-    return with_weights(restored["optimizer"], restored["parameters"]), restored["input"]
-
-
-def _save(
-    run: RunFolder,
-    checkpoints: Checkpoints,
-    counters: RunCounters,
-    state: dict,
-    batches: TrainBatches,
-    processes: Processes,
-) -> None:
-    weights = weights_of(state)
-    groups = {
-        "parameters": weights,
-        "optimizer": without_weights(state),
-        "input": _whole_input(batches, processes),
-    }
-    checkpoints.save(LAST, counters.step, groups, counters.metadata())
-    budget: dict[str, Any] = {
-        "steps": counters.step,
-        "seconds": round(counters.seconds, 1),
-        "parameters": sum(array.size for array in weights.values()),
-        "tokens_by_language": dict(sorted(counters.tokens.items())),
-    }
-    if processes.is_first:
-        run.write_json("budget.json", budget)
-
-
-def _whole_input(batches: TrainBatches, processes: Processes) -> dict[str, Any]:
-    """Returns the cursors of all rows of the batch.
-
-    The cursor of a row comes from the process that fills this row with text.
-    """
-    if processes.count == 1:
-        return batches.state()
-    state = batches.state()
-    is_own = np.zeros(len(state["cursors"]), np.int64)
-    is_own[list(batches.rows)] = 1
-    owners = processes.gather(is_own).astype(bool)
-    for name, array in state.items():
-        for owned, rows in zip(owners, processes.gather(array), strict=True):
-            state[name][owned] = rows[owned]
-    return state
+        if not train(bilingual, data, workdir / language, processes, start):
+            return
 
 
 def _starting(workdir: Path, counters: RunCounters, config: Config) -> str:
@@ -252,5 +411,5 @@ def _compiled(program: runtime.Program) -> str:
     collectives = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no collectives"
     return (
         f"lowered in {program.lower_seconds:.1f} s, compiled in {program.compile_seconds:.1f} s: "
-        f"{collectives}"
+        f"{collectives}; a step needs {program.memory().text()}"
     )

@@ -2,19 +2,21 @@
 
 import types
 
-import jax
 import numpy as np
 import pytest
 
 from gshard_nmt import train
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.run.checkpoint import LAST, Checkpoints
+from gshard_nmt.run import input_state
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
+from gshard_nmt.run.manifest import Manifest, Tensor
+from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.processes import ALONE
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec
 from tests.data.synthetic import write_prepared_data
 
 DEMO = load_config("demo").replace(
@@ -42,61 +44,79 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
 def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys):
     run = RunFolder(tmp_path / "run")
     run.claim(DEMO, prepared)
-    checkpoints = Checkpoints(run.checkpoints)
+    checkpoints = CheckpointWriter(run.checkpoints)
     counters = {"step": 7, "tokens": {"fr": 90}, "seconds": 1.0}
-    checkpoints.save(LAST, 7, {"input": {"cursors": np.zeros(4)}}, counters)
+    checkpoints.save(7, {"parameters": {"w": np.zeros((4, 2), np.float32)}}, {}, counters)
     checkpoints.close()
     monkeypatch.setattr(train.runtime, "start", lambda *arguments: None)
     monkeypatch.setattr(train, "CompiledSteps", lambda *arguments: pytest.fail("compiled"))
     train.train(DEMO.replace(train={"steps": 7}), prepared.folder, run.path)
     assert capsys.readouterr().err == f"{run.path} is finished: 7 steps, nothing to do\n"
+    # A kill just before the commit of a later step may have left its budget.
+    assert run.budget() == {
+        "steps": 7,
+        "seconds": 1.0,
+        "parameters": 8,
+        "tokens_by_language": {"fr": 90},
+    }
     # The limit of tokens ends it too.
     train.train(DEMO.replace(train={"steps": 9, "tokens": 90}), prepared.folder, run.path)
     assert "nothing to do" in capsys.readouterr().err
 
 
 def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
-    functions = step_functions(DEMO)
+    devices = runtime.start(DEMO.mesh)
     names = ("parameters/a/w", "moments/row/a/w", "step")
-    state = {name: jax.device_put(np.full((2, 3), i)) for i, name in enumerate(names)}
-    cursors = {"cursors": np.arange(4) + 2**40, "waiting": np.full((4, 3), -1)}
+    specs = {name: ArraySpec((2, 3), np.dtype(np.float32), "EM") for name in names}
+    state = devices.put({n: np.full((2, 3), i, np.float32) for i, n in enumerate(names)}, specs)
+    programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+    shapes = {name: spec.shape[:-1] for name, spec in input_state.input_specs(DEMO.data).items()}
+    cursors = {
+        name: np.arange(np.prod(shape)).reshape(shape) - 2**40 for name, shape in shapes.items()
+    }
     batches = types.SimpleNamespace(state=lambda: cursors)
     run = RunFolder(tmp_path)
-    checkpoints = Checkpoints(run.checkpoints)
+    checkpoints = CheckpointWriter(run.checkpoints)
     counters = RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
-    train._save(run, checkpoints, counters, state, batches, ALONE)
-    checkpoints.wait()
-    abstract = {
-        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
-        for name, array in state.items()
-    }
-    devices = types.SimpleNamespace(abstract=lambda specs: abstract)
-    programs = types.SimpleNamespace(devices=devices, state_specs=None, functions=functions)
-    restored, restored_cursors = train._restore(checkpoints, programs)
-    assert RunCounters(**checkpoints.metadata(LAST)) == counters
+    train._save(checkpoints, counters, state, batches, Scores({"dev_nll": 1.0}), programs)
+    counters.step = 4
+    train._save(checkpoints, counters, state, batches, Scores(), programs)
     checkpoints.close()
+    # The newest is damaged, so the one before it is used, and the user is told.
+    (run.checkpoints / "4" / "manifest.ocdbt").unlink()
+    notes = []
+    progress = types.SimpleNamespace(note=notes.append)
+    restored, restored_cursors, restored_counters = train._restore(checkpoints, programs, progress)
+    assert restored_counters == RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
+    assert notes[0].startswith(f"{run.checkpoints}/4: its arrays cannot be read: ")
+    assert notes[0].endswith(". Going on from step 3")
     for actual, expected in ((restored, state), (restored_cursors, cursors)):
         assert actual.keys() == expected.keys()
         for name, array in expected.items():
             np.testing.assert_array_equal(actual[name], array)
-    budget = run.budget()
-    assert budget["tokens_by_language"] == {"de": 5, "fr": 9}
-    assert (budget["steps"], budget["seconds"], budget["parameters"]) == (3, 1.5, 6)
 
 
-def test_each_process_contributes_the_cursors_of_its_own_rows():
-    def contribution(rows: list[int]) -> types.SimpleNamespace:
-        cursors = np.where(np.isin(np.arange(4), rows), 10 + np.arange(4), 0)
-        return types.SimpleNamespace(rows=rows, state=lambda: {"cursors": cursors.copy()})
+def test_the_budget_counts_the_weights(tmp_path):
+    sums = np.array(0, np.uint32)
+    tensors = {
+        "parameters": {"w": Tensor((2, 3), "float32", "", sums)},
+        "optimizer": {"m": Tensor((9,), "float32", "", sums)},
+    }
+    facts = {"step": 3, "tokens": {"fr": 9, "de": 5}, "seconds": 1.5}
+    train._write_budget(RunFolder(tmp_path), Manifest(3, tensors, facts=facts))
+    assert RunFolder(tmp_path).budget() == {
+        "steps": 3,
+        "seconds": 1.5,
+        "parameters": 6,
+        "tokens_by_language": {"de": 5, "fr": 9},
+    }
 
-    both = [contribution([0, 3]), contribution([1, 2, 3])]
-    own = np.array([[1, 0, 0, 1], [0, 1, 1, 1]])
-    cursors = np.array([b.state()["cursors"] for b in both])
-    for batches in both:
-        gathered = iter([own, cursors])
-        processes = types.SimpleNamespace(count=2, gather=lambda _, each=gathered: next(each))
-        whole = train._whole_input(batches, processes)
-        assert whole["cursors"].tolist() == [10, 11, 12, 13]
+
+def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path):
+    config = DEMO.replace(train={"best_metric": "dev_nll/frr"})
+    with pytest.raises(UserError, match=r"no language 'frr'; did you mean 'fr'\? It has fr, de;"):
+        train.train(config, prepared.folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_each_baseline_gets_its_language_and_the_tokens_of_the_multilingual_run(

@@ -18,7 +18,7 @@ from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
 from gshard_nmt.settings import divides
-from gshard_nmt.settings.config import CLASSES, Config, Key, named_settings
+from gshard_nmt.settings.config import CLASSES, Config, Key, Train, named_settings
 from gshard_nmt.settings.values import Setting, build
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
@@ -102,7 +102,7 @@ def examine(request: DoctorRequest) -> list[Finding]:
         problems = list(data_problems(config, request.data))
         findings += _problems("data", problems) or [_ok("data", f"{request.data} fits the config")]
     findings += memory_findings(config, specs, machines)
-    findings.append(disk_finding(specs, request.workdir or Path()))
+    findings.append(disk_finding(specs, config.train, request.workdir or Path()))
     return findings
 
 
@@ -295,8 +295,12 @@ def _shard_bytes(mesh: Mesh, name: str, spec: ArraySpec) -> int:
     return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
 
 
-def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:
-    """Checks that three checkpoints fit on the disk: the last, the best, and one being written."""
+def disk_finding(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
+    """Checks that the last and the best checkpoints fit on the disk, and one that is being written.
+
+    Those of Train.keep_every are not counted.
+    """
+    count = train.keep_last + train.keep_best + 1
     state = sum(spec.nbytes for spec in specs.values())
     folder = workdir.absolute()
     while not folder.exists():
@@ -305,10 +309,9 @@ def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:
         text = f"--workdir {workdir}: {folder} is a file; give a folder."
         return Finding("disk", text, "PROBLEM")
     free = shutil.disk_usage(folder).free
-    sizes = (
-        f"three checkpoints take {size_text(3 * state)} of the {size_text(free)} free at {folder}"
-    )
-    if 3 * state > free:
+    needed = size_text(count * state)
+    sizes = f"{count} checkpoints take {needed} of the {size_text(free)} free at {folder}"
+    if count * state > free:
         return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
     return _ok("disk", sizes)
 

@@ -8,6 +8,7 @@ encoder, then flat beam search in one loop.
 import dataclasses
 import functools
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import numpy as np
 
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
-from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
+from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_decode_rows
 from gshard_nmt.settings.values import read_run_config
@@ -257,7 +259,8 @@ class TextTranslator:
 def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:
     """Loads the best checkpoint of a run, or the last one if there is no best.
 
-    Nothing is written to the run folder.
+    Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
+    best sound one is used.
 
     Args:
       config: the run's config; its search settings may differ from those in the run folder.
@@ -265,16 +268,18 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
       nbest: number of translations of each line.
 
     Raises:
-      UserError: the folder is not a run folder, or has no checkpoint.
+      UserError: the folder is not a run folder, or has no sound checkpoint.
     """
     functions = step_functions(config, run.data)
-    # Opening a checkpoint starts jax, so the devices must be set up before.
+    # Reading a checkpoint starts jax, so the devices must be set up before.
     devices = runtime.start(config.mesh, run.programs_to_decode)
-    checkpoints = Checkpoints(run.checkpoints)
-    kind = BEST if checkpoints.latest(BEST) is not None else LAST
-    step = checkpoints.metadata(kind)["step"]
+    checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train))
     specs = devices.abstract(weight_specs(functions))
-    weights = checkpoints.restore(kind, {"parameters": specs})["parameters"]
+    restored = checkpoints.restore({"parameters": specs}, checkpoints.best_first())
+    step = restored.manifest.step
+    for problem in restored.passed_over:
+        sys.stderr.write(f"{problem}. Using the checkpoint of step {step} instead.\n")
+    weights = restored.groups["parameters"]
     return TextTranslator(run, Translator(config, functions, devices, weights, nbest), step)
 
 

@@ -1,4 +1,4 @@
-"""Validation: scores a model on dev text while it trains, and keeps the best checkpoint."""
+"""Validation: scores a model on dev text while it trains."""
 
 import math
 from collections.abc import Mapping
@@ -9,53 +9,70 @@ from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.evaluation import bleu
 from gshard_nmt.run.arrays import weights_of
-from gshard_nmt.run.checkpoint import BEST, Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import MetricsLog
+from gshard_nmt.run.retention import Scores
 
 
 class Validation:
-    """Scores each language on dev text, and saves the weights with the best score so far.
+    """Scores each language on dev text."""
 
-    The score is dev BLEU if Train.bleu_sentences is set, otherwise minus `dev_nll`.
-    """
-
-    def __init__(
-        self, run: RunFolder, programs: CompiledSteps, data: PreparedData, checkpoints: Checkpoints
-    ) -> None:
-        """Reads the score to beat from the best checkpoint, if there is one. Compiles nothing yet."""
+    def __init__(self, run: RunFolder, programs: CompiledSteps, data: PreparedData) -> None:
+        """Compiles nothing yet."""
         self._run, self._programs, self._data = run, programs, data
-        self._checkpoints = checkpoints
-        self._best_score = -math.inf
-        if checkpoints.latest(BEST) is not None:
-            self._best_score = checkpoints.metadata(BEST)["score"]
         self._translator: Translator | None = None
 
-    def run(self, counters: RunCounters, state: Mapping[str, Any], log: MetricsLog) -> str:
-        """Scores the weights of a state, logs the scores, and saves the weights if they are the best.
+    @property
+    def warning(self) -> str:
+        """What the user should know before training: "" if all is well."""
+        config = self._programs.config
+        pairs = self._data.pairs_of(config.data)
+        if not config.train.dev_every or any(pair.splits["dev"].examples for pair in pairs):
+            return ""
+        return (
+            "the prepared data has no dev text, so there are no scores and no best checkpoint; decoding "
+            "will use the last one"
+        )
+
+    def run(
+        self, counters: RunCounters, state: Mapping[str, Any], log: MetricsLog
+    ) -> tuple[str, Scores]:
+        """Scores the weights of a state and logs the scores.
 
         Returns:
-          A line to show.
+          A line to show, and the scores. Without dev text there are none.
         """
         sentences = self._programs.config.train.bleu_sentences
         weights = weights_of(state)
         nll = self._nll(weights)
+        if not nll:
+            return f"step {counters.step}: no dev text fits into the rows, so no scores", Scores()
         values = {f"dev_nll/{language}": value for language, value in nll.items()}
-        values["dev_nll"] = mean_nll = _mean(nll)
-        score, line = -mean_nll, f"step {counters.step}: dev nll {mean_nll:.3f}"
+        values["dev_nll"] = _mean(nll)
+        line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
         if sentences:
             scores = self._bleu(weights)
             values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
-            values["dev_bleu"] = score = _mean(scores)
-            line += f", dev BLEU {score:.1f} on {sentences} sentences a language"
+            values["dev_bleu"] = _mean(scores)
+            line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a language"
         log.write(counters.step, values)
-        if score > self._best_score:
-            self._best_score = score
-            metadata = {"step": counters.step, "score": score}
-            self._checkpoints.save(BEST, counters.step, {"parameters": weights}, metadata)
-        return line
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        return line, Scores(finite, self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """Returns the settings that scores depend on. Scores with other settings are not compared."""
+        train, decode = self._programs.config.train, self._programs.config.decode
+        settings: dict[str, Any] = {
+            "dev_batches": train.dev_batches,
+            "bleu_sentences": train.bleu_sentences,
+        }
+        if train.bleu_sentences:
+            names = ("beam", "length_norm", "alpha", "length_ratio", "length_margin")
+            settings |= {name: getattr(decode, name) for name in names}
+            settings["source_lengths"] = list(decode.source_lengths)
+        return settings
 
     def _languages(self) -> list[str]:
         return self._data.languages(self._programs.config.data)
@@ -92,7 +109,9 @@ class Validation:
         scores = {}
         for language, pairs in examples.items():
             if pairs:
-                hypotheses = vocabulary.decode([next(translations)[0][0] for _ in pairs])
+                # Weights that are not finite give no hypothesis.
+                nbest = [next(translations) for _ in pairs]
+                hypotheses = vocabulary.decode([best[0][0] if best else [] for best in nbest])
                 references = vocabulary.decode([pair.target.tolist() for pair in pairs])
                 scores[language] = bleu.score(hypotheses, references).bleu
         return scores

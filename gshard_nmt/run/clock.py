@@ -60,7 +60,6 @@ class Clock:
 
     def __init__(self) -> None:
         """Starts the first interval."""
-        self._started = time.perf_counter()
         self._restart()
 
     @contextlib.contextmanager
@@ -75,10 +74,6 @@ class Clock:
     def count_step(self) -> None:
         """Counts one training step."""
         self._steps += 1
-
-    def minutes(self) -> float:
-        """Returns the minutes since this clock was made."""
-        return (time.perf_counter() - self._started) / 60
 
     def interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
@@ -119,3 +114,16 @@ def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) ->
         f"process {slowest} is slow: its host works {own:.3f} s in each step while the devices wait "
         f"({median:.3f} s in the median of all processes)"
     )
+
+
+class TimeLimit:
+    """The time that one start of a program may take: --max_minutes."""
+
+    def __init__(self, minutes: float = 0) -> None:
+        """Starts the time. 0 minutes means no limit."""
+        self.minutes = minutes
+        self._ends = time.perf_counter() + 60 * minutes
+
+    def is_over(self) -> bool:
+        """Returns whether the time is over."""
+        return bool(self.minutes) and time.perf_counter() >= self._ends

@@ -4,19 +4,19 @@ The step itself withholds an update that would spoil the weights (model/guard.py
 in any case. Here the host decides how to go on: `Train.on_divergence`.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.model.guard import FINE, JUMP, REASONS
 from gshard_nmt.run.folder import RunFolder
 
 Decision = Literal["skip", "rollback", "stop"]
 
-MOST_SKIPS = 20
+MOST_SKIPS = 50
 """If this number of updates in a row has been withheld, a run with 'skip' stops: it learns nothing."""
 
 MOST_ROLLBACKS = 3
@@ -28,27 +28,59 @@ MOST_RECORDS = 100
 Arrays = Mapping[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True)
-class BadStep:
-    """A training step whose update was withheld.
+class Step(NamedTuple):
+    """A training step.
 
     Attributes:
-      step: its number.
-      reason: why, in words, such as "the loss is not finite".
-      metrics: the step's metrics by name, with the figures of the router.
-      batch: the arrays of the batch, with the rows of this process.
+      number: its number.
+      batch: the arrays of its batch, with the rows of this process.
+      metrics: the metrics of the step by name; arrays of the devices.
     """
 
-    step: int
-    reason: str
-    metrics: Mapping[str, float]
+    number: int
     batch: Arrays
+    metrics: Mapping[str, Any]
+
+    def reason(self) -> str:
+        """Returns why the update of the step was withheld; "" if it was not. Waits for the step."""
+        status = int(self.metrics["status"])
+        if status == FINE:
+            return ""
+        if status != JUMP:
+            return REASONS[status]
+        norm, usual = (float(self.metrics[n]) for n in ("gradient_norm", "usual_gradient_norm"))
+        return f"{REASONS[JUMP]} to {norm:.3g}, and {usual:.3g} is usual"
+
+
+class StepWatch:
+    """Looks at the status of each step after the next one has been started.
+
+    So the devices do not wait for the host.
+
+    Attributes:
+      bad: the steps whose update was withheld, as far as is known.
+    """
+
+    def __init__(self) -> None:
+        self.bad: list[Step] = []
+        self._last: Step | None = None
+
+    def add(self, step: Step) -> None:
+        """Looks at the step before this one."""
+        self.settle()
+        self._last = step
+
+    def settle(self) -> None:
+        """Waits for the last step and looks at it."""
+        last, self._last = self._last, None
+        if last is not None and last.reason():
+            self.bad.append(last)
 
 
 class DivergencePolicy:
     """Decides how a run goes on after bad steps."""
 
-    def __init__(self, policy: Decision) -> None:
+    def __init__(self, policy: str) -> None:
         """Starts with no bad steps.
 
         Args:
@@ -79,7 +111,8 @@ class DivergencePolicy:
 
 def record(
     run: RunFolder,
-    bad: BadStep,
+    bad: Step,
+    metrics: Mapping[str, float],
     decision: Decision,
     languages: Sequence[str],
     process: int = 0,
@@ -90,6 +123,7 @@ def record(
       run: the run folder. The file is divergence/step-N.json; in a run of several processes, each
         writes its own rows, to step-N.process-I.json.
       bad: the step.
+      metrics: its metrics as numbers, with the figures of the router.
       decision: what the run does next.
       languages: the languages of the run; language number i of a batch is languages[i - 1].
       process: the number of this process.
@@ -102,21 +136,22 @@ def record(
     if sum(1 for _ in folder.iterdir()) >= MOST_RECORDS:
         return ""
     part = f".process-{process}" if process else ""
-    name = f"divergence/step-{bad.step}{part}.json"
-    # JSON has no word for a number that is not finite.
-    metrics = {
-        key: value if np.isfinite(value) else str(value) for key, value in bad.metrics.items()
-    }
+    name = f"divergence/step-{bad.number}{part}.json"
     sentences = sentences_of(bad.batch, run.vocabularies(), languages)
     content = {
-        "step": bad.step,
-        "reason": bad.reason,
+        "step": bad.number,
+        "reason": bad.reason(),
         "decision": decision,
-        "metrics": metrics,
+        "metrics": as_json(metrics),
         "sentences": sentences,
     }
     run.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return name
+
+
+def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Returns metrics as values for JSON, which has no word for a number that is not finite."""
+    return {name: value if np.isfinite(value) else str(value) for name, value in metrics.items()}
 
 
 def sentences_of(
@@ -148,17 +183,17 @@ def sentences_of(
     return pairs
 
 
-def explanation(bad: BadStep, decision: Decision, back_to: int | None) -> str:
+def explanation(bad: Step, decision: Decision, back_to: int | None) -> str:
     """Returns the line that tells the user about a bad step."""
     actions = {
         "skip": "its update was left out, and training goes on",
         "rollback": f"training goes on from the checkpoint of step {back_to}, with the next batches",
         "stop": "training stops",
     }
-    return f"step {bad.step}: {bad.reason}; {actions[decision]}"
+    return f"step {bad.number}: {bad.reason()}; {actions[decision]}"
 
 
-def stop_message(bad: BadStep, policy: Decision, workdir: str, file: str) -> str:
+def stop_message(bad: Step, policy: str, workdir: str, file: str) -> str:
     """Returns the error message of a run that stops because of a bad step."""
     batch = f" The batch is kept in {workdir}/{file}." if file else ""
     if policy == "stop":
@@ -177,6 +212,6 @@ def stop_message(bad: BadStep, policy: Decision, workdir: str, file: str) -> str
             "Optimizer.linear_warmup_steps, and start again with a new --workdir."
         )
     return (
-        f"{workdir}: training has diverged at step {bad.step}: {bad.reason}. The weights of the step "
+        f"{workdir}: training has diverged at step {bad.number}: {bad.reason()}. The weights of the step "
         f"before it are saved.{batch} {advice}"
     )

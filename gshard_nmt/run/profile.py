@@ -11,13 +11,14 @@ TRACED_STEPS = 5
 class Profile:
     """Writes a trace of TRACED_STEPS steps, after the first SKIPPED_STEPS of this start of a run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wanted: bool) -> None:
         """Traces nothing yet.
 
         Args:
           folder: the folder of the run's event files. The trace lies in its plugins/profile.
+          wanted: whether the user asks for a trace; without it this object does nothing.
         """
-        self._folder = folder
+        self._folder, self._wanted = folder, wanted
         self._steps = 0
         self._is_tracing = False
 
@@ -27,6 +28,8 @@ class Profile:
         Returns:
           A line to show when the trace is complete; otherwise "".
         """
+        if not self._wanted:
+            return ""
         self._steps += 1
         if self._steps == SKIPPED_STEPS:
             import jax

@@ -1,8 +1,6 @@
 """Progress of a training run: its bar on a terminal, its log of metrics, and how to interrupt it."""
 
-import math
 import signal
-import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
@@ -10,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.line_log import EventFiles, LineLog
 
 if TYPE_CHECKING:
@@ -88,20 +85,25 @@ class TrainingProgress:
         """Prints one line."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def advance(self, step: int, last_step: int) -> None:
+    def advance(self, step: int) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=step, total=last_step)
+        self._bar.update(self._task, completed=step)
 
-    def show(self, step: int, last_step: int, metrics: Mapping[str, Any]) -> None:
-        """Shows the metrics of a step."""
+    def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
+        """Shows the metrics of a step, and what training waits for if that takes a twentieth of it."""
+        seconds = metrics["seconds_per_step"]
         text = (
             f"nll {metrics['nll']:.3f}  aux {metrics['aux_loss']:.2f}  "
             f"dropped {metrics['overflow_fraction']:.1%}  "
             f"{metrics['tokens_per_second']:,.0f} tokens/s"
         )
-        self._bar.update(self._task, metrics=text)
+        for phase, words in (("input", "waits for input"), ("save", "saves")):
+            if metrics[f"share_{phase}"] >= 0.05:
+                text += f"  {words} {metrics[f'share_{phase}']:.0%}"
+        self._bar.update(self._task, metrics=text, total=last_step)
         if self._plain:
-            self.note(f"step {step}/{last_step}  {text}")
+            left = duration_text(seconds * max(last_step - step, 0))
+            self.note(f"step {step}/{last_step}  {text}  {seconds:.3f} s/step  {left} left")
 
 
 class MetricsLog:
@@ -110,7 +112,7 @@ class MetricsLog:
     def __init__(
         self,
         run: "RunFolder",
-        counters: RunCounters,
+        step: int,
         writes: bool = True,
         say: Callable[[str], None] | None = None,
     ) -> None:
@@ -118,54 +120,35 @@ class MetricsLog:
 
         Args:
           run: the run folder.
-          counters: how far the run has come.
+          step: the step that the run resumes from; 0 for a new run.
           writes: whether to write the log. Only the first process of a run does.
           say: shows a line if the log is damaged or cannot be written; None shows nothing.
         """
-        self._writes = writes
-        self.restart_clock(counters)
-        if not writes:
-            return
-        say = say or (lambda _: None)
-        self._lines = LineLog(run.metrics, say)
-        self._lines.resume(counters.step)
-        self._events = EventFiles(run.path / "tensorboard", counters.step + 1, say)
+        self._run, self._writes, self._say = run, writes, say or (lambda _: None)
+        if writes:
+            self._open(step)
 
-    def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Writes the metrics of a training step, and the speed since the last restart of the clock.
+    def _open(self, step: int) -> None:
+        self._lines = LineLog(self._run.metrics, self._say)
+        self._lines.resume(step)
+        self._events = EventFiles(self._run.path / "tensorboard", step + 1, self._say)
 
-        Then it restarts the clock.
-
-        Raises:
-          UserError: the loss is not a finite number.
-        """
-        values = {name: float(value) for name, value in metrics.items()}
-        if not math.isfinite(values["loss"]):
-            raise UserError(
-                f"the loss is {values['loss']} at step {counters.step}: training has diverged. Lower "
-                "Optimizer.learning_rate or set Optimizer.linear_warmup_steps, and start again with a "
-                "new --workdir."
-            )
-        now = time.perf_counter()
-        tokens = counters.total_tokens - self._tokens_before
-        values["tokens_per_second"] = tokens / (now - self._began)
-        self.restart_clock(counters)
-        # In the step's metrics `tokens` are its target tokens; in the log, all tokens of the run.
-        values["target_tokens"] = values.pop("tokens")
-        values["tokens"] = counters.total_tokens
-        self.write(counters.step, values)
-        return values
-
-    def restart_clock(self, counters: RunCounters) -> None:
-        """Restarts the clock: the speed of the next line leaves out the time until now."""
-        self._began, self._tokens_before = time.perf_counter(), counters.total_tokens
+    def go_back(self, step: int) -> None:
+        """Removes the lines after a step: the run has gone back to it and will log them again."""
+        if self._writes:
+            self._events.close()
+            self._open(step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one line to metrics.jsonl, and each of its values to TensorBoard."""
-        if not self._writes:
-            return
-        self._lines.append({"step": step, **values})
-        self._events.add(step, values)
+        if self._writes:
+            self._lines.append({"step": step, **values})
+            self._events.add(step, values)
+
+    def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
+        """Writes one line to metrics.jsonl that has the key "event" besides its values."""
+        if self._writes:
+            self._lines.append({"step": step, "event": name, **values})
 
     def close(self) -> None:
         """Closes metrics.jsonl and the event files."""

@@ -11,10 +11,8 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import MOST, Rule, at_least, between, check, one_of, size
+from gshard_nmt.ranges import MOST, Rule, at_least, between, check, matching, one_of, size
 from gshard_nmt.spmd.mesh import Mesh
-
-ON_DIVERGENCE = ("stop", "skip", "rollback")
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
@@ -43,10 +41,12 @@ class Train:
     """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
 
     # Divergence
-    on_divergence: str = "stop"
-    """What happens after a step whose loss, gradient or update is not finite, or whose gradient norm
-    jumps. The update of the step is never applied. 'stop' then ends the run, 'skip' goes on with the next
-    batch, 'rollback' returns to the last checkpoint."""
+    on_divergence: str = "skip"
+    """What to do if a loss, a gradient or an update is not finite, or the gradient norm jumps. In every
+    case the step leaves the weights and the moments as they were, and the batch is kept as text in the
+    run folder. 'skip' goes on with the next batch, and stops after 50 such steps in a row. 'rollback'
+    goes back to the last checkpoint and on with the next batch, at most 3 times for a checkpoint. 'stop'
+    saves and ends with exit code 2; the same command goes on with the next batch."""
     gradient_jump: float = 100.0
     """A gradient norm jumps if it is more than this factor above the usual norm, a running geometric
     mean. The first 50 steps only set the usual norm. 0 turns this check off."""
@@ -55,7 +55,19 @@ class Train:
     log_every: int = 50
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500
-    """Steps between two checkpoints to resume from."""
+    """Steps between two checkpoints."""
+    keep_last: int = 2
+    """The number of newest checkpoints that are kept. With two, a damaged checkpoint does not end the
+    run."""
+    keep_every: int = 0
+    """The checkpoint of every step that is a multiple of this number is kept. 0 turns this off."""
+    keep_best: int = 1
+    """The number of best checkpoints that are kept. Decoding uses the best one, or the last if there is
+    none. With 0, a validation saves no checkpoint."""
+    best_metric: str = ""
+    """The score that chooses the best checkpoint: 'dev_nll' (the lowest) or 'dev_bleu' (the highest),
+    or the score of one language, such as 'dev_bleu/fr'. The default '' is 'dev_bleu' if
+    Train.bleu_sentences is set, otherwise 'dev_nll'."""
 
     # Validation
     dev_every: int = 500
@@ -64,20 +76,13 @@ class Train:
     dev_batches: int = 2
     """The number of dev batches of each language that `dev_nll` is computed on."""
     bleu_sentences: int = 0
-    """The number of dev sentences of each language that are decoded to compute dev BLEU. The highest
-    dev BLEU then chooses the best checkpoint. With 0, the lowest `dev_nll` chooses it."""
-
-    # Divergence
-    on_divergence: str = "skip"
-    """What to do if a loss, a gradient or an update is not finite, or the gradient norm jumps. In every
-    case the step leaves the weights and the moments as they were, and the batch is kept as text in the
-    run folder. 'skip' goes on with the next batch, and stops after 20 such steps in a row. 'rollback'
-    goes back to the last checkpoint and on with the next batch, at most 3 times for a checkpoint. 'stop'
-    saves and ends with exit code 2; the same command goes on with the next batch."""
+    """The number of dev sentences of each language that are decoded to compute dev BLEU. 0 turns dev
+    BLEU off."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
-        at_least(0, "dev_every", "bleu_sentences", "patience"),
+        at_least(2, "keep_last"),
+        at_least(0, "keep_every", "keep_best", "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
         one_of(ON_DIVERGENCE, "on_divergence"),
         Rule(
@@ -87,11 +92,26 @@ class Train:
             "0 or above 1",
         ),
         between(0, 2**32 - 1, "seed"),
-        one_of(ON_DIVERGENCE, "on_divergence"),
+        matching(
+            "(dev_(nll|bleu)(/[^/]+)?)?",
+            "'dev_nll' or 'dev_bleu', with or without a language as in 'dev_nll/fr'; or ''",
+            "best_metric",
+        ),
     )
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
+        if self.best_metric.startswith("dev_bleu") and not self.bleu_sentences:
+            raise UserError(
+                f"Train.best_metric is {self.best_metric!r} and Train.bleu_sentences is 0, so BLEU is "
+                "not computed. Set Train.bleu_sentences to 1 or more, or choose 'dev_nll'.",
+                ["Train.best_metric", "Train.bleu_sentences"],
+            )
+
+    @property
+    def metric(self) -> str:
+        """The name of the score that chooses the best checkpoint."""
+        return self.best_metric or ("dev_bleu" if self.bleu_sentences else "dev_nll")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -218,7 +218,7 @@ def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
     usage = doctor.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
     (text,) = problems(DoctorRequest("demo", workdir=tmp_path), "disk")
-    assert "three checkpoints take" in text
+    assert "4 checkpoints take" in text
     assert f"of the 1,000 B free at {tmp_path}" in text
 
 

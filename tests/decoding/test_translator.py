@@ -20,7 +20,8 @@ from gshard_nmt.decoding.translator import (
     load_translator,
 )
 from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.run.checkpoint import BEST, LAST
+from gshard_nmt.run.checkpoint import Restored
+from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.gin_reader import load_config
 
 EOS = 1
@@ -169,20 +170,23 @@ def test_the_n_best_of_a_line_are_texts_with_scores():
     assert [(h.text, h.score) for h in nbest] == [("ab", -4.0), ("ab", -4.0)]
 
 
-@pytest.mark.parametrize(("kinds", "chosen"), [([BEST, LAST], BEST), ([LAST], LAST)])
-def test_the_best_checkpoint_is_loaded_or_else_the_last(monkeypatch, tmp_path, kinds, chosen):
+@pytest.mark.parametrize("damaged", [[], ["checkpoints/3: it is damaged"]])
+def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
+    monkeypatch, tmp_path, capsys, damaged
+):
     class SavedCheckpoints:
-        def __init__(self, folder):
+        def __init__(self, folder, rules):
             assert folder == tmp_path
+            assert rules == Retention.of(CONFIG.train)
 
-        def latest(self, kind):
-            return 5 if kind in kinds else None
+        def best_first(self):
+            return [3, 5]
 
-        def metadata(self, kind):
-            return {"step": {BEST: 3, LAST: 5}[kind]}
-
-        def restore(self, kind, groups):
-            return {"parameters": {"weights of": kind, "names": list(groups["parameters"])}}
+        def restore(self, groups, steps):
+            step = steps[len(damaged)]
+            weights = {"weights of": step, "names": list(groups["parameters"])}
+            manifest = types.SimpleNamespace(step=step)
+            return Restored(manifest, {"parameters": weights}, tuple(damaged))
 
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
@@ -196,7 +200,8 @@ def test_the_best_checkpoint_is_loaded_or_else_the_last(monkeypatch, tmp_path, k
         vocabularies=lambda: (Letters(), Letters()),
     )
     loaded = load_translator(CONFIG, run)
-    assert loaded.step == {BEST: 3, LAST: 5}[chosen]
-    assert loaded._translator.parameters["weights of"] == chosen
+    assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
+    expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
+    assert capsys.readouterr().err == expected
     names = step_functions(CONFIG, sizes).declare_parameters()
     assert set(loaded._translator.parameters["names"]) == set(names)

@@ -1,4 +1,4 @@
-"""Validation: scores of each language, and the best checkpoint."""
+"""Validation: scores of each language."""
 
 import math
 import types
@@ -8,30 +8,12 @@ import pytest
 
 from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.validation import Validation
-from gshard_nmt.run.checkpoint import BEST
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.gin_reader import load_config
 
 DEMO = load_config("demo").replace(train={"dev_batches": 2, "bleu_sentences": 0})
 STATE = {"parameters/w": "weights", "moments/w": "moments", "step": 1}
-
-
-class SavedCheckpoints:
-    """The checkpoints of a run, in memory."""
-
-    def __init__(self, best_score: float | None = None) -> None:
-        self.saved: list[tuple] = []
-        self.best_score = best_score
-
-    def latest(self, kind):
-        assert kind == BEST
-        return None if self.best_score is None else 3
-
-    def metadata(self, kind):
-        return {"step": 3, "score": self.best_score}
-
-    def save(self, kind, step, groups, metadata):
-        self.saved.append((kind, step, groups, metadata))
 
 
 class Log(dict):
@@ -59,13 +41,13 @@ def validate(monkeypatch):
 
     monkeypatch.setattr(validation, "dev_batches", dev_batches)
 
-    def make(checkpoints: SavedCheckpoints, config=DEMO, run=None) -> Validation:
+    def make(config=DEMO, run=None) -> Validation:
         devices = types.SimpleNamespace(put=lambda batch, specs: batch)
         programs = types.SimpleNamespace(
             config=config, devices=devices, eval_step=eval_step, batch_specs={}, functions=None
         )
         data = types.SimpleNamespace(languages=lambda config: sorted(nats))
-        return Validation(run, programs, data, checkpoints)
+        return Validation(run, programs, data)
 
     make.nats = nats
     return make
@@ -74,43 +56,47 @@ def validate(monkeypatch):
 def test_the_score_is_the_mean_over_languages_of_nats_per_token(validate):
     log, counters = Log(), RunCounters(step=5)
     validate.nats |= {"fr": [1.0, 4.0], "de": [2.0]}
-    line = validate(SavedCheckpoints()).run(counters, STATE, log)
+    line, scores = validate().run(counters, STATE, log)
     # French has 10 tokens of 1 nat and 20 of 4 nats.
     assert log[5] == {"dev_nll/fr": 3.0, "dev_nll/de": 2.0, "dev_nll": 2.5}
     assert line == "step 5: dev nll 2.500"
+    assert scores == Scores(log[5], {"dev_batches": 2, "bleu_sentences": 0})
 
 
 def test_a_language_without_dev_text_is_left_out(validate):
     log = Log()
     validate.nats |= {"fr": [], "de": [2.0]}
-    validate(SavedCheckpoints()).run(RunCounters(step=5), STATE, log)
+    validate().run(RunCounters(step=5), STATE, log)
     assert log[5] == {"dev_nll/de": 2.0, "dev_nll": 2.0}
 
 
-def test_only_a_better_score_is_saved_and_without_the_optimizer(validate):
-    checkpoints = SavedCheckpoints()
-    run = validate(checkpoints)
-    for step, nats in enumerate([3.0, 2.0, 2.5, 2.0, math.nan, 1.5], 1):
-        validate.nats |= {"fr": [nats], "de": [nats]}
-        run.run(RunCounters(step=step), STATE, Log())
-    assert [(step, metadata["score"]) for _, step, _, metadata in checkpoints.saved] == [
-        (1, -3.0),
-        (2, -2.0),
-        (6, -1.5),
-    ]
-    assert {kind for kind, *_ in checkpoints.saved} == {BEST}
-    assert all(groups == {"parameters": {"w": "weights"}} for _, _, groups, _ in checkpoints.saved)
+def test_without_dev_text_there_are_no_scores(validate):
+    """Scores of 0 would make the first checkpoint the best for ever."""
+    log = Log()
+    validate.nats |= {"fr": [], "de": []}
+    line, scores = validate().run(RunCounters(step=5), STATE, log)
+    assert line == "step 5: no dev text fits into the rows, so no scores"
+    assert scores == Scores()
+    assert log == {}
 
 
-def test_a_resumed_run_must_beat_the_score_of_its_best_checkpoint(validate):
-    checkpoints = SavedCheckpoints(best_score=-2.0)
-    run = validate(checkpoints)
-    validate.nats |= {"fr": [2.5], "de": [2.5]}
-    run.run(RunCounters(step=4), STATE, Log())
-    assert checkpoints.saved == []
-    validate.nats |= {"fr": [1.5], "de": [1.5]}
-    run.run(RunCounters(step=5), STATE, Log())
-    assert [step for _, step, _, _ in checkpoints.saved] == [5]
+@pytest.mark.parametrize(
+    ("examples", "dev_every", "warns"), [(0, 5, True), (3, 5, False), (0, 0, False)]
+)
+def test_missing_dev_text_is_said_before_training(validate, examples, dev_every, warns):
+    validation = validate(DEMO.replace(train={"dev_every": dev_every}))
+    pair = types.SimpleNamespace(splits={"dev": types.SimpleNamespace(examples=examples)})
+    validation._data.pairs_of = lambda config: [pair]
+    assert validation.warning.startswith("the prepared data has no dev text, so") == warns
+    assert bool(validation.warning) == warns
+
+
+def test_a_score_that_is_not_finite_is_logged_and_does_not_count(validate):
+    log = Log()
+    validate.nats |= {"fr": [math.nan], "de": [1.0]}
+    _, scores = validate().run(RunCounters(step=5), STATE, log)
+    assert math.isnan(log[5]["dev_nll"])
+    assert scores.values == {"dev_nll/de": 1.0}
 
 
 class Words:
@@ -120,7 +106,7 @@ class Words:
         return [" ".join(f"w{i}" for i in ids) for ids in sentences]
 
 
-def test_if_dev_text_is_decoded_bleu_chooses_the_best_checkpoint(validate, monkeypatch):
+def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     translators, used = [], []
 
     class CopyingTranslator:
@@ -141,20 +127,36 @@ def test_if_dev_text_is_decoded_bleu_chooses_the_best_checkpoint(validate, monke
 
     monkeypatch.setattr(validation, "Translator", CopyingTranslator)
     monkeypatch.setattr(validation, "dev_examples", dev_examples)
-    checkpoints, log = SavedCheckpoints(), Log()
+    log = Log()
     config = DEMO.replace(train={"bleu_sentences": 3})
     folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
-    run = validate(checkpoints, config, folder)
-    line = run.run(RunCounters(step=1), STATE, log)
+    run = validate(config, folder)
+    line, scores = run.run(RunCounters(step=1), STATE, log)
     assert log[1]["dev_bleu/de"] == pytest.approx(100)
     assert log[1]["dev_bleu/fr"] < 1
     assert log[1]["dev_bleu"] == (log[1]["dev_bleu/de"] + log[1]["dev_bleu/fr"]) / 2
     assert line == "step 1: dev nll 1.000, dev BLEU 50.0 on 3 sentences a language"
-    # The nll is better now, but BLEU is the same.
-    validate.nats |= {"fr": [0.5], "de": [0.5]}
+    assert scores.values == log[1]
+    assert scores.scored_with["beam"] == config.decode.beam
+    # Other settings of the search make scores that cannot be compared.
+    other = validate(config.replace(decode={"alpha": 0.0}), folder)
+    assert other.run(RunCounters(step=1), STATE, Log())[1].scored_with != scores.scored_with
     run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"}, log)
-    assert [(step, metadata["score"]) for _, step, _, metadata in checkpoints.saved] == [
-        (1, log[1]["dev_bleu"])
-    ]
-    assert len(translators) == 1
-    assert used == ["weights", "later weights"]
+    assert len(translators) == 2
+    assert used == ["weights", "weights", "later weights"]
+
+
+def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
+    class SilentTranslator:
+        def __init__(self, *arguments) -> None:
+            self.parameters = None
+
+        def translate_ids(self, sources):
+            return [[] for _ in sources]
+
+    pair = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
+    monkeypatch.setattr(validation, "Translator", SilentTranslator)
+    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [pair])
+    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+    run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
+    assert run.run(RunCounters(step=1), STATE, Log())[1].values["dev_bleu"] == 0

@@ -199,4 +199,4 @@ def test_a_missing_checkpoint_is_said(folder, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     done = program("decode", "--workdir", tmp_path / "run", "--lang", "fr", stdin="der\n")
     assert done.returncode == 2
-    assert "has no 'last' checkpoint" in done.stderr
+    assert "has no checkpoint; train with gshard-train first" in done.stderr

@@ -11,12 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.run.arrays import state_specs, step_functions, weights_of, without_weights
-from gshard_nmt.run.checkpoint import LAST, Checkpoints
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd import runtime
 from tests.integration.conftest import command, environment, gin, share_programs
+from tests.run.checkpoints import whole_state
 
 TIMEOUT = 20
 ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
@@ -66,14 +62,8 @@ def wait_for_step(workdir: Path, step: int) -> None:
 
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
     """Returns every array of a run's last checkpoint, including the positions of its input."""
-    run = RunFolder(workdir)
-    config = read_run_config(run.config)
-    specs = runtime.start(config.mesh).abstract(state_specs(step_functions(config, run.data)))
-    groups = {"parameters": weights_of(specs), "optimizer": without_weights(specs), "input": {}}
-    restored = Checkpoints(run.checkpoints).restore(LAST, groups)
-    return {
-        f"{g}/{name}": np.asarray(a) for g, arrays in restored.items() for name, a in arrays.items()
-    }
+    arrays, _ = whole_state(workdir / "checkpoints")
+    return arrays
 
 
 @pytest.fixture(scope="module")

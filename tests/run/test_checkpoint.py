@@ -1,89 +1,245 @@
-"""Checkpoints: written in the background, one of each kind, read back as they were."""
+"""Checkpoints as they are read: verified, and passed over if they are not sound."""
+
+import shutil
 
 import jax
 import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.manifest import UnsoundError
+from gshard_nmt.run.retention import Retention, Scores
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, files_of, state
+
+IDENTITY = {"source.model": "aa", "config": "bb"}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with the checkpoints of steps 1 and 2. Step 1 is the better one."""
+    folder = tmp_path_factory.mktemp("run") / "checkpoints"
+    writer = CheckpointWriter(folder, identity=IDENTITY)
+    for step in (1, 2):
+        scores = Scores({"dev_nll": float(step)}, {"dev_batches": 1})
+        writer.save(step, state(step), LETTERS, {"seconds": step + 0.5}, scores)
+    writer.close()
+    return folder
 
 
 @pytest.fixture
-def checkpoints(tmp_path):
+def folder(written, tmp_path):
+    """A copy that a test may damage."""
+    shutil.copytree(written, tmp_path / "checkpoints")
+    return tmp_path / "checkpoints"
+
+
+def specs() -> dict:
+    return abstract(state(1))
+
+
+def test_a_checkpoint_is_read_as_it_was_written(written):
+    restored = Checkpoints(written).restore(specs())
+    assert restored.passed_over == ()
+    assert restored.manifest.step == 2
+    assert restored.manifest.facts == {"seconds": 2.5}
+    assert restored.manifest.files == IDENTITY
+    assert_equal(restored.groups, state(2))
+    # One group alone, of another step.
+    weights = {"parameters": specs()["parameters"]}
+    first = Checkpoints(written).restore(weights, [1])
+    assert_equal(first.groups, {"parameters": state(1)["parameters"]})
+
+
+def test_a_reader_changes_nothing_in_a_folder(written):
+    before = {path: path.stat().st_mtime_ns for path in [written, *written.rglob("*")]}
+    checkpoints = Checkpoints(written)
+    assert checkpoints.steps() == [1, 2]
+    assert checkpoints.newest().step == 2
+    assert checkpoints.best_first() == [1, 2]
+    assert checkpoints.kept() == {1: ["last", "best"], 2: ["last"]}
+    checkpoints.restore(specs())
+    checkpoints.read(checkpoints.manifest(1), "parameters", "b")
+    assert before == {path: path.stat().st_mtime_ns for path in [written, *written.rglob("*")]}
+
+
+def test_one_tensor_is_read_to_the_host(written):
+    checkpoints = Checkpoints(written)
+    array = checkpoints.read(checkpoints.manifest(2), "parameters", "experts/w")
+    assert isinstance(array, np.ndarray)
+    np.testing.assert_array_equal(array, state(2)["parameters"]["experts/w"])
+
+
+def test_every_file_missing_cut_or_flipped_is_noticed_or_does_no_harm(written, folder):
+    """The newest checkpoint is damaged: the one before it is used, or all values are equal."""
+    harmless = set()
+    for file in files_of(written / "2"):
+        path = folder / file.relative_to(written)
+        content = file.read_bytes()
+        flipped = bytearray(content)
+        if content:
+            flipped[len(content) // 2] ^= 0x10
+        for damage in (None, content[: len(content) // 2], bytes(flipped)):
+            path.unlink()
+            if damage is not None:
+                path.write_bytes(damage)
+            restored = Checkpoints(folder).restore(specs())
+            if restored.manifest.step == 2:
+                harmless.add(file)
+                assert restored.manifest.facts == {"seconds": 2.5}
+            assert_equal(restored.groups, state(restored.manifest.step))
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+    # Every part of the files that carry values is noticed.
+    noticed = {str(file.relative_to(written / "2")) for file in files_of(written / "2")}
+    noticed -= {str(file.relative_to(written / "2")) for file in harmless}
+    assert {"manifest.json", "manifest.ocdbt"} < noticed
+    assert any(name.startswith("ocdbt.process_0/d/") for name in noticed)
+
+
+def test_each_flipped_byte_of_the_data_is_noticed_and_its_tensor_named(folder):
+    weight = np.asarray(state(2)["parameters"]["experts/w"])
+    needle = weight[0, 1, 2, 4:].tobytes()
+    (file,) = [path for path in files_of(folder / "2") if needle in path.read_bytes()]
+    content = bytearray(file.read_bytes())
+    content[content.index(needle) + 3] ^= 1
+    file.write_bytes(content)
+    restored = Checkpoints(folder).restore(specs())
+    assert restored.manifest.step == 1
+    assert restored.passed_over == (
+        f"{folder}/2: parameters/experts/w is damaged: repeat 0, expert 1",
+    )
+
+
+def test_if_none_is_sound_each_is_named(folder):
+    (folder / "1" / "manifest.json").write_text("{}")
+    (folder / "2" / "manifest.ocdbt").unlink()
+    with pytest.raises(UserError) as error:
+        Checkpoints(folder).restore(specs())
+    first, second, third, last = str(error.value).splitlines()
+    assert first == "no checkpoint can be used:"
+    assert second.startswith(f"  {folder}/2: its arrays cannot be read: ")
+    assert third == f"  {folder}/1: manifest.json is damaged: 'manifest'"
+    assert last.startswith("Restore one of these folders from a copy")
+
+
+def test_a_checkpoint_that_was_asked_for_is_not_replaced_by_another(folder):
+    (folder / "2" / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"2: manifest\.json is missing"):
+        Checkpoints(folder).restore(specs(), [2])
+
+
+def test_a_checkpoint_of_another_run_is_named(written):
+    with pytest.raises(UserError, match=r"2: it belongs to another run: config differ"):
+        Checkpoints(written, identity={**IDENTITY, "config": "cc"}).restore(specs())
+    # A run that records more than an older version did reads its checkpoints.
+    Checkpoints(written, identity={**IDENTITY, "new": "dd"}).restore(specs())
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "array", "message"),
+    [
+        (
+            "parameters",
+            "b",
+            np.zeros(4, np.float32),
+            "parameters/b is float32[3], and float32[4] in",
+        ),
+        ("parameters", "b", np.zeros(3, np.int32), "parameters/b is float32[3], and int32[3] in"),
+        (
+            "parameters",
+            "c",
+            np.zeros(3, np.int32),
+            "parameters has fewer tensors than the run, for exam",
+        ),
+        ("input", "c", np.zeros(3, np.int32), "it has no input"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_named(written, group, name, array, message):
+    groups = state(1)
+    groups.setdefault(group, {})[name] = jax.device_put(array)
+    with pytest.raises(UserError) as error:
+        Checkpoints(written).restore(abstract(groups))
+    assert message in str(error.value)
+
+
+def test_a_manifest_of_another_format_is_named(folder, monkeypatch):
+    monkeypatch.setattr("gshard_nmt.run.manifest.FORMAT", 2)
+    message = r"its format is 1, written by gshard-nmt .*; gshard-nmt .* reads format 2"
+    with pytest.raises(UnsoundError, match=message):
+        Checkpoints(folder).manifest(2)
+
+
+def test_a_folder_of_another_step_is_named(folder):
+    (folder / "2").rename(folder / "7")
+    with pytest.raises(UnsoundError, match="its manifest is of step 2"):
+        Checkpoints(folder).manifest(7)
+
+
+def test_the_newest_manifest_that_can_be_read_counts(folder):
+    (folder / "2" / "manifest.json").write_text("")
+    assert Checkpoints(folder).newest().step == 1
+    (folder / "1" / "commit_success.txt").unlink()
+    assert Checkpoints(folder).newest() is None
+
+
+def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    yield checkpoints
-    checkpoints.close()
-
-
-def groups(scale: float) -> dict[str, dict]:
-    """A state: weights on a device, and cursors on the host."""
-    weights = {
-        "a/w": scale * np.arange(6, dtype=np.float32).reshape(2, 3),
-        "b": np.float32([scale]),
-    }
-    return {
-        "parameters": {name: jax.device_put(array) for name, array in weights.items()},
-        "input": {"cursors": np.arange(3) + 2**40},
-    }
-
-
-def abstract(arrays: dict) -> dict:
-    return {
-        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
-        for name, array in arrays.items()
-    }
-
-
-def assert_equal_arrays(actual: dict, expected: dict) -> None:
-    assert actual.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(actual[name], array)
-        assert actual[name].dtype == array.dtype
-
-
-def test_a_checkpoint_is_read_as_it_was_written(checkpoints):
-    saved = groups(1.5)
-    checkpoints.save(LAST, 3, saved, {"step": 3, "tokens": {"fr": 2**40}})
-    checkpoints.save(BEST, 2, {"parameters": groups(9.0)["parameters"]}, {"score": 0.5})
-    checkpoints.wait()
-    specs = abstract(saved["parameters"])
-    restored = checkpoints.restore(LAST, {"parameters": specs, "input": {}})
-    assert restored.keys() == saved.keys()
-    for name in saved:
-        assert_equal_arrays(restored[name], saved[name])
-    assert restored["parameters"]["b"].sharding == saved["parameters"]["b"].sharding
-    assert checkpoints.metadata(LAST) == {"step": 3, "tokens": {"fr": 2**40}}
-    # One group alone, of the other kind.
-    best = checkpoints.restore(BEST, {"parameters": specs})
-    assert_equal_arrays(best["parameters"], groups(9.0)["parameters"])
-    assert checkpoints.metadata(BEST) == {"score": 0.5}
-
-
-def test_the_newest_checkpoint_of_a_kind_replaces_the_older(checkpoints):
-    assert checkpoints.latest(LAST) is None
-    for step in (3, 5, 5):
-        checkpoints.save(LAST, step, groups(step), {"step": step})
-    checkpoints.wait()
-    assert checkpoints.latest(LAST) == 5
-    assert checkpoints.latest(BEST) is None
-    assert [path.name for path in (checkpoints.folder / LAST).iterdir()] == ["5"]
-    # A new process reads what this one wrote.
-    checkpoints.close()
-    again = Checkpoints(checkpoints.folder)
-    assert again.latest(LAST) == again.metadata(LAST)["step"] == 5
-
-
-def test_arrays_may_change_as_soon_as_save_returns(checkpoints):
-    array = np.arange(3)
-    checkpoints.save(LAST, 1, {"input": {"cursors": array}}, {})
-    array += 7
-    checkpoints.wait()
-    assert checkpoints.restore(LAST, {"input": {}})["input"]["cursors"].tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("kind", [LAST, BEST])
-def test_a_missing_checkpoint_is_an_error_that_names_it(checkpoints, kind):
-    for read in (checkpoints.metadata, lambda kind: checkpoints.restore(kind, {"input": {}})):
-        with pytest.raises(UserError, match=rf"has no '{kind}' checkpoint; train with gshard-tr"):
-            read(kind)
+    assert checkpoints.steps() == []
+    assert checkpoints.newest() is None
+    with pytest.raises(UserError, match=r"has no checkpoint; train with gshard-train first"):
+        checkpoints.restore(specs())
     assert not checkpoints.folder.exists()
+
+
+def test_checkpoints_of_an_older_version_are_not_ignored(tmp_path):
+    (tmp_path / "last" / "5").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"of an older version of gshard-nmt, in last/ and best/"):
+        Checkpoints(tmp_path).steps()
+
+
+def test_names_that_are_no_steps_are_left_alone(folder):
+    (folder / "notes").mkdir()
+    (folder / "3.copy").mkdir()
+    assert Checkpoints(folder).steps() == [1, 2]
+
+
+def test_a_decoder_tries_the_best_first_then_the_newest(written):
+    by_bleu = Retention(metric="dev_bleu")
+    assert Checkpoints(written, by_bleu).best_first() == [2, 1]
+    assert Checkpoints(written, Retention(best=0)).best_first() == [2, 1]
+
+
+class OtherProcesses:
+    """This process is 1 of 2; the test says what process 0 sees."""
+
+    count, is_first = 2, False
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def gather(self, array):
+        return np.stack([np.asarray(self.answers.pop(0), array.dtype), array])
+
+
+def test_process_0_decides_which_checkpoints_there_are(written):
+    """On a network file system the processes may see different lists."""
+
+    class Processes(OtherProcesses):
+        def gather(self, array):
+            first = [3] if array.shape == (1,) else [1, 2, 9]
+            width = max(len(first), array.size)
+            rows = np.zeros((2, width), np.int64)
+            rows[0, : len(first)] = first
+            rows[1, : array.size] = array
+            return rows
+
+    assert Checkpoints(written, processes=Processes()).steps() == [1, 2, 9]
+
+
+def test_a_checkpoint_that_is_damaged_for_another_process_is_damaged_for_all(written):
+    processes = OtherProcesses([1])
+    checkpoints = Checkpoints(written, processes=processes)
+    with pytest.raises(UnsoundError, match="process 0 cannot read it"):
+        checkpoints._read(2, specs())

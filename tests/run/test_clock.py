@@ -5,7 +5,7 @@ import types
 import pytest
 
 from gshard_nmt.run import clock as clock_module
-from gshard_nmt.run.clock import Clock, process_metrics, slow_process
+from gshard_nmt.run.clock import Clock, TimeLimit, process_metrics, slow_process
 
 
 @pytest.fixture
@@ -41,7 +41,6 @@ def test_shares_are_of_the_time_without_validations(now):
     # The next interval starts at zero.
     now.now += 2.0
     assert clock.interval().phases == dict.fromkeys(clock_module.PHASES, 0.0)
-    assert clock.minutes() == pytest.approx(62 / 60)
 
 
 def test_a_phase_counts_even_if_it_fails(now):
@@ -71,3 +70,12 @@ def test_the_process_that_the_others_wait_for_is_named():
         "process_own_seconds/0": 0.25,
         "process_own_seconds/1": 0.5,
     }
+
+
+def test_a_time_limit_of_0_never_ends(now):
+    limit, no_limit = TimeLimit(2), TimeLimit()
+    now.now += 119
+    assert not limit.is_over()
+    now.now += 2
+    assert limit.is_over()
+    assert not no_limit.is_over()

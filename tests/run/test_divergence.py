@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.vocabulary import EOS, VocabularySpec, train_vocabulary
+from gshard_nmt.model.guard import BAD_LOSS, FINE, JUMP
 from gshard_nmt.run import divergence
 from gshard_nmt.run.divergence import (
     MOST_ROLLBACKS,
     MOST_SKIPS,
-    BadStep,
     DivergencePolicy,
+    Step,
+    StepWatch,
     explanation,
     stop_message,
 )
@@ -51,13 +53,15 @@ def batch(run: RunFolder) -> dict[str, np.ndarray]:
     return arrays
 
 
-def bad_step(run: RunFolder) -> BadStep:
-    metrics = {"loss": float("nan"), "gradient_norm": float("inf"), "overflow_fraction": 0.25}
-    return BadStep(450, "the loss is not finite", metrics, batch(run))
+METRICS = {"loss": float("nan"), "gradient_norm": float("inf"), "overflow_fraction": 0.25}
+
+
+def bad_step(run: RunFolder) -> Step:
+    return Step(450, batch(run), {"status": np.array(BAD_LOSS, np.int32)})
 
 
 def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run):
-    name = divergence.record(run, bad_step(run), "skip", LANGUAGES)
+    name = divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES)
     assert name == "divergence/step-450.json"
     content = json.loads((run.path / name).read_text())
     assert content["sentences"] == [
@@ -72,11 +76,11 @@ def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run)
 def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_end(
     run, monkeypatch
 ):
-    assert divergence.record(run, bad_step(run), "skip", LANGUAGES, process=3) == (
+    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES, process=3) == (
         "divergence/step-450.process-3.json"
     )
     monkeypatch.setattr(divergence, "MOST_RECORDS", 1)
-    assert divergence.record(run, bad_step(run), "skip", LANGUAGES) == ""
+    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES) == ""
     assert len(list((run.path / "divergence").iterdir())) == 1
 
 
@@ -121,5 +125,28 @@ def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):
         "before it are saved. The batch is kept in runs/x/divergence/step-450.json. The same command "
         "goes on after this batch; Train.on_divergence = 'skip' does so without stopping."
     )
-    assert "20 updates in a row were left out. Lower" in stop_message(bad, "skip", "runs/x", "")
+    assert "50 updates in a row were left out. Lower" in stop_message(bad, "skip", "runs/x", "")
     assert "Going back to the last" in stop_message(bad, "rollback", "runs/x", "")
+
+
+def step(number: int, status: int) -> Step:
+    metrics = {"status": status, "gradient_norm": 1234.5, "usual_gradient_norm": 1.25}
+    return Step(number, {}, metrics)
+
+
+def test_a_bad_step_is_seen_after_the_next_one_has_started():
+    watch = StepWatch()
+    watch.add(step(1, FINE))
+    watch.add(step(2, JUMP))
+    assert watch.bad == []
+    watch.add(step(3, FINE))
+    (bad,) = watch.bad
+    assert bad.number == 2
+    assert bad.reason() == "the gradient norm jumped to 1.23e+03, and 1.25 is usual"
+    # A run that saves or ends waits for its last step.
+    watch.add(step(4, BAD_LOSS))
+    watch.settle()
+    assert [bad.number for bad in watch.bad] == [2, 4]
+    assert watch.bad[1].reason() == "the loss is not finite"
+    watch.settle()
+    assert len(watch.bad) == 2

@@ -11,7 +11,7 @@ def traces(folder):
 
 
 def test_the_trace_covers_a_few_steps_after_the_first_ones(tmp_path):
-    profile = Profile(tmp_path)
+    profile = Profile(tmp_path, wanted=True)
     step = jax.jit(lambda x: x @ x)
     x = jnp.ones((8, 8))
     lines = []
@@ -28,9 +28,15 @@ def test_the_trace_covers_a_few_steps_after_the_first_ones(tmp_path):
 
 
 def test_a_run_that_ends_early_keeps_what_was_traced(tmp_path):
-    profile = Profile(tmp_path)
+    profile = Profile(tmp_path, wanted=True)
     assert profile.close() == ""
     for _ in range(SKIPPED_STEPS + 2):
         profile.count_step()
     assert profile.close().startswith("a trace of 2 steps")
     assert len(traces(tmp_path)) == 1
+
+
+def test_without_the_flag_nothing_is_traced(tmp_path):
+    profile = Profile(tmp_path, wanted=False)
+    assert [profile.count_step() for _ in range(20)] == [""] * 20
+    assert not traces(tmp_path)

@@ -82,7 +82,7 @@ def _wait_for_a_moment(process: subprocess.Popen, workdir: Path, random, seconds
     # A little more than the whole life, so that some processes end by themselves.
     longest = 1.1 * seconds
     watched, after = random.choice(
-        [(None, longest), (workdir / "checkpoints" / "last", 0.5), (workdir, 0.05)]
+        [(None, longest), (workdir / "checkpoints", 0.5), (workdir, 0.05)]
     )
     before = _entries(watched)
     ends = time.monotonic() + longest

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gshard_nmt.run.checkpoint import LAST, Checkpoints
 from tests.integration.conftest import environment, gin, prepare
+from tests.run.checkpoints import whole_state
 
 
 def prepared_folder() -> Path:
@@ -51,7 +51,7 @@ class FinalState:
 
     Attributes:
       arrays: parameters, optimizer state and the place in the data, by "group/name".
-      counters: steps and tokens of the checkpoint's metadata.
+      counters: steps and tokens of the checkpoint's manifest.
     """
 
     arrays: dict[str, np.ndarray]
@@ -60,18 +60,8 @@ class FinalState:
     @classmethod
     def read(cls, workdir: Path) -> "FinalState":
         """Reads the last checkpoint of a run folder."""
-        checkpoints = Checkpoints(workdir / "checkpoints")
-        try:
-            groups = checkpoints.restore(LAST, {"parameters": {}, "optimizer": {}, "input": {}})
-            counters = checkpoints.metadata(LAST)
-        finally:
-            checkpoints.close()
-        arrays = {
-            f"{group}/{name}": np.asarray(array)
-            for group, values in groups.items()
-            for name, array in values.items()
-        }
-        return cls(arrays, {k: v for k, v in counters.items() if "seconds" not in k})
+        arrays, manifest = whole_state(workdir / "checkpoints")
+        return cls(arrays, {k: v for k, v in manifest.facts.items() if "seconds" not in k})
 
     def differences(self, other: "FinalState") -> list[str]:
         """Returns the names of what is not equal to the bit."""

@@ -1,0 +1,164 @@
+"""Checksums of arrays, computed on the devices that hold them.
+
+An array has one checksum of 32 bits. If its letters have R (repeats) or E (experts), each expert of
+each repeat has a checksum of its own. A checksum is the sum, modulo 2**32, of one word for each
+element: its bits and its index within the expert, mixed. A sum does not depend on the order of its
+terms, so it is the same on every mesh. A change of one element always changes the checksum.
+
+The same program counts the values that are not finite. It reads each array once, moves no weight to
+another device, and returns a few numbers.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+SLICED = "RE"
+"""The letters whose dimensions are checked apart: repeats and experts."""
+
+_INDEX_FACTOR, _INDEX_OFFSET = 0x9E3779B1, 0x7F4A7C15
+_MIX = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
+"""The shifts and factors of the finaliser of MurmurHash3. It maps words of 32 bits one to one."""
+
+_BLOCK = 2**20
+
+
+class NotFiniteError(ValueError):
+    """Arrays have values that are not finite.
+
+    Attributes:
+      counts: the number of these values in each array that has some.
+    """
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        listed = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:5])
+        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+        super().__init__(f"not finite: {listed}{more}")
+        self.counts = dict(counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checksums:
+    """The checksums of one array.
+
+    Attributes:
+      sums: uint32[R, E], without the dimensions that the array does not have.
+      not_finite: the number of values that are infinite or not a number, exact below 2**24.
+    """
+
+    sums: np.ndarray
+    not_finite: int
+
+
+def sliced_dimensions(letters: str) -> tuple[int, ...]:
+    """Returns the dimensions of an array that are checked apart."""
+    return tuple(i for i, letter in enumerate(letters) if letter in SLICED)
+
+
+def slice_name(letters: str, index: Sequence[int]) -> str:
+    """Returns the name of a slice that has a checksum of its own, such as "repeat 0, expert 3"."""
+    words = {"R": "repeat", "E": "expert"}
+    names = [words[letters[d]] for d in sliced_dimensions(letters)]
+    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
+
+
+def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Checksums]:
+    """Computes the checksums of arrays with one program, which is compiled at the first call.
+
+    All processes that hold a part of the arrays must call it together.
+
+    Args:
+      arrays: arrays by name, of 32 bits an element or fewer.
+      letters: the letters of each array; "" or a missing entry gives one checksum for the whole array.
+    """
+    import jax
+
+    names = sorted(arrays)
+    table = tuple((name, letters.get(name, "")) for name in names)
+    sums, not_finite = jax.device_get(_program(table)({name: arrays[name] for name in names}))
+    checksums, start = {}, 0
+    for (name, spelled), count in zip(table, not_finite, strict=True):
+        shape = tuple(arrays[name].shape[d] for d in sliced_dimensions(spelled))
+        stop = start + math.prod(shape)
+        checksums[name] = Checksums(sums[start:stop].reshape(shape), int(count))
+        start = stop
+    return checksums
+
+
+@functools.lru_cache(maxsize=4)
+def _program(table: tuple[tuple[str, str], ...]) -> Any:
+    """Returns the jitted program for arrays with these names and letters."""
+    import jax
+    import jax.numpy as jnp
+
+    # Equal arrays are traced and lowered once, because the function of one array is jitted too.
+    single = jax.jit(_sums_and_count, static_argnums=1)
+
+    def checksums(arrays: Mapping[str, Any]) -> tuple[Any, Any]:
+        results = [single(arrays[name], letters) for name, letters in table]
+        sums = [sums.reshape(-1) for sums, _ in results]
+        return jnp.concatenate(sums), jnp.stack([count for _, count in results])
+
+    return jax.jit(checksums)
+
+
+def _sums_and_count(array: Any, letters: str) -> tuple[Any, Any]:
+    """Returns uint32[R, E] sums and the float32[] count of values that are not finite."""
+    import jax
+    import jax.numpy as jnp
+
+    word = jnp.uint32
+    bits = jax.lax.bitcast_convert_type(array, _word_dtype(array.dtype)).astype(word)
+    summed = [d for d in range(array.ndim) if d not in sliced_dimensions(letters)]
+    index, stride = jnp.zeros((), word), 1
+    for d in reversed(summed):
+        iota = jax.lax.broadcasted_iota(word, array.shape, d)
+        index, stride = index + iota * word(stride % 2**32), stride * array.shape[d]
+    mixed = bits ^ (index * word(_INDEX_FACTOR) + word(_INDEX_OFFSET))
+    for shift, factor in _MIX:
+        mixed = (mixed ^ (mixed >> shift)) * word(factor)
+    mixed = mixed ^ (mixed >> 16)
+    # A count in int32 could wrap to 0: a weight of a large model has more than 2**32 elements.
+    count = jnp.zeros((), jnp.float32)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        count = jnp.sum(~jnp.isfinite(array), dtype=jnp.float32)
+    return jnp.sum(mixed, axis=tuple(summed), dtype=word), count
+
+
+def on_host(array: np.ndarray, letters: str = "") -> Checksums:
+    """Computes the checksums of a NumPy array: the same numbers as `on_devices`, in blocks."""
+    apart = sliced_dimensions(letters)
+    shape = tuple(array.shape[d] for d in apart)
+    # E.g. REMH -> [R * E, M * H]
+    rows = np.moveaxis(array, apart, range(len(apart))).reshape(math.prod(shape), -1)
+    sums = np.array([_host_sum(row) for row in rows], np.uint32).reshape(shape)
+    not_finite = 0
+    if rows.dtype.kind not in "iub":
+        not_finite = sum(int((~np.isfinite(row)).sum()) for row in rows)
+    return Checksums(sums, not_finite)
+
+
+def _host_sum(row: np.ndarray) -> int:
+    total = 0
+    for start in range(0, row.size, _BLOCK):
+        block = np.ascontiguousarray(row[start : start + _BLOCK])
+        bits = block.view(_word_dtype(block.dtype)).astype(np.uint32)
+        index = np.arange(start, start + block.size, dtype=np.uint64).astype(np.uint32)
+        mixed = bits ^ (index * np.uint32(_INDEX_FACTOR) + np.uint32(_INDEX_OFFSET))
+        for shift, factor in _MIX:
+            mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+        total += int((mixed ^ (mixed >> np.uint32(16))).sum(dtype=np.uint64))
+    return total % 2**32
+
+
+def _word_dtype(dtype: Any) -> Any:
+    """Returns the unsigned integers that have as many bits as an element of `dtype`."""
+    words = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+    size = np.dtype(dtype).itemsize
+    if size not in words:
+        raise TypeError(f"checksums are of arrays of at most 32 bits an element, not of {dtype}")
+    return words[size]

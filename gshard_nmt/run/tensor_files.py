@@ -1,0 +1,180 @@
+"""The files of a checkpoint's arrays, through orbax: written in the background, read by shards.
+
+The arrays are not compressed: trained weights are nearly random, and compression only takes time.
+"""
+
+import functools
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+COMMIT_FILE = "commit_success.txt"
+"""Orbax writes this file into the folder of a checkpoint when everything else is there."""
+
+
+def new_writer(before_commit: Callable[[], None]) -> Any:
+    """Returns an orbax checkpointer that writes in the background.
+
+    Args:
+      before_commit: called in process 0 when the arrays of all processes are on the disk, just before
+        the commit file is written.
+    """
+    ocp = orbax()
+    from orbax.checkpoint import options
+
+    _silence_unfinished_writes()
+    return ocp.AsyncCheckpointer(
+        ocp.PyTreeCheckpointHandler(use_compression=False),
+        async_options=options.AsyncOptions(post_finalization_callback=before_commit),
+        atomicity_options=options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE),
+    )
+
+
+def _silence_unfinished_writes() -> None:
+    """Keeps Python from printing what becomes of the other arrays if orbax cannot write one.
+
+    Orbax raises the first error and drops the coroutines that write the other arrays. Python reports
+    these when it collects them, each with a traceback.
+    """
+    previous_hook = sys.unraisablehook
+    if hasattr(previous_hook, "is_of_tensor_files"):
+        return
+
+    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+        frames = (frame for frame, _ in traceback.walk_tb(ignored.exc_traceback))
+        modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+        is_interrupt = issubclass(ignored.exc_type, KeyboardInterrupt)
+        if is_interrupt or not modules & {"orbax", "asyncio"}:
+            previous_hook(ignored)
+
+    hook.is_of_tensor_files = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
+
+
+def load(folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Reads arrays of a checkpoint and places them on the devices of this process.
+
+    It reads through tensorstore, because orbax prints a traceback for each array that it was still
+    reading when the first one failed. No process waits for another one.
+
+    Args:
+      folder: the folder of the checkpoint.
+      wanted: the shape, dtype and sharding of each array, by the name of its group and its own name.
+
+    Raises:
+      ValueError, OSError, KeyError and others: the files are damaged.
+    """
+    import jax
+
+    arrays: dict[str, dict[str, Any]] = {group: {} for group in wanted}
+    for names in _batches(wanted):
+        stores = {(group, name): _open(folder, group, name) for group, name in names}
+        reads: dict[tuple[str, str], dict[Any, Any]] = {}
+        for (group, name), opening in stores.items():
+            store, array = opening.result(), wanted[group][name]
+            _check_same(f"{group}/{name}", store, array.shape, array.dtype)
+            indices = array.sharding.addressable_devices_indices_map(array.shape).values()
+            reads[group, name] = {_key(index): store[index].read() for index in indices}
+        for (group, name), shards in reads.items():
+            array = wanted[group][name]
+            arrays[group][name] = jax.make_array_from_callback(
+                array.shape,
+                array.sharding,
+                lambda index, shards=shards: shards[_key(index)].result(),
+            )
+    return arrays
+
+
+def load_to_host(folder: Path, group: str, name: str, shape: Any, dtype: Any) -> Any:
+    """Reads one array of a checkpoint to the host. The errors are those of `load`."""
+    store = _open(folder, group, name).result()
+    _check_same(f"{group}/{name}", store, shape, dtype)
+    return store.read().result()
+
+
+_BATCH_BYTES = 2**31
+"""The arrays that are read at once have at most this size in total, or there is only one of them."""
+
+
+def _batches(wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
+    """Yields the names of the arrays that are read at once."""
+    batch: list[tuple[str, str]] = []
+    size = 0
+    for group, arrays in wanted.items():
+        for name, array in arrays.items():
+            shard = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+            if batch and size + shard > _BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append((group, name))
+            size += shard
+    yield batch
+
+
+def _open(folder: Path, group: str, name: str) -> Any:
+    """Returns the future of the tensorstore of one array, at the place where orbax writes it."""
+    import tensorstore
+
+    path = location(folder)
+    base: Any = str(path) if "://" in str(path) else {"driver": "file", "path": f"{path}/"}
+    spec = {
+        "driver": "zarr",
+        "kvstore": {"driver": "ocdbt", "base": base, "path": f"{group}.{name}/"},
+        "recheck_cached_data": "open",
+        "recheck_cached_metadata": "open",
+        "fill_missing_data_reads": False,
+    }
+    return tensorstore.open(spec, open=True, context=_context())
+
+
+@functools.cache
+def _context() -> Any:
+    import tensorstore
+
+    return tensorstore.Context()
+
+
+def _check_same(name: str, store: Any, shape: Any, dtype: Any) -> None:
+    stored, wanted = (store.shape, store.dtype.name), (tuple(shape), np.dtype(dtype).name)
+    if stored != wanted:
+        raise ValueError(
+            f"{name} is {stored[1]}{list(stored[0])}, not {wanted[1]}{list(wanted[0])}"
+        )
+
+
+def _key(index: tuple[slice, ...]) -> tuple[tuple[Any, Any], ...]:
+    return tuple((part.start, part.stop) for part in index)
+
+
+def remove(folder: Path) -> None:
+    """Removes a checkpoint, the commit file first: a part of a checkpoint never looks like a whole."""
+    path = location(folder)
+    (path / COMMIT_FILE).unlink(missing_ok=True)
+    if path.exists():
+        path.rmtree()
+
+
+def location(folder: Path) -> Any:
+    """Returns the absolute path of a folder, as orbax takes it."""
+    from etils import epath
+
+    return epath.Path(folder).absolute()
+
+
+@functools.cache
+def orbax() -> Any:
+    """Returns the module orbax.checkpoint. Importing it is slow.
+
+    Its log is silenced: it prints a traceback for each error that it raises later on.
+    """
+    import logging
+
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    return ocp

@@ -1,0 +1,124 @@
+"""What a checkpoint of a training run holds, and how it is saved and restored.
+
+The groups of arrays are `parameters` (the weights), `optimizer` (the rest of the training state) and
+`input` (the position in the data). The facts are the counters of the run, and its patience.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run import input_state
+from gshard_nmt.run.arrays import weights_of, with_weights, without_weights
+from gshard_nmt.run.checkpoint import Restored
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checksums import NotFiniteError
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.patience import Patience
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.spmd.lowering import ArraySpecs
+
+
+@dataclasses.dataclass
+class TrainingState:
+    """Where a training run stands after a step.
+
+    Attributes:
+      arrays: the training state on the devices.
+      cursors: the position in the data, see `TrainBatches.state`; None at the beginning.
+      counters: steps, tokens, seconds.
+      patience: the validations without a better score.
+    """
+
+    arrays: dict[str, Any]
+    cursors: dict[str, np.ndarray] | None
+    counters: RunCounters
+    patience: Patience
+
+
+def counts_of(manifest: Manifest | None, metric: str) -> tuple[RunCounters, Patience]:
+    """Returns the counters and the patience of a checkpoint, or those of a new run.
+
+    Args:
+      manifest: the manifest of the checkpoint; None for a new run.
+      metric: the score that patience follows, see `Train.metric`.
+    """
+    facts: Mapping[str, Any] = manifest.facts if manifest else {}
+    names = {field.name for field in dataclasses.fields(RunCounters)}
+    counters = RunCounters(**{name: facts[name] for name in facts if name in names})
+    return counters, Patience.resumed(metric, facts.get("patience"))
+
+
+def restore(
+    checkpoints: CheckpointWriter, programs: CompiledSteps
+) -> tuple[TrainingState, Restored]:
+    """Reads the newest sound checkpoint.
+
+    Raises:
+      UserError: there is none.
+    """
+    specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
+    restored = checkpoints.restore(specs)
+    groups = restored.groups
+    counters, patience = counts_of(restored.manifest, programs.config.train.metric)
+    arrays = with_weights(groups["optimizer"], groups["parameters"])
+    cursors = input_state.from_devices(groups["input"])
+    return TrainingState(arrays, cursors, counters, patience), restored
+
+
+def save(
+    checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState, scores: Scores
+) -> None:
+    """Saves a checkpoint in the background. `state.cursors` must be those after the last batch.
+
+    Raises:
+      UserError: it cannot be written, or a value is not finite.
+    """
+    specs = _specs(programs)
+    assert state.cursors is not None
+    groups = {
+        "parameters": weights_of(state.arrays),
+        "optimizer": without_weights(state.arrays),
+        "input": input_state.to_devices(state.cursors, specs["input"], programs.devices),
+    }
+    letters = {
+        group: {name: spec.letters for name, spec in arrays.items()}
+        for group, arrays in specs.items()
+    }
+    facts = state.counters.metadata() | {"patience": state.patience.facts()}
+    try:
+        checkpoints.save(state.counters.step, groups, letters, facts, scores)
+    except NotFiniteError as error:
+        raise UserError(
+            f"the state of step {state.counters.step} is damaged, {error}, and is not saved. No training "
+            "step makes such values, so a device or its memory may be faulty. The same command goes on "
+            "from the last checkpoint; if this happens again, use another machine."
+        ) from None
+
+
+def write_budget(run: RunFolder, manifest: Manifest) -> None:
+    """Writes budget.json: what the run has cost until a checkpoint."""
+    weights = manifest.tensors["parameters"].values()
+    budget: dict[str, Any] = {
+        "steps": manifest.step,
+        "seconds": round(manifest.facts["seconds"], 1),
+        "parameters": sum(math.prod(tensor.shape) for tensor in weights),
+        "tokens_by_language": dict(sorted(manifest.facts["tokens"].items())),
+    }
+    run.write_json("budget.json", budget)
+
+
+def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
+    """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
+    return {
+        "parameters": weights_of(programs.state_specs),
+        "optimizer": without_weights(programs.state_specs),
+        "input": input_state.input_specs(programs.config.data),
+    }

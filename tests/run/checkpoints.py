@@ -1,0 +1,57 @@
+"""Small checkpoints for tests."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.manifest import Manifest
+
+LETTERS = {"parameters": {"experts/w": "REMH", "b": "M"}, "optimizer": {}}
+NAMES = ("parameters/b", "parameters/experts/w", "optimizer/step")
+
+
+def state(scale: float) -> dict[str, dict]:
+    """A state on one device: a weight of two experts, a vector, a counter.
+
+    The weight has a file of its own. Arrays of up to 1,024 bytes lie in the index.
+    """
+    weight = scale * np.arange(1, 385, dtype=np.float32).reshape(1, 2, 16, 12)
+    arrays = {
+        "parameters": {"experts/w": weight, "b": np.full(3, scale, np.float32)},
+        "optimizer": {"step": np.array(scale, np.int32)},
+    }
+    return jax.tree.map(jax.device_put, arrays)
+
+
+def abstract(groups: dict[str, dict]) -> dict[str, dict]:
+    """The shapes, dtypes and shardings of arrays, to restore them with."""
+    return jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding),
+        groups,
+    )
+
+
+def assert_equal(actual: dict[str, dict], expected: dict[str, dict]) -> None:
+    """Checks names, dtypes and bits."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for array, wanted in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert array.dtype == wanted.dtype
+        assert np.asarray(array).tobytes() == np.asarray(wanted).tobytes()
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Returns the files below a folder, by name."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def whole_state(folder: Path) -> tuple[dict[str, np.ndarray], Manifest]:
+    """Returns every array of the newest checkpoint by "group/name", verified, and its manifest."""
+    checkpoints = Checkpoints(folder)
+    manifest = checkpoints.manifest(checkpoints.steps()[-1])
+    return {
+        f"{group}/{name}": checkpoints.read(manifest, group, name)
+        for group, tensors in manifest.tensors.items()
+        for name in tensors
+    }, manifest

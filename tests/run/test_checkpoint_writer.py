@@ -1,0 +1,246 @@
+"""Checkpoints as they are written: committed whole, kept by rules, all values finite."""
+
+import json
+import resource
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checksums import NotFiniteError
+from gshard_nmt.run.retention import Retention, Scores
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, files_of, state
+
+
+@pytest.fixture
+def open_writer(tmp_path):
+    """Opens writers of one folder, and closes them after the test."""
+    writers = []
+
+    def open_writer(**rules) -> CheckpointWriter:
+        identity = {"config": "aa"}
+        writers.append(CheckpointWriter(tmp_path / "checkpoints", Retention(**rules), identity))
+        return writers[-1]
+
+    yield open_writer
+    for writer in writers:
+        writer.close()
+
+
+def save(writer: CheckpointWriter, step: int, nll: float | None = None) -> bool:
+    scores = Scores() if nll is None else Scores({"dev_nll": nll}, {"dev_batches": 1})
+    return writer.save(step, state(step), LETTERS, {"step": step}, scores)
+
+
+def steps_on_disk(writer: CheckpointWriter) -> list[int]:
+    return sorted(int(path.name) for path in writer.folder.iterdir())
+
+
+def test_the_rules_say_which_checkpoints_are_kept(open_writer):
+    writer = open_writer(every=4)
+    for step, nll in [(1, 3.0), (2, 1.0), (3, None), (4, 2.0), (5, None), (6, None), (7, None)]:
+        assert save(writer, step, nll)
+    writer.wait()
+    assert steps_on_disk(writer) == [2, 4, 6, 7]
+    assert writer.kept() == {2: ["best"], 4: ["every"], 6: ["last"], 7: ["last"]}
+    # A new process reads the same from the disk, and goes on with it.
+    again = open_writer()
+    assert again.kept() == {2: ["best"], 4: [], 6: ["last"], 7: ["last"]}
+    save(again, 8, 0.5)
+    again.wait()
+    assert steps_on_disk(again) == [7, 8]
+
+
+def test_nothing_is_removed_before_the_next_one_is_committed(open_writer, monkeypatch):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.wait()
+    monkeypatch.setattr(writer, "_write_manifest", lambda: None)
+    seen = []
+    writer._writer._post_finalization_callback = lambda: (
+        seen.append((steps_on_disk(writer), Checkpoints(writer.folder).steps())),
+        CheckpointWriter._write_manifest(writer),
+    )
+    save(writer, 3)
+    writer.wait()
+    assert seen == [([1, 2, 3], [1, 2])]
+    assert steps_on_disk(writer) == [2, 3]
+
+
+def test_a_sound_checkpoint_is_not_written_again(open_writer):
+    writer = open_writer()
+    assert save(writer, 3)
+    writer.wait()
+    before = {path: path.stat().st_mtime_ns for path in files_of(writer.folder)}
+    assert not save(writer, 3)
+    assert not save(open_writer(), 3)
+    assert before == {path: path.stat().st_mtime_ns for path in files_of(writer.folder)}
+
+
+def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(open_writer):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.close()
+    (writer.folder / "2" / "manifest.ocdbt").write_bytes(b"")
+    resumed = open_writer()
+    assert resumed.restore(abstract(state(1))).manifest.step == 1
+    assert save(resumed, 2)
+    resumed.wait()
+    assert_equal(Checkpoints(resumed.folder).restore(abstract(state(1))).groups, state(2))
+    assert steps_on_disk(resumed) == [1, 2]
+
+
+def test_a_damaged_checkpoint_counts_for_no_rule_and_goes_after_the_next_commit(open_writer):
+    writer = open_writer()
+    for step in (1, 2, 9):
+        save(writer, step)
+    writer.close()
+    (writer.folder / "9" / "manifest.json").write_text("")
+    resumed = open_writer()
+    assert save(resumed, 3)
+    resumed.wait()
+    assert steps_on_disk(resumed) == [2, 3]
+
+
+def test_a_foreign_checkpoint_is_neither_replaced_nor_removed(open_writer, monkeypatch):
+    writer = open_writer()
+    save(writer, 5)
+    writer.close()
+    monkeypatch.setattr("gshard_nmt.run.manifest.FORMAT", 2)
+    other = open_writer()
+    for step in (2, 3, 4):
+        save(other, step)
+    with pytest.raises(UserError, match="5 is a checkpoint of another run or another version"):
+        save(other, 5)
+    assert steps_on_disk(other) == [3, 4, 5]
+
+
+def test_what_killed_saves_have_left_is_removed_at_the_start(open_writer):
+    writer = open_writer()
+    save(writer, 1)
+    writer.close()
+    shutil.copytree(writer.folder / "1", writer.folder / "2")
+    (writer.folder / "2" / "commit_success.txt").unlink()
+    (writer.folder / "notes").mkdir()
+    assert Checkpoints(writer.folder).steps() == [1]
+    assert (writer.folder / "2").exists()
+    assert open_writer().start_saving() == [2]
+    assert sorted(path.name for path in writer.folder.iterdir()) == ["1", "notes"]
+
+
+def test_the_next_step_may_reuse_the_memory_of_what_is_being_saved(open_writer):
+    """The arrays are donated while orbax still writes them."""
+    writer = open_writer()
+    add = jax.jit(lambda tree: jax.tree.map(lambda a: a + 1, tree), donate_argnums=0)
+    groups = {"parameters": {str(i): jnp.full((64, 256), float(i)) for i in range(20)}}
+    expected = jax.tree.map(np.array, groups)
+    for step in (1, 2, 3):
+        writer.save(step, groups, {}, {})
+        groups = add(groups)
+    writer.close()
+    restored = Checkpoints(writer.folder).restore(abstract(groups)).groups
+    assert_equal(restored, jax.tree.map(lambda a: a + 2, expected))
+
+
+def test_a_value_that_is_not_finite_is_never_committed(open_writer):
+    writer = open_writer()
+    save(writer, 1)
+    bad = state(2)
+    bad["parameters"]["b"] = bad["parameters"]["b"].at[1].set(jnp.nan)
+    with pytest.raises(NotFiniteError, match=r"^not finite: parameters/b \(1\)$"):
+        writer.save(2, bad, LETTERS, {})
+    writer.close()
+    assert steps_on_disk(writer) == [1]
+
+
+def test_what_a_manifest_says(open_writer):
+    writer = open_writer()
+    scores = Scores({"dev_nll": 2.5}, {"beam": 4})
+    writer.save(3, state(3), LETTERS, {"tokens": {"fr": 2**40}}, scores)
+    writer.wait()
+    manifest = writer.manifest(3)
+    assert manifest.scores == scores
+    assert manifest.facts == {"tokens": {"fr": 2**40}}
+    assert manifest.files == {"config": "aa"}
+    assert manifest.tensors["parameters"]["experts/w"].sums.shape == (1, 2)
+    assert manifest.tensors["optimizer"]["step"].dtype == "int32"
+    assert manifest.nbytes == 384 * 4 + 3 * 4 + 4
+    record = json.loads((writer.folder / "3" / "manifest.json").read_text())["manifest"]
+    shape, dtype, letters, sums = record["tensors"]["parameters"]["experts/w"]
+    assert (shape, dtype, letters, len(sums)) == ([1, 2, 16, 12], "float32", "REMH", 16)
+
+
+def test_a_checkpoint_is_saved_because_it_would_be_the_best(open_writer):
+    writer = open_writer()
+    settings = {"dev_batches": 1}
+    assert writer.would_be_best(1, Scores({"dev_nll": 3.0}, settings))
+    save(writer, 1, 3.0)
+    assert not writer.would_be_best(2, Scores({"dev_nll": 3.5}, settings))
+    assert not writer.would_be_best(2, Scores({"dev_nll": 3.0}, settings))
+    assert not writer.would_be_best(2, Scores({"dev_nll": float("nan")}, settings))
+    assert not writer.would_be_best(2, Scores())
+    assert writer.would_be_best(2, Scores({"dev_nll": 2.0}, settings))
+    # Scores that were computed with other settings are not compared.
+    assert writer.would_be_best(2, Scores({"dev_nll": 9.0}, {"dev_batches": 2}))
+    assert not open_writer(best=0).would_be_best(2, Scores({"dev_nll": 2.0}, settings))
+
+
+@pytest.fixture
+def small_files():
+    """Limits the size of files: a write beyond it fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("limit", [0, 20, 700, 1300])
+def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, small_files, limit):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.wait()
+    small_files(limit)
+    with pytest.raises(UserError) as error:
+        (save(writer, 3), writer.wait())
+    small_files(resource.RLIM_INFINITY)
+    assert str(error.value).startswith(
+        f"the checkpoint of step 3 cannot be written to {writer.folder}: "
+    )
+    assert Checkpoints(writer.folder).restore(abstract(state(1))).manifest.step == 2
+    # When there is space again, the same command goes on.
+    resumed = open_writer()
+    assert resumed.start_saving() in ([], [3])
+    save(resumed, 3)
+    resumed.wait()
+    assert resumed.steps() == [2, 3]
+
+
+def test_an_error_in_the_background_is_reported_at_the_next_look(open_writer, small_files):
+    writer = open_writer()
+    save(writer, 1)
+    writer.wait()
+    small_files(1300)
+    save(writer, 2)
+    writer._writer._async_manager._thread.join()
+    small_files(resource.RLIM_INFINITY)
+    with pytest.raises(UserError, match="the checkpoint of step 2 cannot be written"):
+        writer.check_for_errors()
+    writer.check_for_errors()
+
+
+def test_a_process_that_does_not_answer_is_no_mistake_of_the_user(open_writer):
+    writer = open_writer()
+    message = "another process did not answer: at the barrier"
+    with pytest.raises(TryAgain, match=message), writer._writing(7):
+        raise TimeoutError("at the barrier")

@@ -1,0 +1,105 @@
+"""Checksums: the same on the devices and on the host, and different if any bit differs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gshard_nmt.run import checksums
+from gshard_nmt.run.checksums import NotFiniteError, on_devices, on_host
+
+RNG = np.random.default_rng(0)
+ARRAYS = {
+    "weight": (RNG.standard_normal((3, 5)).astype(np.float32), "MH"),
+    "experts": (RNG.standard_normal((2, 4, 3, 5)).astype(np.float32), "REMH"),
+    "inner": (RNG.standard_normal((3, 4, 5)).astype(np.float32), "MEH"),
+    "step": (np.array(7, np.int32), ""),
+    "tokens": (np.arange(6, dtype=np.uint32).reshape(3, 2), "_" * 2),
+    "half": (RNG.standard_normal((4, 3)).astype(jnp.bfloat16), "EM"),
+    "empty": (np.zeros((0, 3), np.float32), "BM"),
+}
+
+
+def test_devices_and_host_compute_the_same_numbers():
+    arrays = {name: jnp.asarray(array) for name, (array, _) in ARRAYS.items()}
+    letters = {name: letters for name, (_, letters) in ARRAYS.items()}
+    computed = on_devices(arrays, letters)
+    shapes = {name: c.sums.shape for name, c in computed.items()}
+    assert shapes == {
+        "weight": (),
+        "experts": (2, 4),
+        "inner": (4,),
+        "step": (),
+        "tokens": (),
+        "half": (4,),
+        "empty": (),
+    }
+    for name, (array, spelled) in ARRAYS.items():
+        expected = on_host(array, spelled)
+        np.testing.assert_array_equal(computed[name].sums, expected.sums, err_msg=name)
+        assert computed[name].not_finite == expected.not_finite == 0
+
+
+def test_the_numbers_do_not_change_with_the_version():
+    """Checkpoints on disks hold these numbers, so they are part of the format."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert int(on_host(array).sums) == 0xB573F47F
+    assert on_host(array, "EM").sums.tolist() == [0xFFDE4536, 0xEF6E4BF3]
+
+
+def test_large_arrays_are_read_in_blocks_with_the_same_result(monkeypatch):
+    array = RNG.standard_normal(1000).astype(np.float32)
+    whole = on_host(array)
+    monkeypatch.setattr(checksums, "_BLOCK", 64)
+    assert on_host(array).sums == whole.sums
+
+
+def test_any_changed_bit_and_any_exchange_changes_the_checksum():
+    array = RNG.standard_normal((4, 8)).astype(np.float32)
+    expected = int(on_host(array).sums)
+    for element in range(array.size):
+        for bit in range(0, 32, 5):
+            changed = array.copy()
+            changed.view(np.uint32).reshape(-1)[element] ^= np.uint32(1 << bit)
+            assert int(on_host(changed).sums) != expected
+    assert int(on_host(array[::-1]).sums) != expected
+    assert int(on_host(array[:, ::-1]).sums) != expected
+
+
+def test_a_checksum_belongs_to_one_expert():
+    array = RNG.standard_normal((2, 4, 3, 5)).astype(np.float32)
+    changed = array.copy()
+    changed[1, 2, 0, 0] += 1
+    different = on_host(array, "REMH").sums != on_host(changed, "REMH").sums
+    assert np.argwhere(different).tolist() == [[1, 2]]
+    assert checksums.slice_name("REMH", (1, 2)) == "repeat 1, expert 2"
+    assert checksums.slice_name("EM", (3,)) == "expert 3"
+
+
+def test_values_that_are_not_finite_are_counted():
+    array = np.array([[1.0, np.nan], [np.inf, -np.inf]], np.float32)
+    assert on_host(array).not_finite == 3
+    integers = np.array([2**31 - 1], np.int32)
+    computed = on_devices({"a": jnp.asarray(array), "i": jnp.asarray(integers)}, {})
+    assert (computed["a"].not_finite, computed["i"].not_finite) == (3, 0)
+    half = on_devices({"h": jnp.asarray(array, jnp.bfloat16)}, {})
+    assert half["h"].not_finite == 3
+
+
+def test_the_error_names_the_arrays():
+    assert str(NotFiniteError({"a": 2, "b": 1})) == "not finite: a (2), b (1)"
+    many = NotFiniteError(dict.fromkeys("abcdefg", 1))
+    assert str(many).endswith("e (1) and 2 more")
+
+
+def test_numbers_of_64_bits_are_refused():
+    with pytest.raises(TypeError, match="at most 32 bits"):
+        on_host(np.zeros(3, np.int64))
+
+
+def test_jax_is_not_asked_twice_for_the_same_program():
+    arrays = {"a": jax.device_put(np.ones(3, np.float32))}
+    on_devices(arrays, {})
+    before = checksums._program.cache_info().misses
+    on_devices(arrays, {})
+    assert checksums._program.cache_info().misses == before
