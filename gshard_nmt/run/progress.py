@@ -1,5 +1,6 @@
 """Progress of a training run: its bar on a terminal, its log of metrics, and how to interrupt it."""
 
+import math
 import signal
 from collections.abc import Callable, Mapping
 from types import FrameType
@@ -140,9 +141,13 @@ class MetricsLog:
             self._open(step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes one line to metrics.jsonl, and each of its values to TensorBoard."""
+        """Writes one line to metrics.jsonl, and each of its values to TensorBoard.
+
+        A value that is not finite is null in the line, because JSON has no word for it.
+        """
         if self._writes:
-            self._lines.append({"step": step, **values})
+            line = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            self._lines.append({"step": step, **line})
             self._events.add(step, values)
 
     def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:

@@ -192,7 +192,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     devices.abstract = lambda specs: specs
     monkeypatch.setattr(translator.runtime, "start", lambda mesh, cache: devices)
     monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
-    sizes = {"source_vocabulary": 300, "target_vocabulary": 200}
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.data.vocabulary import EOS, VocabularySpec, train_vocabulary
+from gshard_nmt.data.packing import SIDES
+from gshard_nmt.data.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.model.guard import BAD_LOSS, FINE, JUMP
 from gshard_nmt.run import divergence
 from gshard_nmt.run.divergence import (
@@ -26,12 +27,20 @@ LANGUAGES = ["fr", "de"]
 OF_SENTENCE = [1, 2, 1]
 
 
+class Run(RunFolder):
+    """A run folder that has only its vocabularies."""
+
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        source, target = (Vocabulary.load(self.path / f"{side}.model") for side in SIDES)
+        return source, target
+
+
 @pytest.fixture
 def run(tmp_path):
     spec = VocabularySpec(size=340)
     train_vocabulary(SOURCES, spec, tmp_path / "source.model")
     train_vocabulary(TARGETS, spec, tmp_path / "target.model")
-    return RunFolder(tmp_path)
+    return Run(tmp_path)
 
 
 def batch(run: RunFolder) -> dict[str, np.ndarray]:

@@ -4,16 +4,20 @@ import json
 import signal
 import types
 
-import numpy as np
 import pytest
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.run import progress
-from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 
-METRICS = {"loss": 2.0, "nll": 1.5, "aux_loss": 1.0, "overflow_fraction": 0.25, "tokens": 40.0}
+METRICS = {
+    "nll": 1.5,
+    "aux_loss": 1.0,
+    "overflow_fraction": 0.25,
+    "tokens_per_second": 12345.6,
+    "seconds_per_step": 2.0,
+    "share_input": 0.25,
+    "share_save": 0.01,
+}
 
 
 def processes(count: int = 1, stops_at: int = 0):
@@ -21,52 +25,14 @@ def processes(count: int = 1, stops_at: int = 0):
     return types.SimpleNamespace(count=count, should_stop=lambda step: step == stops_at)
 
 
-def counted(counters: RunCounters, tokens: int) -> RunCounters:
-    """Counts one step of this number of tokens."""
-    seen = counters.total_tokens + tokens
-    counters.count(np.array([[seen, 0]], np.uint32), ["fr"])
-    counters.read()
-    return counters
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = types.SimpleNamespace(now=100.0)
-    clock.perf_counter = lambda: clock.now
-    monkeypatch.setattr(progress, "time", clock)
-    return clock
-
-
 def lines_of(run: RunFolder) -> list[dict]:
     return [json.loads(line) for line in run.metrics.read_text().splitlines()]
-
-
-def test_a_line_has_the_speed_since_the_last_line(tmp_path, clock):
-    run, counters = RunFolder(tmp_path), RunCounters(step=4, tokens={"fr": 1000})
-    log = MetricsLog(run, counters)
-    clock.now += 60  # compilation
-    log.restart_clock(counters)
-    clock.now += 2
-    counted(counters, 100)
-    log.step_metrics(counted(counters, 100), METRICS)
-    clock.now += 4
-    values = log.step_metrics(counted(counters, 100), METRICS)
-    log.close()
-    lines = lines_of(run)
-    assert lines[1] == {"step": 7, **values}
-    assert [line["step"] for line in lines] == [6, 7]
-    assert [line["tokens_per_second"] for line in lines] == [100, 25]
-    # The tokens of the run, and the target tokens of this step.
-    assert [line["tokens"] for line in lines] == [1200, 1300]
-    assert [line["target_tokens"] for line in lines] == [40, 40]
-    assert lines[0]["loss"] == 2.0
-    assert list((tmp_path / "tensorboard").iterdir())
 
 
 def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):
     run = RunFolder(tmp_path)
     run.metrics.write_text("".join(f'{{"step": {step}}}\n' for step in (5, 10, 10, 15, 20)))
-    log = MetricsLog(run, RunCounters(step=10))
+    log = MetricsLog(run, step=10)
     assert [line["step"] for line in lines_of(run)] == [5, 10, 10]
     log.write(11, {"nll": 1.0})
     log.close()
@@ -75,20 +41,35 @@ def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):
 
 def test_only_the_process_that_writes_touches_the_log(tmp_path):
     run = RunFolder(tmp_path)
-    log = MetricsLog(run, RunCounters(), writes=False)
+    log = MetricsLog(run, step=0, writes=False)
     log.write(1, {"nll": 1.0})
-    log.step_metrics(counted(RunCounters(), 10), METRICS)
+    log.write_event(1, "divergence", {})
     log.close()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_ends_the_run_with_advice(tmp_path, loss):
-    log = MetricsLog(RunFolder(tmp_path), RunCounters(), writes=False)
-    with pytest.raises(
-        UserError, match=rf"the loss is {loss} at step 1: .* Lower Optimizer\.learn"
-    ):
-        log.step_metrics(counted(RunCounters(), 10), {**METRICS, "loss": loss})
+def test_a_run_that_goes_back_drops_the_lines_after_its_checkpoint(tmp_path):
+    run = RunFolder(tmp_path)
+    log = MetricsLog(run, step=0)
+    for step in (5, 10, 15):
+        log.write(step, {"nll": 1.0})
+    log.go_back(10)
+    log.write_event(10, "divergence", {"reason": "the loss is not finite"})
+    log.write(15, {"nll": 2.0})
+    log.close()
+    assert lines_of(run) == [
+        {"step": 5, "nll": 1.0},
+        {"step": 10, "nll": 1.0},
+        {"step": 10, "event": "divergence", "reason": "the loss is not finite"},
+        {"step": 15, "nll": 2.0},
+    ]
+
+
+def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
+    log = MetricsLog(RunFolder(tmp_path), step=0)
+    log.write(1, {"loss": float("nan"), "nll": 1.0})
+    log.close()
+    assert lines_of(RunFolder(tmp_path)) == [{"step": 1, "loss": None, "nll": 1.0}]
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():
@@ -121,16 +102,17 @@ def test_several_processes_leave_signals_to_the_runtime_and_stop_at_its_step():
 def test_without_a_terminal_each_logged_step_is_one_line(capsys):
     with TrainingProgress("demo") as bar:
         bar.note("starting [x]")
-        bar.advance(50, 200)
-        bar.show(50, 200, {**METRICS, "tokens_per_second": 12345.6})
+        bar.advance(50)
+        bar.show(50, 200, METRICS)
     assert capsys.readouterr().err.splitlines() == [
         "starting [x]",
-        "step 50/200  nll 1.500  aux 1.00  dropped 25.0%  12,346 tokens/s",
+        "step 50/200  nll 1.500  aux 1.00  dropped 25.0%  12,346 tokens/s  waits for input 25%  "
+        "2.000 s/step  5 min left",
     ]
 
 
 def test_a_quiet_process_shows_nothing(capsys):
     with TrainingProgress("demo", quiet=True) as bar:
         bar.note("starting")
-        bar.show(50, 200, {**METRICS, "tokens_per_second": 1.0})
+        bar.show(50, 200, METRICS)
     assert capsys.readouterr().err == ""

@@ -1,0 +1,91 @@
+"""What a checkpoint of training holds, and budget.json."""
+
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run import input_state, training_state
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.manifest import Manifest, Tensor
+from gshard_nmt.run.patience import Patience
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.training_state import TrainingState
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec
+
+DEMO = load_config("demo").replace(
+    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
+    model={"num_groups": 4},
+)
+
+
+def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
+    devices = runtime.start(DEMO.mesh)
+    names = ("parameters/a/w", "moments/row/a/w", "step")
+    specs = {name: ArraySpec((2, 3), np.dtype(np.float32), "EM") for name in names}
+    state = devices.put({n: np.full((2, 3), i, np.float32) for i, n in enumerate(names)}, specs)
+    programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+    shapes = {name: spec.shape[:-1] for name, spec in input_state.input_specs(DEMO.data).items()}
+    cursors = {
+        name: np.arange(np.prod(shape)).reshape(shape) - 2**40 for name, shape in shapes.items()
+    }
+    run = RunFolder(tmp_path)
+    checkpoints = CheckpointWriter(run.checkpoints)
+    counters = RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
+    patience = Patience("dev_bleu", best=12.5, validations=1)
+    training = TrainingState(state, cursors, counters, patience)
+    training_state.save(checkpoints, programs, training, Scores({"dev_nll": 1.0}))
+    counters.step = 4
+    training_state.save(checkpoints, programs, training, Scores())
+    checkpoints.close()
+    # The newest is damaged, so the one before it is used, and the user is told.
+    (run.checkpoints / "4" / "manifest.ocdbt").unlink()
+    restored, checkpoint = training_state.restore(checkpoints, programs)
+    assert restored.counters == RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
+    assert restored.patience == patience
+    (problem,) = checkpoint.passed_over
+    assert problem.startswith(f"{run.checkpoints}/4: its arrays cannot be read: ")
+    for actual, expected in ((restored.arrays, state), (restored.cursors, cursors)):
+        assert actual.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(actual[name], array)
+
+
+def test_the_budget_counts_the_weights(tmp_path):
+    sums = np.array(0, np.uint32)
+    tensors = {
+        "parameters": {"w": Tensor((2, 3), "float32", "", sums)},
+        "optimizer": {"m": Tensor((9,), "float32", "", sums)},
+    }
+    facts = {"step": 3, "tokens": {"fr": 9, "de": 5}, "seconds": 1.5}
+    training_state.write_budget(RunFolder(tmp_path), Manifest(3, tensors, facts=facts))
+    assert RunFolder(tmp_path).budget() == {
+        "steps": 3,
+        "seconds": 1.5,
+        "parameters": 6,
+        "tokens_by_language": {"de": 5, "fr": 9},
+    }
+
+
+def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
+    devices = runtime.start(DEMO.mesh)
+    specs = {"parameters/w": ArraySpec((2, 3), np.dtype(np.float32), "EM")}
+    state = devices.put({"parameters/w": np.full((2, 3), np.nan, np.float32)}, specs)
+    programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+    checkpoints = CheckpointWriter(tmp_path / "checkpoints")
+    cursors = {
+        name: np.zeros(spec.shape[:-1], np.int64)
+        for name, spec in input_state.input_specs(DEMO.data).items()
+    }
+    training = TrainingState(state, cursors, RunCounters(step=5), Patience("dev_nll"))
+    with pytest.raises(
+        UserError, match=r"the state of step 5 is damaged, not finite: parameters/w"
+    ):
+        training_state.save(checkpoints, programs, training, Scores())
+    checkpoints.close()
+    assert checkpoints.steps() == []
