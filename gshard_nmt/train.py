@@ -9,6 +9,7 @@ from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
+from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,
@@ -21,6 +22,7 @@ from gshard_nmt.run.arrays import (
 from gshard_nmt.run.checkpoint import LAST, Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.settings.config import Config
@@ -84,6 +86,8 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     batches = TrainBatches(prepared, config.data, rows, state=cursors)
     validation = Validation(run, programs, prepared, checkpoints)
     log = MetricsLog(run, counters, writes=processes.is_first)
+    names = FigureNames(functions.moe_layer_names(), languages)
+    collapse = CollapseAlarm(config.model.experts, names.layers)
 
     # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
     counters.skip_time()
@@ -104,8 +108,11 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
                 counters.read()
             progress.advance(counters.step, last_step)
             if logs or done:
-                last_step = int(metrics["last_step"])
-                progress.show(counters.step, last_step, log.step_metrics(counters, metrics))
+                values = log.step_metrics(counters, names.values(metrics))
+                last_step = int(values["last_step"])
+                progress.show(counters.step, last_step, values)
+                if alarm := collapse.check(values):
+                    progress.note(f"step {counters.step}: {alarm}")
             if validates or (limits.dev_every and done):
                 progress.note(validation.run(counters, state, log))
                 log.restart_clock(counters)

@@ -129,12 +129,12 @@ class MetricsLog:
     def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, and the speed since the last restart of the clock.
 
-        Then it restarts the clock.
+        Then it restarts the clock. `metrics` are named numbers, as `FigureNames` gives them.
 
         Raises:
           UserError: the loss is not a finite number.
         """
-        values = {name: float(value) for name, value in metrics.items()}
+        values = dict(metrics)
         if not math.isfinite(values["loss"]):
             raise UserError(
                 f"the loss is {values['loss']} at step {counters.step}: training has diverged. Lower "
