@@ -11,15 +11,17 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import divergence, training_state
+from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, DivergencePolicy, Step, StepWatch
+from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
-from gshard_nmt.run.monitor import Monitor, numbers_of
+from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import Retention, Scores, check_metric
@@ -160,7 +162,11 @@ class _Trainer:
         if is_first:
             self.run.write_config(self.config)
         self.log = MetricsLog(self.run, self.state.counters.step, is_first, self.progress.note)
-        self.monitor = Monitor(self.log, self.progress, self.processes, self.start.limit)
+        names = FigureNames(functions.moe_layer_names(), self.languages)
+        alarm = CollapseAlarm(self.config.model.experts, names.layers)
+        self.monitor = Monitor(
+            self.log, self.progress, self.processes, self.start.limit, names, alarm
+        )
         self.profile = Profile(self.run.path / "tensorboard", self.start.profile)
 
         # 5. The loop
@@ -263,7 +269,7 @@ class _Trainer:
         for bad in bad_steps:
             back_to = self._newest_checkpoint()
             decision = self.policy.decide(bad.number, back_to)
-            metrics = numbers_of(bad.metrics)
+            metrics = self.monitor.names.values(bad.metrics)
             file = divergence.record(
                 self.run, bad, metrics, decision, self.languages, self.processes.index
             )

@@ -110,6 +110,7 @@ class Routing:
       capacity: C.
       aux_loss: float32[], the load-balancing loss, averaged over groups.
       z_loss: float32[], the mean of logsumexp(logits)**2 over tokens that are not padding.
+      lost: float32[G, S], the number of experts that the token asked for and that were full: 0, 1 or 2.
       overflow_fraction: float32[], the share of the requests for a slot that found their expert full.
       entropy: float32[], the mean entropy of the gates over tokens that are not padding, in nats; at
         most ln E.
@@ -121,6 +122,7 @@ class Routing:
     capacity: int
     aux_loss: "tf.Tensor"
     z_loss: "tf.Tensor"
+    lost: "tf.Tensor"
     overflow_fraction: "tf.Tensor"
     entropy: "tf.Tensor"
     load: "tf.Tensor"
@@ -213,14 +215,20 @@ def assign(
     log_z = tf.reduce_logsumexp(logits, axis=-1)  # [G, S]
     entropy = log_z - tf.reduce_sum(gates * logits, axis=-1)  # [G, S]
     num_wanted = tf.add_n([_count(choice.wanted, logits.dtype) for choice in choices])
-    num_admitted = tf.add_n([_count(admitted, logits.dtype) for admitted in admitted_choices])
+    lost = tf.add_n(
+        [
+            tf.cast(choice.wanted & ~admitted, logits.dtype)
+            for choice, admitted in zip(choices, admitted_choices, strict=True)
+        ]
+    )
     return Routing(
         slot=tf.stack(slots, axis=-1),
         weight=tf.stack(weights, axis=-1),
         capacity=capacity,
         aux_loss=scale * balance,
         z_loss=_mean_over_tokens(tf.square(log_z), is_token),
-        overflow_fraction=(num_wanted - num_admitted) / tf.maximum(num_wanted, 1.0),
+        lost=lost,
+        overflow_fraction=tf.reduce_sum(lost) / tf.maximum(num_wanted, 1.0),
         entropy=tf.stop_gradient(_mean_over_tokens(entropy, is_token)),
         load=tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9),
     )

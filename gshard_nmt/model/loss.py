@@ -13,11 +13,13 @@ class TokenLoss:
       loss: float32[], the label-smoothed cross-entropy plus the z-loss, in nats per token.
       nll: float32[], the cross-entropy without smoothing, in nats per token.
       tokens: float32[], the number of target tokens.
+      token_nll: float32[B, L], the cross-entropy of each token without smoothing, in nats.
     """
 
     loss: "tf.Tensor"
     nll: "tf.Tensor"
     tokens: "tf.Tensor"
+    token_nll: "tf.Tensor"
 
 
 def token_loss(
@@ -60,4 +62,5 @@ def token_loss(
         tf.reduce_sum(total * weight) / denominator,
         tf.reduce_sum(nll * weight) / denominator,
         tokens,
+        nll,
     )

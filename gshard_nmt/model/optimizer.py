@@ -177,6 +177,9 @@ def update(
             column = beta2 * moments[f"column/{name}"] + (1.0 - beta2) * tf.reduce_mean(
                 square, factors.rows
             )
+            # Without this annotation, the partitioner may split the column of a replicated gate, and then
+            # gather the whole gate.
+            column = annotate(column, _without(parameter, factors.rows).letters, f"column/{name}")
             new_moments[f"row/{name}"], new_moments[f"column/{name}"] = row, column
             direction = gradient * _inverse_root(parameter, factors, row, column)
         rms = _rms(direction, parameter, optimizer.rms_over)

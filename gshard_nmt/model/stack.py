@@ -19,6 +19,23 @@ Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
 """Maps the name of a quantity, for example "aux_loss", to its sum over the repeats."""
 
+
+@dataclasses.dataclass(frozen=True)
+class Total:
+    """The shape of a total, and its letters if it is split over devices; float32."""
+
+    shape: Sequence[int]
+    letters: str = ""
+
+    def zeros(self) -> "tf.Tensor":
+        """Returns the total before the first repeat."""
+        return self.annotated(_zeros(self.shape, tf.float32))
+
+    def annotated(self, total: "tf.Tensor") -> "tf.Tensor":
+        """Annotates the total, which a loop carries from one repeat to the next."""
+        return annotate(total, self.letters) if self.letters else total
+
+
 Index = Any
 """The number of a repeat: an int if the stack is unrolled, int32[] in a loop."""
 
@@ -116,10 +133,8 @@ def _recomputed(part: Part):
             total_names[:] = sorted(totals)
 
             def gradient(*seeds):
-                behind_barrier = _barrier([*arguments, *seeds])
-                (x,), shared, flat, (dy,), d_totals = _cut(
-                    behind_barrier, [*sizes, 1, len(total_names)]
-                )
+                d_y, *d_totals = seeds
+                (x,), shared, flat, (dy,) = _cut(_barrier([*arguments, d_y]), [*sizes, 1])
                 dx, d_shared, d_values = part.recompute_gradients(
                     dict(zip(names, flat, strict=True)),
                     x,
@@ -144,7 +159,7 @@ def scanned(
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
     x: "tf.Tensor",
     shared: Sequence["tf.Tensor"],
-    totals: Mapping[str, Sequence[int]],
+    totals: Mapping[str, Total],
 ) -> tuple["tf.Tensor", Totals]:
     """Applies every repeat of the block in a loop that is compiled once, with recomputation.
 
@@ -162,7 +177,7 @@ def scanned(
         parameter's name and the gradient.
       x: [B, L, M].
       shared: tensors [B, T, M] that every repeat reads and that need gradients.
-      totals: the shapes of the totals of the whole block, float32.
+      totals: the totals of the whole block.
 
     Returns:
       x after the last block, and the totals.
@@ -197,12 +212,12 @@ def _forward_loop(
     stacked: Values,
     x: "tf.Tensor",
     shared: Sequence["tf.Tensor"],
-    totals: Mapping[str, Sequence[int]],
+    totals: Mapping[str, Total],
 ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
     """Returns x after the last block, the inputs [R, B, L, M] of each part, and the totals."""
     repeats = _repeats(stacked)
     inputs = [annotate(_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
-    sums = {name: _zeros(totals[name], tf.float32) for name in sorted(totals)}
+    sums = {name: totals[name].zeros() for name in sorted(totals)}
 
     def body(repeat, x, inputs, sums):
         inputs, sums = list(inputs), dict(sums)
@@ -210,7 +225,8 @@ def _forward_loop(
             inputs[i] = _write(inputs[i], repeat, x)
             values = part.values_at(stacked, repeat, x.dtype)
             x, part_totals = part.apply(values, x, shared, repeat)
-            sums |= {name: sums[name] + total for name, total in part_totals.items()}
+            for name, total in part_totals.items():
+                sums[name] = totals[name].annotated(sums[name] + total)
         return repeat + 1, annotate(x, "BLM"), inputs, sums
 
     start = tf.zeros([], tf.int32)

@@ -7,16 +7,18 @@ The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Ad
 import dataclasses
 from collections.abc import Mapping
 
-from gshard_nmt.model import counter_random, token_counts, transformer
+from gshard_nmt.model import counter_random, figures, token_counts, transformer
 from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.figures import LanguageMetrics
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
+from gshard_nmt.model.stack import Totals
 from gshard_nmt.spmd.sharding import annotate
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -153,12 +155,18 @@ class StepFunctions:
         }
         return [new_state, metrics]
 
+    def moe_layer_names(self) -> list[str]:
+        """Returns the names of the MoE layers, in the order of the metrics `layer_*`."""
+        return figures.moe_layer_names(self.model)
+
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
         """Returns the gradients of all weights, and the metrics of one step.
 
-        `step` is the number of the step, int32[], 1 for the first.
+        `step` is the number of the step, int32[], 1 for the first. The metrics are loss, nll and tokens
+        (the number of target tokens), float32[], and those of `figures.router_metrics` and
+        `figures.LanguageMetrics`.
         """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         mode = Mode(training=True, key=key)
@@ -181,7 +189,7 @@ class StepFunctions:
         batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
         moe = model.moe(mode.training) if model.experts else None
         memory: tf.Tensor | None = None
-        encoder: Arrays = {}
+        encoder: Totals = {}
         if model.encoder_layers:
             memory, encoder = transformer.encode(model, parameters, batch, mode, moe)
         logits, decoder = transformer.decode(model, parameters, memory, batch, mode, moe)
@@ -193,40 +201,23 @@ class StepFunctions:
                 model.label_smoothing,
                 model.z_loss_weight,
             )
-        totals = {k: v + encoder[k] if k in encoder else v for k, v in decoder.items()}
-        metrics = {
-            "loss": loss.loss,
-            "nll": loss.nll,
-            "tokens": loss.tokens,
-            **_router_metrics(model, totals),
-        }
+        with tf.name_scope("figures"):
+            of_languages = LanguageMetrics(model, batch, self.languages)
+            metrics = {
+                "loss": loss.loss,
+                "nll": loss.nll,
+                "tokens": loss.tokens,
+                **figures.router_metrics(model, encoder, decoder),
+                **of_languages.compute(loss.token_nll, encoder, decoder),
+            }
         total = loss.loss
-        if totals:
-            total += model.aux_loss_weight * totals["aux_loss"]
-        if totals and model.router_z_loss_weight:
-            total += model.router_z_loss_weight * totals["z_loss"]
+        if decoder:
+            total += model.aux_loss_weight * figures.loss_total(encoder, decoder, "aux_loss")
+        if decoder and model.router_z_loss_weight:
+            total += model.router_z_loss_weight * figures.loss_total(encoder, decoder, "z_loss")
         return total, metrics
 
 
 def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
     """Returns the same arrays with `prefix/` before each name."""
     return {f"{prefix}/{name}": value for name, value in values.items()}
-
-
-def _router_metrics(model: Model, totals: Arrays) -> dict[str, "tf.Tensor"]:
-    """Returns the means over MoE layers of the router's statistics, float32[].
-
-    They are aux_loss and overflow_fraction, which are 0 in a dense model. With experts there are also
-    router_z_loss, router_entropy in nats per token, and busiest_expert. The latter is the largest share
-    of first choices that one expert gets, times E, so it is 1 at perfect balance.
-    """
-    if not totals:
-        return {"aux_loss": tf.zeros([]), "overflow_fraction": tf.zeros([])}
-    layers = totals["layers"]
-    return {
-        "aux_loss": totals["aux_loss"] / layers,
-        "overflow_fraction": totals["overflow_fraction"] / layers,
-        "router_z_loss": totals["z_loss"] / layers,
-        "router_entropy": totals["entropy"] / layers,
-        "busiest_expert": tf.reduce_max(totals["load"]) / layers * model.experts,
-    }

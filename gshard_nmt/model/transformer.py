@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, layers
+from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import KeyTable
 from gshard_nmt.model.gating import Routing
@@ -163,14 +163,15 @@ def run_stack(
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
-      [B, L, M], and the sums that `routing_totals` describes, over all MoE layers of the stack.
+      [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack.
     """
     # [B, L] -> [B, L, 1]
     token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
     prefix, mode = f"{stack}/block", mode.named(stack)
     block, declared = within(p, prefix), declare_block(model, stack)
     depth = model.encoder_layers if stack == "encoder" else model.decoder_layers
-    keys = _random_keys(model, stack, mode, depth // model.block_layers)
+    repeats = depth // model.block_layers
+    keys = _random_keys(model, stack, mode, repeats)
 
     def part(names: Sequence[str]) -> Part:
         def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
@@ -192,7 +193,8 @@ def run_stack(
                 )
 
             layers_of_part = SubLayers(model, stack, token_mask, block_mode, sublayer)
-            return layers_of_part.apply(names, repeat, values, x), routing_totals(routings)
+            out = layers_of_part.apply(names, repeat, values, x)
+            return out, figures.totals_of(routings, repeat, repeats)
 
         weights = [name for name in declared if name.split("/")[0] in names]
         low_precision = [name for name in weights if not declared[name].keep_float32]
@@ -206,8 +208,9 @@ def run_stack(
         def annotate_gradient(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
             return annotate(gradient, "R" + declared[name].letters, f"{prefix}/{name}")
 
-        shapes = _shapes_of_totals(inputs.moe)
-        x, totals = scanned(parts, block, annotate_gradient, x, memory, shapes)
+        rows, length = inputs.is_token.shape.as_list()
+        declared_totals = figures.declare_totals(inputs.moe, rows, length, repeats)
+        x, totals = scanned(parts, block, annotate_gradient, x, memory, declared_totals)
     else:
         x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
     return rms_norm(within(p, f"{stack}/final_norm"), x) * token_mask, totals
@@ -230,28 +233,6 @@ def _random_keys(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable
         for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
     ]
     return mode.key.fold_each(names, repeats)
-
-
-def routing_totals(routings: Sequence[Routing]) -> Totals:
-    """Returns the sums of the losses and statistics of some MoE layers, or {} if there is no layer.
-
-    They are aux_loss, z_loss, overflow_fraction and entropy float32[], load float32[E], and the number
-    of layers as float32[].
-    """
-    if not routings:
-        return {}
-    totals = {
-        name: tf.add_n([getattr(routing, name) for routing in routings])
-        for name in ("aux_loss", "z_loss", "overflow_fraction", "entropy", "load")
-    }
-    return totals | {"layers": tf.constant(float(len(routings)), totals["load"].dtype)}
-
-
-def _shapes_of_totals(moe: MoE | None) -> dict[str, list[int]]:
-    if moe is None:
-        return {}
-    scalars = ("aux_loss", "z_loss", "overflow_fraction", "entropy", "layers")
-    return {**{name: [] for name in scalars}, "load": [moe.gating.experts]}
 
 
 def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.Tensor"):

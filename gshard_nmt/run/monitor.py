@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.clock import Clock, Interval, TimeLimit, process_metrics, slow_process
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.progress import MetricsLog, TrainingProgress
 from gshard_nmt.spmd.processes import Processes
 
@@ -17,7 +19,13 @@ class Monitor:
     """Logs and shows what a run does: its metrics, its speed, and what it waits for."""
 
     def __init__(
-        self, log: MetricsLog, progress: TrainingProgress, processes: Processes, limit: TimeLimit
+        self,
+        log: MetricsLog,
+        progress: TrainingProgress,
+        processes: Processes,
+        limit: TimeLimit,
+        names: FigureNames,
+        alarm: CollapseAlarm,
     ) -> None:
         """Starts the clock.
 
@@ -26,10 +34,14 @@ class Monitor:
           progress: shows some of them.
           processes: the processes of the run. At each log line they tell each other their times.
           limit: the time that this start of the run may take.
+          names: the layers and languages of the metrics.
+          alarm: says when the experts of a layer collapse.
         """
+        self.names = names
         self.clock = Clock()
         self._log, self._progress, self._processes, self._limit = log, progress, processes, limit
-        self._tokens_before: int | None = None
+        self._alarm = alarm
+        self._tokens_before = 0
         self._time_is_up = False
 
     def start(self, counters: RunCounters) -> None:
@@ -52,9 +64,9 @@ class Monitor:
         All processes must call it at the same steps.
         """
         interval = self.clock.interval()
-        tokens = counters.total_tokens - (self._tokens_before or 0)
+        tokens = counters.total_tokens - self._tokens_before
         self._tokens_before = counters.total_tokens
-        values = numbers_of(metrics)
+        values = self.names.values(metrics)
         last_step = int(values.pop("last_step"))
         # In the step's metrics `tokens` are its target tokens; in the log, all tokens of the run.
         values["target_tokens"] = values.pop("tokens")
@@ -65,6 +77,9 @@ class Monitor:
             values |= self._ask_processes(interval)
         self._log.write(counters.step, values)
         self._progress.show(counters.step, last_step, values)
+        if text := self._alarm.check(values):
+            self._progress.note(f"step {counters.step}: {text}")
+            self._log.write_event(counters.step, "alarm", {"text": text})
 
     def _ask_processes(self, interval: Interval) -> dict[str, float]:
         """Returns the times of all processes, and tells the user if one of them is slow."""
@@ -81,8 +96,3 @@ class Monitor:
         if sentence := slow_process(step_seconds, own_seconds):
             self._progress.note(sentence)
         return process_metrics(step_seconds, own_seconds)
-
-
-def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the metrics of a step that are one number each. Waits for the step."""
-    return {name: float(value) for name, value in metrics.items() if not value.shape}

@@ -28,9 +28,10 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
         CAPACITY,
         zero,
         zero,
-        zero,
-        zero,
-        tf.zeros([EXPERTS]),
+        lost=tf.zeros(weight.shape[:2]),
+        overflow_fraction=zero,
+        entropy=zero,
+        load=tf.zeros([EXPERTS]),
     )
 
 

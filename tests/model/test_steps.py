@@ -12,7 +12,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.steps import StepFunctions, _router_metrics
+from gshard_nmt.model.steps import StepFunctions
 from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
 
 CONTROL = {
@@ -137,22 +137,3 @@ def test_the_auxiliary_losses_are_added_once_for_each_moe_layer():
     added = 3 * (0.5 * metrics["aux_loss"] + 0.25 * metrics["router_z_loss"])
     assert float(added) > 0.1
     assert float(total) == pytest.approx(float(metrics["loss"] + added), rel=1e-5)
-
-
-@pytest.mark.parametrize(("load", "busiest"), [([0.25] * 4, 1.0), ([1.0, 0.0, 0.0, 0.0], 4.0)])
-def test_the_busiest_expert_is_1_at_balance_and_e_if_one_expert_gets_all(load, busiest):
-    """Two MoE layers with the same load; the totals are sums over them."""
-    names = ("aux_loss", "z_loss", "overflow_fraction", "entropy")
-    totals = {name: tf.constant(3.0) for name in names}
-    totals |= {"load": 2 * tf.constant(load), "layers": tf.constant(2.0)}
-    metrics = {name: float(value) for name, value in _router_metrics(SMALL, totals).items()}
-    assert metrics.pop("busiest_expert") == busiest
-    assert set(metrics.values()) == {1.5}
-
-
-def test_a_dense_model_has_no_router():
-    metrics = _router_metrics(DENSE, {})
-    assert {name: float(value) for name, value in metrics.items()} == {
-        "aux_loss": 0,
-        "overflow_fraction": 0,
-    }

@@ -230,8 +230,8 @@ def test_zero_splits_every_large_weight_and_moment():
         for name, spec in state_specs(steps(DENSE)).items()
         if not any(mesh.partition(spec.letters, name)) and len(spec.shape) > 1
     }
-    # Norm scales, the bias of the attention, and the factored moments without M are small.
-    small = r"(moments/(full|column)/.*|.*norm/scale|.*relative_bias)"
+    # Norm scales, the bias of the attention, the counts, and the factored moments without M are small.
+    small = r"(moments/(full|column)/.*|.*norm/scale|.*relative_bias|tokens)"
     assert all(re.fullmatch(small, name) for name in replicated), replicated
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run import clock as clock_module
+from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.monitor import Monitor, numbers_of
+from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.progress import MetricsLog
 
 METRICS = {
@@ -21,6 +23,7 @@ METRICS = {
     "tokens": np.float32(40),
     "last_step": np.int32(200),
     "tokens_seen": np.zeros((2, 2), np.uint32),
+    "layer_effective_experts": np.array([1.2], np.float32),
 }
 
 
@@ -55,7 +58,9 @@ def log(tmp_path):
 
 def monitor(log: MetricsLog, processes, limit: TimeLimit | None = None) -> tuple[Monitor, Shown]:
     shown = Shown()
-    return Monitor(log, shown, processes, limit or TimeLimit()), shown
+    names = FigureNames(["encoder_1"], ["fr", "de"])
+    alarm = CollapseAlarm(8, names.layers)
+    return Monitor(log, shown, processes, limit or TimeLimit(), names, alarm), shown
 
 
 ONE = types.SimpleNamespace(count=1)
@@ -121,5 +126,14 @@ def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
     assert watched.time_is_up()
 
 
-def test_only_metrics_of_one_number_are_scalars():
-    assert numbers_of(METRICS).keys() == METRICS.keys() - {"tokens_seen"}
+def test_collapsed_experts_raise_an_alarm_that_the_log_keeps(tmp_path, log, now):
+    run, counters = RunFolder(tmp_path), RunCounters()
+    watched, shown = monitor(log, ONE)
+    for _ in range(3):
+        step(watched, now, counters, 10, 1.0)
+        watched.log_step(counters, METRICS)
+    (note,) = shown.notes
+    assert note.startswith("step 3: ALARM: few experts get most tokens in encoder_1 (1.2 of 8)")
+    *lines, event = map(json.loads, run.metrics.read_text().splitlines())
+    assert (event["step"], event["event"]) == (3, "alarm")
+    assert [line["effective_experts/encoder_1"] for line in lines] == [pytest.approx(1.2)] * 3

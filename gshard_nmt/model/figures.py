@@ -1,0 +1,174 @@
+"""The figures that a training step reports about its router and its losses: by layer, and by language.
+
+Each MoE layer adds its totals to those of the other layers. A total has a place for each layer or for
+each token if it must be told apart later, so that a loop over the layers can add it up too.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from gshard_nmt.model import token_counts
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.moe import MoE
+from gshard_nmt.model.stack import Index, Total, Totals
+
+LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
+"""The figures of one MoE layer, in the order of the columns of the total `by_layer`."""
+
+
+def moe_layer_names(model: Model) -> list[str]:
+    """Returns the names of the MoE layers, encoder first, such as "decoder_3"; layers count from 1."""
+    depths = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
+    return [
+        f"{stack}_{layer + 1}"
+        for stack, depth in depths.items()
+        for layer in range(0, depth if model.experts else 0, model.block_layers)
+    ]
+
+
+def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dict[str, Total]:
+    """Declares the totals of the MoE layers of one stack, for B rows of L tokens; {} without experts."""
+    if moe is None:
+        return {}
+    groups = moe.groups(rows, length)
+    tokens = Total((groups, rows * length // groups), "GS")
+    return {
+        "aux_loss": Total(()),
+        "z_loss": Total(()),
+        "load": Total((moe.gating.experts,)),
+        "by_layer": Total((repeats, len(LAYER_FIGURES))),
+        "lost_one": tokens,
+        "lost_both": tokens,
+    }
+
+
+def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
+    """Returns what the MoE layer of a part of a block adds to the totals, or {} if there is no layer.
+
+    Args:
+      routings: the routing of the layer, if there is one. A block has one MoE layer.
+      repeat: the number of the block's repeat, int or int32[].
+      repeats: R.
+
+    Returns:
+      `aux_loss` and `z_loss` float32[]; `load` float32[E]; `by_layer` float32[R, figures], with the
+      figures of LAYER_FIGURES in row `repeat` and 0 elsewhere; `lost_one` and `lost_both` float32[G, S],
+      1 if the token lost one, or both, of the experts that it asked for.
+    """
+    if not routings:
+        return {}
+    (routing,) = routings
+    figures = [
+        routing.entropy,
+        routing.overflow_fraction,
+        tf.reduce_max(routing.load) * routing.load.shape[0],
+        effective_experts(routing.load),
+    ]
+    row = tf.one_hot(repeat, repeats, dtype=routing.load.dtype)
+    return {
+        "aux_loss": routing.aux_loss,
+        "z_loss": routing.z_loss,
+        "load": routing.load,
+        "by_layer": row[:, tf.newaxis] * tf.stop_gradient(tf.stack(figures))[tf.newaxis],
+        "lost_one": tf.cast(tf.equal(routing.lost, 1), routing.load.dtype),
+        "lost_both": tf.cast(tf.equal(routing.lost, 2), routing.load.dtype),
+    }
+
+
+def effective_experts(load: "tf.Tensor") -> "tf.Tensor":
+    """Returns exp(entropy) of the load float32[E]: E at balance, and 1 if one expert gets all tokens."""
+    return tf.exp(-tf.reduce_sum(load * tf.math.log(tf.maximum(load, 1e-30))))
+
+
+def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, "tf.Tensor"]:
+    """Returns the router's figures as means over all MoE layers, and of each layer.
+
+    Returns:
+      float32[]: aux_loss and overflow_fraction, which are 0 in a dense model. With experts there are also
+      router_z_loss, router_entropy in nats per token, and busiest_expert. The latter is the largest share
+      of first choices that one expert gets over all layers, times E, so it is 1 at perfect balance.
+      float32[layers], in the order of `moe_layer_names`: `layer_NAME` for each of LAYER_FIGURES.
+    """
+    if not decoder:
+        return {"aux_loss": tf.zeros([]), "overflow_fraction": tf.zeros([])}
+    stacks = [totals for totals in (encoder, decoder) if totals]
+    by_layer = tf.concat([totals["by_layer"] for totals in stacks], axis=0)
+    columns = dict(zip(LAYER_FIGURES, tf.unstack(by_layer, axis=1), strict=True))
+    layers = by_layer.shape[0]
+    return {
+        "aux_loss": loss_total(encoder, decoder, "aux_loss") / layers,
+        "overflow_fraction": tf.reduce_mean(columns["overflow_fraction"]),
+        "router_z_loss": loss_total(encoder, decoder, "z_loss") / layers,
+        "router_entropy": tf.reduce_mean(columns["router_entropy"]),
+        "busiest_expert": tf.reduce_max(loss_total(encoder, decoder, "load"))
+        / layers
+        * model.experts,
+        **{f"layer_{name}": column for name, column in columns.items()},
+    }
+
+
+def loss_total(encoder: Totals, decoder: Totals, name: str) -> "tf.Tensor":
+    """Returns a total over the layers of both stacks."""
+    return tf.add_n([totals[name] for totals in (encoder, decoder) if totals])
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageMetrics:
+    """Computes the metrics of each language.
+
+    Attributes:
+      model: the settings of the model.
+      batch: the arrays of a batch, int32[B, L] each.
+      number: the number of languages of the run.
+    """
+
+    model: Model
+    batch: Mapping[str, "tf.Tensor"]
+    number: int
+
+    def compute(
+        self, token_nll: "tf.Tensor", encoder: Totals, decoder: Totals
+    ) -> dict[str, "tf.Tensor"]:
+        """Returns float32[languages] each, 0 for a language that has no token in the batch.
+
+        Args:
+          token_nll: float32[B, L], the cross-entropy of each target token, in nats.
+          encoder, decoder: the totals of the MoE layers.
+
+        Returns:
+          `language_target_tokens`; `language_nll`, in nats per target token; with experts also
+          `language_lost_one_expert` and `language_lost_both_experts`: of all visits of tokens to MoE
+          layers, the share in which the token lost one, or both, of the experts that it asked for.
+        """
+        ones = tf.ones_like(token_nll)
+        target = self.batch["target_languages"]
+        target_tokens = self._sum(target, ones)
+        metrics = {
+            "language_target_tokens": target_tokens,
+            "language_nll": self._sum(target, token_nll) / tf.maximum(target_tokens, 1.0),
+        }
+        stacks = [(self.batch["source_languages"], encoder, self.model.encoder_layers)]
+        stacks += [(target, decoder, self.model.decoder_layers)]
+        stacks = [stack for stack in stacks if stack[1]]
+        if not stacks:
+            return metrics
+        visits = [
+            self._sum(languages, tf.ones(languages.shape)) * (depth // self.model.block_layers)
+            for languages, _, depth in stacks
+        ]
+        for name in ("lost_one", "lost_both"):
+            lost = [self._sum(languages, totals[name]) for languages, totals, _ in stacks]
+            word = "expert" if name == "lost_one" else "experts"
+            share = tf.add_n(lost) / tf.maximum(tf.add_n(visits), 1.0)
+            metrics[f"language_{name}_{word}"] = share
+        return metrics
+
+    def _sum(self, languages: "tf.Tensor", values: "tf.Tensor") -> "tf.Tensor":
+        """Sums values of tokens, [B, L] or [G, S], by language: [languages]."""
+        # Shape: [B, L] -> [B, L] or [G, S]
+        languages = tf.reshape(languages, values.shape)
+        one_hot = token_counts.one_hot_languages(languages, self.number)
+        values = tf.stop_gradient(values)[..., tf.newaxis]
+        return tf.reduce_sum(tf.where(one_hot, values, tf.zeros([], values.dtype)), [0, 1])
