@@ -321,8 +321,9 @@ class RunFolder:
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
-            path.unlink(missing_ok=True)
+        for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         if "format" not in self.data:

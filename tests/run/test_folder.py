@@ -311,9 +311,11 @@ def test_a_run_from_before_there_were_formats_is_not_resumed(run, data):
 
 
 def test_a_claim_removes_what_killed_writers_left(run, data):
-    (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
+    before = sorted(os.listdir(run.path))
+    for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
+        (run.path / name).write_bytes(b"half")
     RunFolder(run.path).claim(DEMO, data)
-    assert not [name for name in os.listdir(run.path) if name.startswith(files.TEMPORARY_PREFIX)]
+    assert sorted(os.listdir(run.path)) == before
 
 
 def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):
