@@ -94,6 +94,13 @@ def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_first(tmp_path, data):
+    (tmp_path / "run" / "programs").mkdir(parents=True)
+    RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
+    with pytest.raises(UserError, match="programs is in it, but no data"):
+        RunFolder(tmp_path / "run").claim(DEMO, data)
+
+
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
     with pytest.raises(UserError) as raised:
         run.direction("pt", "")
