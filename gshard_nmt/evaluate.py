@@ -21,7 +21,7 @@ from gshard_nmt.data.corpus import (
     read_pairs,
 )
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import bleu, decodes, report
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
@@ -222,23 +222,22 @@ def _translations(
       The translation of each source, and the description of how it was made, as `Translate` returns
       them.
     """
-    folder = run.path / "decodes"
-    folder.mkdir(exist_ok=True)
-    name = f"{split}.{test.source}-{test.target}"
-    text_file, about_file = folder / f"{name}.txt", folder / f"{name}.json"
+    folder, name = run.path / "decodes", f"{split}.{test.source}-{test.target}"
     identity = {
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": _checkpoint(run),
-        "config": run.config.read_text(),
+        "config": run.config.read_text(encoding="utf-8"),
     }
-    if about_file.exists() and text_file.exists():
-        about = json.loads(about_file.read_text())
-        if about.get("identity") == identity:
-            return text_file.read_text().split("\n")[:-1], about["made_by"]
+    earlier = decodes.load(folder, name, identity)
+    if earlier is not None and len(earlier[0]) == len(test.sources):
+        return earlier
     lines, made_by = translate(run.path, test.source, test.target, test.sources)
-    text_file.write_text("".join(f"{line}\n" for line in lines))
-    about = {"identity": identity, "made_by": made_by}
-    about_file.write_text(json.dumps(about, indent=1) + "\n")
+    try:
+        decodes.store(folder, name, identity, lines, made_by)
+    except OSError as error:
+        console = Console(stderr=True, highlight=False)
+        note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
+        console.print(note, markup=False, soft_wrap=True)
     return lines, made_by
 
 

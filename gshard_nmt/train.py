@@ -82,7 +82,7 @@ def train(
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     run = RunFolder(workdir)
-    run.check(config, prepared)
+    run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)

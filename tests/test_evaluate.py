@@ -179,3 +179,31 @@ def test_a_corpus_without_a_language_of_the_run_is_an_error(folders, tmp_path):
 def test_a_missing_split_is_an_error(folders):
     with pytest.raises(UserError, match="has no dev text"):
         evaluate(folders / "run", folders / "corpus", "dev", folders / "report", Translator())
+
+
+def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, capsys):
+    def fail(*arguments):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("gshard_nmt.evaluation.decodes.store", fail)
+    assert len(scores_of(folders, Translator())["languages"]) == 2
+    err = capsys.readouterr().err
+    assert "decodes cannot be written (Read-only file system), so these translations are not" in err
+
+
+def test_a_text_that_does_not_fit_its_description_is_translated_again(folders):
+    scores_of(folders, Translator())
+    before = (folders / "run" / "decodes" / "test.fr-en.txt").read_bytes()
+    (folders / "run" / "decodes" / "test.fr-en.txt").write_bytes(before + b"one more line\n")
+    translate = Translator()
+    scores_of(folders, translate)
+    assert translate.calls == [("run", "fr")]
+    assert (folders / "run" / "decodes" / "test.fr-en.txt").read_bytes() == before
+
+
+def test_a_new_checkpoint_makes_old_translations_out_of_date(folders):
+    scores_of(folders, Translator())
+    (folders / "run" / "checkpoints" / "12").mkdir(parents=True)
+    translate = Translator()
+    scores_of(folders, translate)
+    assert len(translate.calls) == 2

@@ -39,6 +39,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "decoding/beam_search.py": ("errors",),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("errors",),
+    "evaluation/decodes.py": ("files",),
     "evaluation/report.py": ("evaluation.bleu", "errors", "files", "web_page"),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": ("cli", *PROGRAMS, "checks", "decoding", "run", "settings", "spmd", *GROUND),

@@ -211,18 +211,25 @@ class RunFolder:
             raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
         return source, target
 
-    def check(self, config: Config, data: "PreparedData") -> None:
+    def check(self, config: Config, data: "PreparedData", is_first: bool = True) -> None:
         """Checks that the folder is free for a new run, or holds a run of the same model and data.
 
         When a run is resumed, the mesh, the number of processes and the number of steps may change.
         The model, the vocabularies and the data may not. Nothing is written.
+
+        Args:
+          config: the run.
+          data: its prepared data.
+          is_first: whether this is the first process of the run. The others may see the folder while
+            the first one makes it, or see an old state of a network file system, so only the first one
+            decides that the files in it are not those of a run.
 
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
         """
         if (self.path / "data.json").exists():
             self._check_same(config, data)
-        elif foreign := self._foreign_files(data):
+        elif is_first and (foreign := self._foreign_files(data)):
             raise UserError(
                 f"--workdir {self.path} has files in it and is not a run folder: {foreign[0]} is in it, "
                 "but no data.json. Choose a new folder, or empty this one."
@@ -242,7 +249,7 @@ class RunFolder:
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
         """
-        self.check(config, data)
+        self.check(config, data, is_first=write)
         if not write:
             return
         self.path.mkdir(parents=True, exist_ok=True)
@@ -321,8 +328,9 @@ class RunFolder:
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
-            path.unlink(missing_ok=True)
+        for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         if "format" not in self.data:

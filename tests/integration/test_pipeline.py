@@ -51,7 +51,7 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
     assert losses[0] == losses[1]
 
 
-def test_sigterm_saves_and_the_same_command_goes_on(folder):
+def test_sigterm_saves_and_a_second_trainer_is_refused_until_then(folder):
     arguments = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "killed"]
     arguments += gin(**{"Train.steps": 100_000, "Train.checkpoint_every": 100_000})
     arguments += ["--gin=Train.dev_every = 0"]
@@ -62,11 +62,16 @@ def test_sigterm_saves_and_the_same_command_goes_on(folder):
         for line in process.stderr:
             seen += line
             if line.startswith("step 3/"):
+                second = program("train", *arguments)
                 process.send_signal(signal.SIGTERM)
                 break
         seen += process.stderr.read()
         assert process.wait(60) == 130, seen
     assert "the same command goes on from there" in seen
+    # A second trainer in the same folder is refused, and changes nothing.
+    assert second.returncode == 2
+    assert f"is in use: process {process.pid} on " in second.stderr
+    assert not (folder / "killed" / "trainer.lock").exists()
     saved = json.loads((folder / "killed" / "budget.json").read_text())["steps"]
     assert saved >= 3
 

@@ -94,6 +94,13 @@ def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_first(tmp_path, data):
+    (tmp_path / "run" / "programs").mkdir(parents=True)
+    RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
+    with pytest.raises(UserError, match="programs is in it, but no data"):
+        RunFolder(tmp_path / "run").claim(DEMO, data)
+
+
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
     with pytest.raises(UserError) as raised:
         run.direction("pt", "")
@@ -311,9 +318,11 @@ def test_a_run_from_before_there_were_formats_is_not_resumed(run, data):
 
 
 def test_a_claim_removes_what_killed_writers_left(run, data):
-    (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
+    before = sorted(os.listdir(run.path))
+    for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
+        (run.path / name).write_bytes(b"half")
     RunFolder(run.path).claim(DEMO, data)
-    assert not [name for name in os.listdir(run.path) if name.startswith(files.TEMPORARY_PREFIX)]
+    assert sorted(os.listdir(run.path)) == before
 
 
 def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):

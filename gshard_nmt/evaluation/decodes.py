@@ -1,0 +1,62 @@
+"""The translations of a test set, kept in `decodes/` of a run folder so that they are made only once.
+
+`SPLIT.fr-en.txt` has one translation a line, and `SPLIT.fr-en.json` says what they are translations of.
+The description has the SHA-256 of the text. A text that does not belong to it is never used: one that was
+cut, edited, or written when the description was still that of another text.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt import files
+
+
+def load(folder: Path, name: str, identity: Mapping[str, Any]) -> tuple[list[str], str] | None:
+    """Returns translations that were kept, and how they were made.
+
+    Args:
+      folder: the folder of the translations.
+      name: the split and the direction, such as "test.fr-en".
+      identity: what they must be translations of, as `store` got it.
+
+    Returns:
+      The translations and the text that describes how they were made; None if there are none, or if
+      they are damaged or of something else.
+    """
+    try:
+        about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        text = (folder / f"{name}.txt").read_bytes()
+        if about["identity"] != identity or about["sha256"] != hashlib.sha256(text).hexdigest():
+            return None
+        return text.decode("utf-8").split("\n")[:-1], str(about["made_by"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store(
+    folder: Path, name: str, identity: Mapping[str, Any], lines: Sequence[str], made_by: str
+) -> None:
+    """Keeps translations for `load`.
+
+    Args:
+      folder: the folder of the translations; it is made if it does not exist.
+      name: the split and the direction, such as "test.fr-en".
+      identity: what they are translations of, as values for JSON.
+      lines: the translations, without newline characters.
+      made_by: how they were made.
+
+    Raises:
+      OSError: a file cannot be written.
+    """
+    folder.mkdir(exist_ok=True)
+    text = "".join(f"{line}\n" for line in lines).encode()
+    about = {
+        "identity": identity,
+        "made_by": made_by,
+        "sha256": hashlib.sha256(text).hexdigest(),
+    }
+    files.write(folder / f"{name}.txt", text)
+    files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
