@@ -58,6 +58,7 @@ setuptools.setup(
     entry_points={
         "console_scripts": [
             "gshard-data = gshard_nmt.cli.commands:data_program",
+            "gshard-checkpoint = gshard_nmt.cli.commands:checkpoint_program",
             "gshard-train = gshard_nmt.cli.commands:train_program",
             "gshard-decode = gshard_nmt.cli.commands:decode_program",
             "gshard-eval = gshard_nmt.cli.commands:eval_program",

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from gshard_nmt.cli import flags
+from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
 from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, INSPECT, TRAIN
 from gshard_nmt.settings.find import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
@@ -20,6 +21,7 @@ FRAGMENTS = [
 EXPERIMENTS = sorted(CONFIGS.glob("experiments/*.gin"))
 PROGRAMS = {
     **{f"gshard-data {verb}": program for verb, program in DATA_VERBS.items()},
+    **{f"gshard-checkpoint {verb}": program for verb, program in CHECKPOINT_VERBS.items()},
     "gshard-train": TRAIN,
     "gshard-decode": DECODE,
     "gshard-eval": EVAL,

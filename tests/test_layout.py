@@ -18,7 +18,7 @@ PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 GROUND = ("errors", "files", "quantities", "ranges", "suggest", "web_page")
-PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
+PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "inspect")
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
 # rule of its own may import less or more than its folder. The package itself, for its version, is
@@ -134,7 +134,11 @@ def test_there_is_no_circle():
 def test_nothing_but_the_command_line_imports_a_program():
     programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
     importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
-    assert importers == {"cli/commands.py", "cli/inspect_command.py"}
+    assert importers == {
+        "cli/checkpoint_command.py",
+        "cli/commands.py",
+        "cli/inspect_command.py",
+    }
 
 
 def test_gin_has_one_importer():

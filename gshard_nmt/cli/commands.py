@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from absl.flags import FlagValues
 
+from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -23,6 +24,7 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -33,24 +35,13 @@ if TYPE_CHECKING:
 def data_program(arguments: Sequence[str] | None = None) -> int:
     """gshard-data: makes corpora and prepares them; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in DATA_VERBS:
-        return run(DATA_VERBS[words[0]], words[1:])
-    if words and words[0] == "--version":
-        return run(HARVEST, words[:1])
-    if words and words[0] in (*HELP_WORDS, "help"):
-        print("gshard-data: makes the data that gshard-train reads. Verbs:\n")
-        for command in DATA_VERBS.values():
-            print("\n".join(help_entry(command.name, command.about)))
-        print("\nEach verb has its own --help: gshard-data harvest --help")
-        return 0
-    listed = f"The verbs are: {', '.join(DATA_VERBS)}."
-    if words:
-        hint = did_you_mean(words[0], DATA_VERBS)
-        problem = f"there is no verb {words[0]!r}{hint} {listed} The verb comes first."
-    else:
-        problem = f"the verb is missing. {listed}"
-    print(f"gshard-data: {problem} See gshard-data --help.", file=sys.stderr)
-    return EXIT_USER_ERROR
+    return run_verb("gshard-data", _DATA_ABOUT, DATA_VERBS, words)
+
+
+def checkpoint_program(arguments: Sequence[str] | None = None) -> int:
+    """gshard-checkpoint: lists, verifies, compares and averages checkpoints; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_verb("gshard-checkpoint", CHECKPOINT_ABOUT, CHECKPOINT_VERBS, words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "data":
         return data_program(words[1:])
+    if words and words[0] == "checkpoint":
+        return checkpoint_program(words[1:])
     if words and words[0] in COMMANDS:
         return run(COMMANDS[words[0]], words[1:])
     if words and words[0] == "--version":
@@ -66,13 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:\n")
         for name, command in COMMANDS.items():
             print("\n".join(help_entry(name, command.about)))
+        for verb, command in CHECKPOINT_VERBS.items():
+            print("\n".join(help_entry(f"checkpoint {verb}", command.about)))
         print("\nEach command has its own --help: python -m gshard_nmt train --help")
         return 0
+    names = [*COMMANDS, "checkpoint"]
     if words:
-        problem = f"there is no command {words[0]!r}{did_you_mean(words[0], COMMANDS)}"
+        problem = f"there is no command {words[0]!r}{did_you_mean(words[0], names)}"
     else:
         problem = "the command is missing."
-    listed = f"The commands are: {', '.join(COMMANDS)}."
+    listed = f"The commands are: {', '.join(names)}."
     print(f"gshard_nmt: {problem} {listed} See python -m gshard_nmt --help.", file=sys.stderr)
     return EXIT_USER_ERROR
 
@@ -367,6 +363,7 @@ PREPARE = Command(
     _prepare,
 )
 DATA_VERBS = {"harvest": HARVEST, "prepare": PREPARE}
+_DATA_ABOUT = "makes the data that gshard-train reads."
 TRAIN = Command(
     "gshard-train",
     "trains a model, or resumes the run in --workdir.",

@@ -13,6 +13,7 @@ from gshard_nmt.cli import commands
 ROOT = pathlib.Path(commands.__file__).parents[2]
 PROGRAMS = {
     "gshard-data": commands.data_program,
+    "gshard-checkpoint": commands.checkpoint_program,
     "gshard-train": commands.train_program,
     "gshard-decode": commands.decode_program,
     "gshard-eval": commands.eval_program,

@@ -1,0 +1,371 @@
+"""gshard-checkpoint: lists, verifies, compares and averages the checkpoints of a run.
+
+It needs no accelerator, and the mesh of the run does not matter. It reads one tensor after the other.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from gshard_nmt import files
+from gshard_nmt.errors import UserError
+from gshard_nmt.inspection.terminal import size_text
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checksums import slice_name
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.manifest import Manifest, Tensor, UnsoundError
+from gshard_nmt.run.retention import Retention
+from gshard_nmt.settings.values import read_run_config
+
+Item = TypeVar("Item")
+
+_COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.json")
+"""The files of a run folder that decoding and evaluation need."""
+
+
+def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
+    """Prints each checkpoint: its step, date, size and scores, and why it is kept.
+
+    Args:
+      workdir: the run folder.
+      as_json: whether to print a JSON list instead of a table.
+
+    Raises:
+      UserError: the folder is not a run folder.
+    """
+    checkpoints, rules = _open(workdir)
+    kept = checkpoints.kept()
+    rows = [_row(checkpoints, step, kept.get(step, [])) for step in checkpoints.steps()]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(title=f"checkpoints of {workdir}")
+    for name in ("step", "date", "size", rules.metric, "kept as"):
+        table.add_column(name, justify="right" if name in ("step", "size") else "left")
+    for row in rows:
+        if "problem" in row:
+            table.add_row(str(row["step"]), "", "", "", row["problem"])
+            continue
+        score = row["scores"].get(rules.metric)
+        kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
+        if row["average_of"]:
+            kept_as += f"; average of {', '.join(row['average_of'])}"
+        size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
+        table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
+    Console(highlight=False).print(table)
+
+
+def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[str, Any]:
+    try:
+        manifest = checkpoints.manifest(step)
+    except UnsoundError as problem:
+        return {"step": step, "problem": str(problem)}
+    date = datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds")
+    return {
+        "step": step,
+        "date": date,
+        "bytes": manifest.nbytes,
+        "scores": dict(manifest.scores.values),
+        "kept": list(reasons),
+        "groups": list(manifest.tensors),
+        "average_of": list(manifest.average_of),
+        "version": manifest.version,
+    }
+
+
+def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> None:
+    """Reads back every tensor of the checkpoints of a run and compares its checksums.
+
+    Args:
+      workdir: the run folder.
+      step: the checkpoint to verify; None verifies all.
+      as_json: whether to print a JSON list instead of lines.
+
+    Raises:
+      UserError: a checkpoint is damaged. The message names what is damaged.
+    """
+    checkpoints, _ = _open(workdir)
+    steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
+    results: list[dict[str, Any]] = []
+    for number in steps:
+        problems, tensors = _problems(checkpoints, number, workdir)
+        results.append({"step": number, "tensors": tensors, "problems": problems})
+        if not as_json:
+            outcome = f"{len(problems)} problems" if problems else "sound"
+            _say(f"step {number}: {tensors} tensors, {outcome}")
+    if as_json:
+        _print_json(results)
+    damaged = [
+        f"{checkpoints.folder / str(result['step'])}: {problem}"
+        for result in results
+        for problem in result["problems"]
+    ]
+    if damaged:
+        raise UserError(
+            f"{sum(bool(result['problems']) for result in results)} of {len(results)} checkpoints cannot "
+            "be used:\n  "
+            + "\n  ".join(damaged)
+            + "\nTraining and decoding use the newest sound one."
+        )
+
+
+def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[str], int]:
+    """Returns what is wrong with a checkpoint, and the number of its tensors."""
+    try:
+        manifest = checkpoints.manifest(step)
+    except UnsoundError as problem:
+        return [str(problem)], 0
+    problems = []
+    for name, digest in manifest.files.items():
+        file = workdir / name
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            problems.append(f"it was made with another {name}")
+    names = _names(manifest)
+    for group, name in _shown(names, f"verifying step {step}"):
+        try:
+            checkpoints.read(manifest, group, name)
+        except UnsoundError as problem:
+            problems.append(str(problem))
+    return problems, len(names)
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How a tensor of two checkpoints differs.
+
+    Attributes:
+      tensor: its group and name, "group/name".
+      reason: "" if the values differ, otherwise why they cannot be compared.
+      largest: the largest absolute difference of two elements.
+      relative: the norm of the difference, divided by the norm of the first tensor; None if that is 0.
+      slices: the experts and repeats that differ; empty if the tensor has none.
+    """
+
+    tensor: str
+    reason: str = ""
+    largest: float = 0.0
+    relative: float | None = 0.0
+    slices: tuple[str, ...] = ()
+
+
+def diff(
+    first: tuple[Path, int | None], second: tuple[Path, int | None], as_json: bool = False
+) -> None:
+    """Prints which tensors of two checkpoints differ, and by how much.
+
+    Only tensors with different checksums are read.
+
+    Args:
+      first, second: a run folder and a step; None is the last checkpoint.
+      as_json: whether to print JSON instead of a table.
+
+    Raises:
+      UserError: there is no such checkpoint, or it is damaged.
+    """
+    one, other = _chosen(*first), _chosen(*second)
+    differences, equal = _differences(one, other)
+    if as_json:
+        rows = [dataclasses.asdict(difference) for difference in differences]
+        _print_json({"equal": equal, "different": rows})
+        return
+    if differences:
+        table = Table(title=f"{one.label} and {other.label}")
+        for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
+            table.add_column(name)
+        for row in differences:
+            relative = "the first is 0" if row.relative is None else f"{row.relative:.3g}"
+            numbers = ("", "") if row.reason else (f"{row.largest:.3g}", relative)
+            listed = row.reason or "; ".join(row.slices[:4])
+            more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
+            table.add_row(row.tensor, *numbers, listed + more)
+        Console(highlight=False).print(table)
+    _say(f"{equal} tensors are equal to the bit, {len(differences)} differ")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chosen:
+    """A checkpoint of a run.
+
+    Attributes:
+      checkpoints: the checkpoints of the run.
+      manifest: the manifest of the chosen one.
+      label: run folder and step.
+    """
+
+    checkpoints: Checkpoints
+    manifest: Manifest
+    label: str
+
+    def read(self, group: str, name: str) -> np.ndarray:
+        """Reads a tensor; raises UserError if it is damaged."""
+        try:
+            return self.checkpoints.read(self.manifest, group, name)
+        except UnsoundError as problem:
+            raise UserError(f"{self.label}: {problem}; choose a sound checkpoint.") from None
+
+
+def _chosen(workdir: Path, step: int | None) -> _Chosen:
+    checkpoints, _ = _open(workdir)
+    step = _existing(checkpoints, step)
+    label = f"{workdir}/checkpoints/{step}"
+    try:
+        return _Chosen(checkpoints, checkpoints.manifest(step), label)
+    except UnsoundError as problem:
+        raise UserError(f"{label}: {problem}; choose a sound checkpoint.") from None
+
+
+def _differences(one: _Chosen, other: _Chosen) -> tuple[list[Difference], int]:
+    """Returns the tensors that differ, the largest relative norm first, and how many are equal."""
+    tensors, others = _tensors(one.manifest), _tensors(other.manifest)
+    differences = [
+        Difference("/".join(key), f"only in {(one if key in tensors else other).label}")
+        for key in sorted(tensors.keys() ^ others.keys())
+    ]
+    common = sorted(tensors.keys() & others.keys())
+    same = [key for key in common if _equal(tensors[key], others[key])]
+    for key in _shown([key for key in common if key not in set(same)], "comparing"):
+        differences.append(_difference(key, tensors[key], others[key], one, other))
+    differences.sort(
+        key=lambda row: (
+            not row.reason,
+            -(math.inf if row.relative is None else row.relative),
+            row.tensor,
+        )
+    )
+    return differences, len(same)
+
+
+def _difference(
+    key: tuple[str, str], tensor: Tensor, against: Tensor, one: _Chosen, other: _Chosen
+) -> Difference:
+    name = "/".join(key)
+    if (tensor.shape, tensor.dtype) != (against.shape, against.dtype):
+        shapes = [f"{t.dtype}{list(t.shape)}" for t in (tensor, against)]
+        return Difference(name, f"{shapes[0]} and {shapes[1]}")
+    before = one.read(*key).astype(np.float64)
+    change = other.read(*key).astype(np.float64) - before
+    norm = float(np.linalg.norm(before))
+    changed = float(np.linalg.norm(change))
+    slices: tuple[str, ...] = ()
+    if tensor.sums.ndim and tensor.letters == against.letters:
+        indices = np.argwhere(tensor.sums != against.sums).tolist()
+        slices = tuple(slice_name(tensor.letters, index) for index in indices)
+    relative = changed / norm if norm else None
+    return Difference(name, "", float(np.abs(change).max(initial=0)), relative, slices)
+
+
+def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
+    """Makes a run folder whose weights are the mean of several checkpoints. It can be decoded.
+
+    Args:
+      workdir: the run folder.
+      steps: the checkpoints; empty takes the newest `last` ones.
+      last: the number of checkpoints if `steps` is empty.
+      out: the run folder to make.
+
+    Raises:
+      UserError: a checkpoint does not exist or is damaged, or `out` is not empty.
+    """
+    # The means are on the host, so no accelerator is needed to compute their checksums.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    checkpoints, _ = _open(workdir)
+    existing = checkpoints.steps()
+    if not steps and len(existing) < last:
+        raise UserError(
+            f"--last is {last}, and {checkpoints.folder} has {len(existing)} checkpoints; give a smaller "
+            "number, or train with a larger Train.keep_last."
+        )
+    numbers = sorted(set(steps)) or existing[-last:]
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} exists and is not an empty folder; give a new folder.")
+    chosen = [_chosen(workdir, step) for step in numbers]
+    newest = chosen[-1].manifest
+    weights = newest.tensors["parameters"]
+    for part in chosen:
+        try:
+            part.manifest.check_files(newest.files)
+            part.manifest.check_arrays("parameters", weights)
+        except UnsoundError as problem:
+            raise UserError(f"{part.label}: {problem}; choose checkpoints of one run.") from None
+    means = {}
+    for name in _shown(sorted(weights), f"averaging {len(chosen)} checkpoints"):
+        total = np.zeros(weights[name].shape, np.float64)
+        for part in chosen:
+            total += part.read("parameters", name)
+        means[name] = (total / len(chosen)).astype(weights[name].dtype)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in _COPIED:
+        if (workdir / name).is_file():
+            files.write(out / name, (workdir / name).read_bytes())
+    writer = CheckpointWriter(out / "checkpoints", identity=newest.files)
+    letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
+    labels = [part.label for part in chosen]
+    writer.save(newest.step, {"parameters": means}, letters, newest.facts, average_of=labels)
+    writer.close()
+    _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
+
+
+def _open(workdir: Path) -> tuple[Checkpoints, Retention]:
+    """Returns the checkpoints of a run, and its rules."""
+    rules = Retention.of(read_run_config(RunFolder(workdir).config).train)
+    return Checkpoints(RunFolder(workdir).checkpoints, rules), rules
+
+
+def _existing(checkpoints: Checkpoints, step: int | None) -> int:
+    """Returns a step that has a checkpoint; None chooses the last."""
+    steps = checkpoints.steps()
+    if not steps:
+        raise UserError(
+            f"{checkpoints.folder} has no checkpoint; give the --workdir of a run that has saved one."
+        )
+    if step is None:
+        return steps[-1]
+    if step not in steps:
+        listed = ", ".join(map(str, steps))
+        raise UserError(
+            f"{checkpoints.folder} has no checkpoint of step {step}; it has {listed}. Give one of these."
+        )
+    return step
+
+
+def _tensors(manifest: Manifest) -> dict[tuple[str, str], Tensor]:
+    return {(group, name): manifest.tensors[group][name] for group, name in _names(manifest)}
+
+
+def _names(manifest: Manifest) -> list[tuple[str, str]]:
+    """Returns group and name of every tensor."""
+    return [
+        (group, name) for group, tensors in manifest.tensors.items() for name in sorted(tensors)
+    ]
+
+
+def _equal(tensor: Tensor, other: Tensor) -> bool:
+    described = [(t.shape, t.dtype, t.letters) for t in (tensor, other)]
+    return described[0] == described[1] and bool((tensor.sums == other.sums).all())
+
+
+def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
+    """Yields the items, and shows on a terminal how many are done."""
+    console = Console(stderr=True, highlight=False)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        yield from progress.track(items, description=title)
+
+
+def _say(text: str) -> None:
+    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+
+
+def _print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    _say(json.dumps(value, indent=1))

@@ -1,0 +1,128 @@
+"""The flags of `gshard-checkpoint`, and the function that each verb calls."""
+
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from gshard_nmt.cli.flags import Command, Flags, existing_folder
+from gshard_nmt.errors import UserError
+
+CHECKPOINT_ABOUT = "lists, verifies, compares and averages the checkpoints of a run."
+
+
+def _define_list(flags: Flags) -> None:
+    flags.text("workdir", "DIR", "the run folder")
+    flags.switch("json", "print JSON instead of a table")
+
+
+def _list(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    from gshard_nmt.checkpoints import list_checkpoints
+
+    list_checkpoints(workdir, values.json)
+
+
+def _define_verify(flags: Flags) -> None:
+    flags.text("workdir", "DIR", "the run folder")
+    flags.integer("step", "N", "the checkpoint to verify; all if not given", None, minimum=0)
+    flags.switch("json", "print JSON instead of lines")
+
+
+def _verify(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    from gshard_nmt.checkpoints import verify
+
+    verify(workdir, values["step"].value, values.json)
+
+
+def _define_diff(flags: Flags) -> None:
+    flags.text("workdir", "DIR", "the run folder")
+    flags.text("other", "DIR", "the run folder of the second checkpoint; if not given, --workdir")
+    flags.text(
+        "steps",
+        "A,B",
+        "the two checkpoints. With --other they may be left out: then the last ones are compared",
+        default="",
+    )
+    flags.switch("json", "print JSON instead of a table")
+
+
+def _diff(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    other = existing_folder(values, "other", "gshard-train") if values.other else workdir
+    steps: list[int] = _steps(values.steps)
+    if len(steps) != 2 and (steps or not values.other):
+        raise UserError(
+            f"--steps is {values.steps!r}; it must be two steps, such as --steps 400,500. To compare the "
+            "last checkpoints of two runs, give --other instead."
+        )
+    first, second = steps or (None, None)
+    from gshard_nmt.checkpoints import diff
+
+    diff((workdir, first), (other, second), values.json)
+
+
+def _define_average(flags: Flags) -> None:
+    flags.text("workdir", "DIR", "the run folder")
+    flags.text("out", "DIR", "the run folder to make; it can be decoded, not trained further")
+    flags.integer("last", "N", "average the newest N checkpoints", None, minimum=2)
+    flags.text("steps", "A,B,...", "average these checkpoints", default="")
+
+
+def _average(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    steps, last = _steps(values.steps), values["last"].value
+    if bool(last) == bool(steps) or len(steps) == 1:
+        raise UserError(
+            f"--last is {last} and --steps is {values.steps!r}; give one of them, with at least two "
+            "checkpoints, such as --last 5 or --steps 300,400,500."
+        )
+    from gshard_nmt.checkpoints import average
+
+    average(workdir, steps, last or 0, Path(values.out))
+
+
+def _steps(text: str) -> list[int]:
+    """Reads steps such as "300,400"."""
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise UserError(
+            f"--steps is {text!r}; it must be whole numbers with commas between them, such as 300,400."
+        )
+    return [int(word) for word in words]
+
+
+CHECKPOINT_VERBS = {
+    "list": Command(
+        "gshard-checkpoint list",
+        "shows the step, date, size and score of each checkpoint, and why it is kept.",
+        "gshard-checkpoint list --workdir runs/demo",
+        ("workdir",),
+        _define_list,
+        _list,
+    ),
+    "verify": Command(
+        "gshard-checkpoint verify",
+        "reads every tensor back and compares its checksums; ends with 2 if one is damaged.",
+        "gshard-checkpoint verify --workdir runs/demo",
+        ("workdir",),
+        _define_verify,
+        _verify,
+    ),
+    "diff": Command(
+        "gshard-checkpoint diff",
+        "shows which tensors and experts of two checkpoints differ, and by how much.",
+        "gshard-checkpoint diff --workdir runs/demo --steps 1500,2000",
+        ("workdir",),
+        _define_diff,
+        _diff,
+    ),
+    "average": Command(
+        "gshard-checkpoint average",
+        "makes a run folder with the mean of the weights of several checkpoints.",
+        "gshard-checkpoint average --workdir runs/demo --last 2 --out runs/averaged",
+        ("workdir", "out"),
+        _define_average,
+        _average,
+    ),
+}

@@ -1,0 +1,174 @@
+"""gshard-checkpoint: what it prints, what it finds, and the average that it makes."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from gshard_nmt import checkpoints as program
+from gshard_nmt.cli import commands
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.settings.gin_reader import load_config
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
+
+CONFIG = load_config("demo").replace(train={"bleu_sentences": 0})
+
+
+def make_run(folder, states: dict[int, dict], identity=None):
+    """Writes a run folder with these checkpoints. The scores get better step by step."""
+    folder.mkdir()
+    (folder / "config.gin").write_text(CONFIG.text)
+    for name in ("data.json", "source.model", "target.model"):
+        (folder / name).write_text(f"{name} of {folder.name}")
+    writer = CheckpointWriter(folder / "checkpoints", identity=identity)
+    for step, groups in states.items():
+        scores = Scores({"dev_nll": 10.0 - step}, {"dev_batches": 1})
+        writer.save(step, groups, LETTERS, {"seconds": 1.0}, scores)
+    writer.close()
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run", {1: state(1), 2: state(2)})
+
+
+def flip(run, step: int) -> None:
+    """Changes a bit of the weight of expert 1."""
+    needle = np.asarray(state(step)["parameters"]["experts/w"])[0, 1, 2, 4:].tobytes()
+    folder = run / "checkpoints" / str(step)
+    (file,) = [f for f in folder.rglob("*") if f.is_file() and needle in f.read_bytes()]
+    content = bytearray(file.read_bytes())
+    content[content.index(needle) + 2] ^= 1
+    file.write_bytes(content)
+
+
+def checkpoint(*arguments: object) -> int:
+    return commands.checkpoint_program([str(argument) for argument in arguments])
+
+
+def test_list_shows_why_each_is_kept(run, capsys):
+    assert checkpoint("list", "--workdir", run) == 0
+    out = capsys.readouterr().out
+    assert "8.000" in out
+    assert "last, best" in out
+    assert checkpoint("list", "--workdir", run, "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["step"], first["kept"], second["kept"]) == (1, ["last"], ["last", "best"])
+    assert first["bytes"] == 384 * 4 + 3 * 4 + 4
+    assert sorted(first["groups"]) == ["optimizer", "parameters"]
+    assert second["scores"] == {"dev_nll": 8.0}
+
+
+def test_list_names_what_cannot_be_read(run, capsys):
+    (run / "checkpoints" / "1" / "manifest.json").write_text("")
+    program.list_checkpoints(run, as_json=True)
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["problem"].startswith("manifest.json is damaged")
+    assert second["kept"] == ["last", "best"]
+    program.list_checkpoints(run)
+    assert "manifest.json is damaged" in capsys.readouterr().out
+
+
+def test_verify_reads_every_tensor(run, capsys):
+    assert checkpoint("verify", "--workdir", run) == 0
+    assert capsys.readouterr().out == "step 1: 3 tensors, sound\nstep 2: 3 tensors, sound\n"
+    flip(run, 1)
+    assert checkpoint("verify", "--workdir", run) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("gshard-checkpoint verify: 1 of 2 checkpoints cannot be used:\n")
+    assert "checkpoints/1: parameters/experts/w is damaged: repeat 0, expert 1\n" in err
+    assert checkpoint("verify", "--workdir", run, "--step", 2) == 0
+    assert checkpoint("verify", "--workdir", run, "--step", 1, "--json") == 2
+    assert len(json.loads(capsys.readouterr().out.partition("\n")[2])[0]["problems"]) == 1
+    assert checkpoint("verify", "--workdir", run, "--step", 9) == 2
+    assert "has no checkpoint of step 9; it has 1, 2." in capsys.readouterr().err
+
+
+def test_verify_compares_the_vocabularies(tmp_path):
+    run = make_run(tmp_path / "run", {1: state(1)}, {"source.model": "00", "config": "11"})
+    with pytest.raises(UserError, match=r"checkpoints/1: it was made with another source\.model"):
+        program.verify(run)
+
+
+def test_diff_names_tensors_experts_and_sizes(run, tmp_path, capsys):
+    changed = state(2)
+    weight = changed["parameters"]["experts/w"]
+    changed["parameters"]["experts/w"] = weight.at[0, 1, 2, 3].add(0.5)
+    other = make_run(tmp_path / "other", {2: changed})
+    assert checkpoint("diff", "--workdir", run, "--other", other, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["equal"] == 2
+    (row,) = report["different"]
+    assert (row["tensor"], row["largest"]) == ("parameters/experts/w", 0.5)
+    assert row["slices"] == ["repeat 0, expert 1"]
+    assert row["relative"] == pytest.approx(0.5 / np.linalg.norm(np.asarray(weight)))
+    assert checkpoint("diff", "--workdir", run, "--steps", "1,2") == 0
+    out = capsys.readouterr().out
+    assert "0 tensors are equal to the bit, 3 differ" in out
+
+
+def test_diff_of_different_models(run, tmp_path, capsys):
+    groups = state(2)
+    groups["parameters"]["b"] = jax.numpy.zeros(4)
+    del groups["optimizer"]
+    other = make_run(tmp_path / "other", {5: groups})
+    program.diff((run, 2), (other, None), as_json=True)
+    rows = {
+        row["tensor"]: row["reason"] for row in json.loads(capsys.readouterr().out)["different"]
+    }
+    assert rows == {
+        "optimizer/step": f"only in {run}/checkpoints/2",
+        "parameters/b": "float32[3] and float32[4]",
+    }
+
+
+def test_diff_of_a_damaged_checkpoint_names_it(run):
+    flip(run, 1)
+    with pytest.raises(
+        UserError, match=r"checkpoints/1: parameters/experts/w is damaged: repeat 0"
+    ):
+        program.diff((run, 1), (run, 2))
+    (run / "checkpoints" / "2" / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"checkpoints/2: manifest\.json is missing"):
+        program.diff((run, 2), (run, 1))
+
+
+@pytest.mark.parametrize("flags", [["--last", 2], ["--steps", "2,1"]])
+def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
+    out = tmp_path / "averaged"
+    assert checkpoint("average", "--workdir", run, "--out", out, *flags) == 0
+    assert f"decode with gshard-decode --workdir {out}" in capsys.readouterr().out
+    checkpoints = Checkpoints(out / "checkpoints")
+    weights = {"parameters": state(1)["parameters"]}
+    restored = checkpoints.restore(abstract(weights), checkpoints.best_first())
+    assert_equal(restored.groups, {"parameters": state(1.5)["parameters"]})
+    assert restored.manifest.average_of == (f"{run}/checkpoints/1", f"{run}/checkpoints/2")
+    for name in ("config.gin", "data.json", "source.model", "target.model"):
+        assert (out / name).read_bytes() == (run / name).read_bytes()
+    # Training cannot go on from it.
+    with pytest.raises(UserError, match=r"it is an average of .* and has only weights"):
+        checkpoints.restore(abstract(state(1)))
+
+
+def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
+    with pytest.raises(UserError, match=r"--last is 3, and .* has 2 checkpoints; give a smaller"):
+        program.average(run, [], 3, tmp_path / "averaged")
+    with pytest.raises(UserError, match=r"--out .*run exists and is not an empty folder"):
+        program.average(run, [], 2, run)
+    flip(run, 2)
+    with pytest.raises(UserError, match=r"checkpoints/2: parameters/experts/w is damaged"):
+        program.average(run, [1, 2], 0, tmp_path / "averaged")
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_a_folder_that_is_no_run_is_said(tmp_path):
+    with pytest.raises(UserError, match="is not a run folder"):
+        program.list_checkpoints(tmp_path)
+    (tmp_path / "config.gin").write_text(CONFIG.text)
+    with pytest.raises(UserError, match="has no checkpoint; give the --workdir of a run that has"):
+        program.diff((tmp_path, None), (tmp_path, None))
