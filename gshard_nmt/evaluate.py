@@ -126,7 +126,8 @@ def evaluate(
     signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
     evaluation = report.Report(language_results, signatures, facts, title)
-    report.write(evaluation, folder)
+    with outputs.named(folder):
+        report.write(evaluation, folder)
     _show(evaluation, folder)
 
 

@@ -56,7 +56,10 @@ def harvest(
         )
     out = Path(os.path.realpath(out))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+    with (
+        outputs.named(out),
+        tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary,
+    ):
         corpus = Path(temporary) / "corpus"
         languages = finding.write_corpus(harvested, corpus, minimum_pairs)
         if not languages:

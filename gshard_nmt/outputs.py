@@ -19,6 +19,20 @@ from gshard_nmt.errors import UserError
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Adds the path of an output to the error of a full disk, if the error names no file.
+
+    Python does not tell which file it is when a write to an open file fails.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            error.filename = str(path)
+        raise
+
+
 def check_folder(flag: str, folder: Path) -> None:
     """Checks that a folder can be made, or that files can be written into it if it is there.
 
@@ -134,16 +148,15 @@ def text_file(path: Path) -> Iterator[TextIO]:
     target, partial = Path(os.path.realpath(path)), partial_file(path)
     file = partial.open("w", encoding="utf-8", newline="\n")
     try:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
+        with named(partial):
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
         if target.exists():
             shutil.copymode(target, partial)
         partial.replace(target)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
-            error.filename = str(partial)
         with contextlib.suppress(OSError):
             file.close()
         if _keep_complete_lines(partial):

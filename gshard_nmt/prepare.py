@@ -87,7 +87,8 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
         console.print(f"{out} is up to date", soft_wrap=True)
     else:
         directions = [d for pair in pairs for d in _directions(config, pair)]
-        _write(config, directions, identity, out, console)
+        with outputs.named(out):
+            _write(config, directions, identity, out, console)
     _show(PreparedData.open(out))
 
 

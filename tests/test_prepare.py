@@ -200,3 +200,18 @@ def test_a_corpus_without_english_is_an_error_that_says_so(tmp_path):
     write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("x", "y")])
     with pytest.raises(UserError, match=r"no language pair with English \(en\), only fr-de\. Add"):
         choose_pairs(CONFIG, find_pairs(tmp_path))
+
+
+def test_a_full_disk_names_the_output_and_leaves_the_old_data(corpus, tmp_path, monkeypatch):
+    out = tmp_path / "prepared"
+    prepare(CONFIG, corpus, out)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gshard_nmt.prepare.write_manifest", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
+    assert error.value.filename == str(out)
+    assert PreparedData.open(out).manifest["data"]["source_length"] == 24
+    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]

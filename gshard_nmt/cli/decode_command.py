@@ -39,7 +39,12 @@ def _define_decode(flags: Flags) -> None:
         default="",
     )
     flags.text("input", "FILE", "file to translate, one sentence a line; stdin if not given")
-    flags.text("output", "FILE", "file for the translations; stdout if not given")
+    flags.text(
+        "output",
+        "FILE",
+        "file for the translations; stdout if not given. It is complete when it appears; until then the "
+        "finished lines are in FILE.partial",
+    )
     flags.integer(
         "beam",
         "K",

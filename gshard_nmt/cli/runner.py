@@ -73,7 +73,8 @@ def run(command: Command, arguments: Sequence[str]) -> int:
 def _print_error(command: Command, message: str, code: int, error: BaseException) -> int:
     """Prints a message and the notes of the error to stderr, and returns the exit code."""
     notes = getattr(error, "__notes__", [])
-    print(f"{command.name}: {' '.join([message, *notes])}", file=sys.stderr)
+    text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message
+    print(f"{command.name}: {text}", file=sys.stderr)
     return code
 
 

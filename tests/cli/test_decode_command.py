@@ -165,7 +165,7 @@ def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, load
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "gshard-decode: interrupted. The lines"),
         (OSError(28, "No space left on device"), 2, "out.txt.partial: No space left on device."),
     ],
 )
