@@ -241,6 +241,10 @@ def _eval(values: FlagValues) -> None:
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
             "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
         )
+    if "/" in values.split:
+        raise UserError(
+            f"--split {values.split} is a path. Give the name of a split, such as test."
+        )
     report = Path(values.report)
     outputs.check_folder("--report", report)
     from gshard_nmt.decoding.translator import translate_run

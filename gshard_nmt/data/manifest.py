@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import json_shape
+from gshard_nmt.data.config import DIRECTIONS
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import entries, fields, list_of, mapping_of, number, text, truth, whole
 from gshard_nmt.ranges import LARGEST_SIZE
@@ -91,18 +92,20 @@ _PAIR = fields(
         "splits": fields(dict.fromkeys(("train", "dev", "test"), _SPLIT), closed=True),
     }
 )
+_DIRECTION = text("|".join(DIRECTIONS), f"one of {', '.join(DIRECTIONS)}")
 _SIZES = dict.fromkeys(("source_vocabulary", "target_vocabulary"), whole(1, LARGEST_SIZE))
 _SHAPE = fields(
     {
         "format": text(),
         "corpus_fingerprint": text(),
-        "direction": text(),
+        "direction": _DIRECTION,
         "temperature": number(),
         **_SIZES,
         "data": fields(
             {
                 **dict.fromkeys(("source_length", "target_length"), whole(1, LARGEST_SIZE)),
-                **dict.fromkeys(("direction", "vocabulary_model"), text()),
+                "direction": _DIRECTION,
+                "vocabulary_model": text(),
                 "language_tags": truth(),
                 **_SIZES,
             }

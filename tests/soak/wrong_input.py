@@ -7,6 +7,7 @@ defect, and the next case goes on in a new process. `--case N` repeats one case 
 
 import collections
 import contextlib
+import gc
 import hashlib
 import io
 import json
@@ -118,6 +119,8 @@ def work(good: Path, seed: int, first: int, count: int, results: Path) -> None:
             print(json.dumps({"begins": number, "case": str(case)}), file=log, flush=True)
             defect = defect_of(case, folder)
             print(json.dumps({"ended": number, "defect": defect}), file=log, flush=True)
+            # What a case left behind must not complain on stderr in the next one.
+            gc.collect()
             os.chdir(good)
             shutil.rmtree(folder, ignore_errors=True)
 
