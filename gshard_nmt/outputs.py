@@ -33,7 +33,7 @@ def named(path: Path) -> Iterator[None]:
         raise
 
 
-def check_folder(flag: str, folder: Path) -> None:
+def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
     """Checks that a folder can be made, or that files can be written into it if it is there.
 
     Makes a temporary folder and removes it, because permission bits do not tell everything.
@@ -41,6 +41,7 @@ def check_folder(flag: str, folder: Path) -> None:
     Args:
       flag: the flag that names the folder, with its dashes.
       folder: the folder; its parents may be missing too.
+      replaced: whether `replace_folder` will replace the folder, which changes the folder above it.
 
     Raises:
       UserError: a file is in the way, or nothing can be written there.
@@ -56,6 +57,8 @@ def check_folder(flag: str, folder: Path) -> None:
         if not nearest.is_dir():
             where = "it" if nearest == folder.absolute() else str(nearest)
             raise UserError(f"{name}: {where} is not a folder. Give the path of another folder.")
+        if replaced and nearest == folder.absolute():
+            nearest = Path(os.path.realpath(folder)).parent
         with tempfile.TemporaryDirectory(dir=nearest, prefix=".gshard-"):
             pass
     except OSError as error:

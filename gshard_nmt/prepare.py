@@ -78,14 +78,17 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
         is missing, or the two files of a split have different lengths.
     """
     console = Console(stderr=True, highlight=False)
-    # A folder that must not be replaced is refused before the corpus is read.
-    _is_up_to_date(out, {})
+    # A folder that cannot be made or must not be replaced is refused before the corpus is read. A folder
+    # that has data already may be up to date, so it need not be writable.
+    if not _is_up_to_date(out, {}):
+        outputs.check_folder("--out", out, replaced=True)
     console.print(f"reading {corpus}", soft_wrap=True)
     pairs = choose_pairs(config, find_pairs(corpus))
     identity = {"corpus_fingerprint": fingerprint(pairs), "data": config.shaping()}
     if _is_up_to_date(out, identity):
         console.print(f"{out} is up to date", soft_wrap=True)
     else:
+        outputs.check_folder("--out", out, replaced=True)
         directions = [d for pair in pairs for d in _directions(config, pair)]
         with outputs.named(out):
             _write(config, directions, identity, out, console)
@@ -140,7 +143,7 @@ def _is_up_to_date(out: Path, identity: Mapping[str, Any]) -> bool:
     Raises:
       UserError: the folder has other files in it, or damaged data.
     """
-    if not out.exists() or not any(out.iterdir()):
+    if not out.is_dir() or not any(out.iterdir()):
         return False
     manifest = read_manifest(out, "--out")
     if manifest is None:

@@ -1,5 +1,6 @@
 """Outputs that a user names: mistakes are errors before the work, and the old content is never lost."""
 
+import contextlib
 import os
 import stat
 
@@ -40,6 +41,23 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, name, words):
     assert str(error.value).startswith(f"--out {folder}: ")
     assert words in str(error.value)
     assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_folder_that_is_replaced_needs_its_parent(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/")
+    probed = []
+
+    @contextlib.contextmanager
+    def temporary(dir, prefix):
+        probed.append(dir)
+        yield
+
+    monkeypatch.setattr(outputs.tempfile, "TemporaryDirectory", temporary)
+    for name in ("there", "link", "new"):
+        outputs.check_folder("--out", tmp_path / name, replaced=True)
+    outputs.check_folder("--out", tmp_path / "there")
+    assert probed == [tmp_path, tmp_path, tmp_path, tmp_path / "there"]
 
 
 def test_a_folder_without_permission_is_an_error(tmp_path, monkeypatch):

@@ -140,6 +140,12 @@ def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
     assert "is up to date" not in capsys.readouterr().err.split("reading")[-1]
 
 
+def test_data_that_is_up_to_date_needs_no_permission(corpus, tmp_path, monkeypatch):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    monkeypatch.setattr("gshard_nmt.outputs.check_folder", pytest.fail)
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+
+
 def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
     config = dataclasses.replace(CONFIG, direction="many-to-many")
     prepare(config, corpus, tmp_path / "prepared")

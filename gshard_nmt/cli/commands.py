@@ -107,7 +107,7 @@ def _define_harvest(flags: Flags) -> None:
 
 
 def _harvest(values: FlagValues) -> None:
-    outputs.check_folder("--out", Path(values.out))
+    outputs.check_folder("--out", Path(values.out), replaced=True)
     from gshard_nmt.harvest import harvest
 
     harvest(Path(values.out), [Path(root) for root in values.root])
@@ -122,7 +122,6 @@ def _define_prepare(flags: Flags) -> None:
 def _prepare(values: FlagValues) -> None:
     config = read_config(values)
     corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
-    outputs.check_folder("--out", Path(values.out))
     from gshard_nmt.prepare import prepare
 
     prepare(config.data, corpus, Path(values.out))

@@ -142,7 +142,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
             results = good / "results"
             results.write_text("")
             how_many = 1 if only is not None else 300
-            ended, code = _watch(good, seed, number, how_many, results, clock)
+            ended, code = watch(good, seed, number, how_many, results, clock)
             current = ""
             for line in map(json.loads, results.read_text().splitlines()):
                 if "begins" in line:
@@ -167,7 +167,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
     return Report(f"{cases} cases: {counts}", texts)
 
 
-def _watch(
+def watch(
     good: Path, seed: int, first: int, count: int, results: Path, clock: Clock
 ) -> tuple[bool, int]:
     """Runs `work` in a process; returns whether it ended by itself, and its exit code."""
