@@ -166,8 +166,9 @@ def _train(values: FlagValues) -> None:
     compared_run = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
-    outputs.check_folder("--workdir", Path(values.workdir))
     processes = _processes(values)
+    if processes.is_first:  # its check must not see the temporary folder of another process's check
+        outputs.check_folder("--workdir", Path(values.workdir))
     if processes.count > 1:
         from gshard_nmt.run import supervisor
 
