@@ -20,7 +20,7 @@ from rich.table import Table
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.terminal import size_text
+from gshard_nmt.quantities import size_text
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import slice_name

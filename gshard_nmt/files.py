@@ -28,7 +28,7 @@ def write(path: Path, content: bytes | str) -> None:
       OSError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
-    if _is_stream(path):
+    if is_stream(path):
         with path.open("ab") as file:
             file.write(data)
         return
@@ -54,7 +54,7 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-    if _is_stream(path):
+    if is_stream(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
@@ -73,7 +73,8 @@ def reported_as(what: str) -> Iterator[None]:
         raise UserError(f"{what}: it cannot be written: {error.strerror}.") from error
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
+    """Returns whether a path is a pipe or a device, whose content cannot be replaced."""
     return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
 
 

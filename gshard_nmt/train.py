@@ -27,7 +27,7 @@ from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import Retention, Scores, check_metric
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_divides
+from gshard_nmt.settings.divides import check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -81,6 +81,7 @@ def train(
     check_metric(config.train, prepared.languages(config.data))
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
+    check_validation(config)
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)

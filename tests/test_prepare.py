@@ -140,6 +140,12 @@ def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
     assert "is up to date" not in capsys.readouterr().err.split("reading")[-1]
 
 
+def test_data_that_is_up_to_date_needs_no_permission(corpus, tmp_path, monkeypatch):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    monkeypatch.setattr("gshard_nmt.outputs.check_folder", pytest.fail)
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+
+
 def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
     config = dataclasses.replace(CONFIG, direction="many-to-many")
     prepare(config, corpus, tmp_path / "prepared")
@@ -177,3 +183,44 @@ def test_the_same_text_and_settings_give_the_same_bytes(corpus, data, tmp_path):
     assert len(files) > 4
     for file in files:
         assert (tmp_path / "again" / file).read_bytes() == (data.folder / file).read_bytes(), file
+
+
+def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    run = tmp_path / "prepared" / "my run" / "checkpoint"
+    run.parent.mkdir()
+    run.write_text("days of work")
+    longer = dataclasses.replace(CONFIG, source_length=30)
+    with pytest.raises(
+        UserError, match=r"would be replaced, but my run/checkpoint in it is not from"
+    ):
+        prepare(longer, corpus, tmp_path / "prepared")
+    assert run.read_text() == "days of work"
+
+
+def test_a_damaged_manifest_is_named_with_the_flag_of_this_program(corpus, tmp_path):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    (tmp_path / "prepared" / "manifest.json").write_text('{"format": "gshard-nmt data 1"')
+    with pytest.raises(UserError, match=r"^--out .* is damaged: manifest\.json is not JSON"):
+        prepare(CONFIG, corpus, tmp_path / "prepared")
+
+
+def test_a_corpus_without_english_is_an_error_that_says_so(tmp_path):
+    write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("x", "y")])
+    with pytest.raises(UserError, match=r"no language pair with English \(en\), only fr-de\. Add"):
+        choose_pairs(CONFIG, find_pairs(tmp_path))
+
+
+def test_a_full_disk_names_the_output_and_leaves_the_old_data(corpus, tmp_path, monkeypatch):
+    out = tmp_path / "prepared"
+    prepare(CONFIG, corpus, out)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gshard_nmt.prepare.write_manifest", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
+    assert error.value.filename == str(out)
+    assert PreparedData.open(out).manifest["data"]["source_length"] == 24
+    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]

@@ -3,21 +3,22 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
-import contextlib
 import functools
-import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
+from gshard_nmt import outputs
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
+from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
     define_config,
+    define_trust,
     existing_folder,
     help_entry,
     read_config,
@@ -104,6 +105,7 @@ def _define_harvest(flags: Flags) -> None:
 
 
 def _harvest(values: FlagValues) -> None:
+    outputs.check_folder("--out", Path(values.out), replaced=True)
     from gshard_nmt.harvest import harvest
 
     harvest(Path(values.out), [Path(root) for root in values.root])
@@ -163,6 +165,8 @@ def _train(values: FlagValues) -> None:
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
     processes = _processes(values)
+    if processes.is_first:  # its check must not see the temporary folder of another process's check
+        outputs.check_folder("--workdir", Path(values.workdir))
     if processes.count > 1:
         from gshard_nmt.run import supervisor
 
@@ -204,107 +208,6 @@ def _train_command(values: FlagValues, processes: "Processes") -> list[str]:
     return [sys.executable, "-m", "gshard_nmt", "train", *arguments]
 
 
-def _define_decode(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder of the model")
-    flags.text(
-        "lang",
-        "TAG",
-        "language of the input; needed only if the model translates from several",
-        default="",
-    )
-    flags.text(
-        "target",
-        "TAG",
-        "language to translate to; needed only if the model translates to several",
-        default="",
-    )
-    flags.text("input", "FILE", "file to translate, one sentence a line; stdin if not given")
-    flags.text("output", "FILE", "file for the translations; stdout if not given")
-    flags.integer(
-        "beam",
-        "K",
-        "beam size; if not given, Decode.beam of the run's config (4 by default)",
-        None,
-        minimum=1,
-    )
-    flags.integer(
-        "nbest",
-        "N",
-        "number of translations of each line, best first; at most --beam",
-        1,
-        minimum=1,
-    )
-    flags.switch(
-        "scores", "write the line number and the score before each translation, separated by tabs"
-    )
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
-    )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
-    )
-    _define_trust(flags)
-
-
-def _define_trust(flags: Flags) -> None:
-    flags.switch(
-        "trust_programs",
-        "use the compiled programs in the run folder, which saves time. Programs are code that is "
-        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
-        "programs are compiled once and kept in your own cache folder",
-    )
-
-
-def _decode(values: FlagValues) -> None:
-    workdir = existing_folder(values, "workdir", "gshard-train")
-    from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.values import read_run_config
-
-    run = RunFolder(workdir, values.trust_programs)
-    search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
-    if values.input and not Path(values.input).exists():
-        raise UserError(
-            f"--input {values.input}: there is no such file; give a text file, or leave out --input to "
-            "read stdin."
-        )
-    # Opening the output file empties it, so we check all flags before that.
-    source, target = run.direction(values.lang, values.target)
-    if values.nbest > config.decode.beam:
-        raise UserError(
-            f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
-            "--nbest, or set a larger --beam."
-        )
-    from gshard_nmt.decode import decode
-
-    with (
-        _text(values.input, sys.stdin, "r") as lines,
-        _text(values.output, sys.stdout, "w") as output,
-    ):
-        decode(config, run, lines, output, source, target, values.nbest, values.scores)
-
-
-@contextlib.contextmanager
-def _text(path: str | None, standard: TextIO, mode: Literal["r", "w"]) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file, or a standard stream if there is no path.
-
-    Only newline characters end a line, on every system.
-    """
-    if path:
-        with open(path, mode, encoding="utf-8", newline="\n") as file:
-            yield file
-    else:
-        if isinstance(standard, io.TextIOWrapper):
-            standard.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        yield standard
-        if mode == "w":
-            standard.flush()
-
-
 def _define_eval(flags: Flags) -> None:
     flags.text("workdir", "DIR", "the run folder of the model")
     flags.text("corpus", "DIR", "the corpus folder with the references")
@@ -325,7 +228,7 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
-    _define_trust(flags)
+    define_trust(flags)
 
 
 def _eval(values: FlagValues) -> None:
@@ -337,10 +240,15 @@ def _eval(values: FlagValues) -> None:
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
             "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
         )
+    if "/" in values.split:
+        raise UserError(
+            f"--split {values.split} is a path. Give the name of a split, such as test."
+        )
+    report = Path(values.report)
+    outputs.check_folder("--report", report)
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
-    report = Path(values.report)
     translate = functools.partial(translate_run, trust_programs=values.trust_programs)
     evaluate(workdir, corpus, values.split, report, translate, baselines, values.sentences)
 
@@ -371,14 +279,6 @@ TRAIN = Command(
     ("config", "data", "workdir"),
     _define_train,
     _train,
-)
-DECODE = Command(
-    "gshard-decode",
-    "translates text with a trained model; line N of the output translates line N of the input.",
-    'echo "Fichier introuvable" | gshard-decode --workdir runs/demo --lang fr',
-    ("workdir",),
-    _define_decode,
-    _decode,
 )
 EVAL = Command(
     "gshard-eval",

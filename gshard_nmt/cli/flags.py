@@ -181,6 +181,16 @@ def define_config(defined: Flags) -> None:
     )
 
 
+def define_trust(defined: Flags) -> None:
+    """Defines --trust_programs."""
+    defined.switch(
+        "trust_programs",
+        "use the compiled programs in the run folder, which saves time. Programs are code that is "
+        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
+        "programs are compiled once and kept in your own cache folder",
+    )
+
+
 def read_config(values: flags.FlagValues) -> "Config":
     """Reads the config that --config and --gin name."""
     from gshard_nmt.settings.gin_reader import load_config
@@ -197,9 +207,32 @@ def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
       source: the command that makes the folder. The error message names it.
 
     Raises:
-      UserError: the folder does not exist.
+      UserError: the folder does not exist, or it is a file.
     """
     path = Path(str(values[name].value))
+    if path.is_file():
+        raise UserError(f"--{name} {path}: it is a file. Give a folder; make one with {source}.")
     if not path.is_dir():
         raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
+    return path
+
+
+def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
+    """Returns the file that a flag names; None if the flag is not given.
+
+    Args:
+      values: the flags.
+      name: the name of the flag, without dashes.
+      advice: what to give, for the error message.
+
+    Raises:
+      UserError: the file does not exist, or it is a folder.
+    """
+    if not values[name].value:
+        return None
+    path = Path(str(values[name].value))
+    if path.is_dir():
+        raise UserError(f"--{name} {path}: it is a folder; {advice}.")
+    if not path.exists():
+        raise UserError(f"--{name} {path}: there is no such file; {advice}.")
     return path

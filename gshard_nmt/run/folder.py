@@ -285,17 +285,14 @@ class RunFolder:
         have seen examples of both.
 
         Raises:
-          UserError: the data is another one, or is gone.
+          UserError: the data is another one.
         """
-        from gshard_nmt.data.shards import read_manifest
+        from gshard_nmt.data.manifest import read_manifest
 
         manifest = read_manifest(data.folder)
         if manifest is None:
-            raise UserError(
-                f"--data {data.folder} was removed or damaged while {self.path} was training on it; the "
-                "run stops without saving. Prepare the data again with the same settings, and start the "
-                "run again."
-            )
+            # It may be out of reach for a moment. The examples of the run so far were right, so we save.
+            return
         changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))
         if changed:
             raise UserError(

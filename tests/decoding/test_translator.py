@@ -19,6 +19,7 @@ from gshard_nmt.decoding.translator import (
     batch_shape,
     load_translator,
 )
+from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint import Restored
 from gshard_nmt.run.retention import Retention
@@ -205,3 +206,24 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     assert capsys.readouterr().err == expected
     names = step_functions(CONFIG, sizes).declare_parameters()
     assert set(loaded._translator.parameters["names"]) == set(names)
+
+
+@pytest.mark.parametrize("broken", ["lengths", "scores"])
+def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(broken):
+    translate = text_translator()
+    devices = translate._translator._devices
+    search = devices.search
+
+    def without_hypotheses(batch):
+        (result,) = search(batch)
+        if broken == "lengths":
+            return [result | {"lengths": np.zeros_like(result["lengths"])}]
+        return [result | {"scores": np.full_like(result["scores"], np.nan)}]
+
+    devices.search = without_hypotheses
+    with pytest.raises(UserError) as error:
+        list(translate.translate(["", "ab"], "fr", "en"))
+    assert str(error.value) == (
+        "the checkpoint of step 7 has no translation for 'ab': its weights have values that are not "
+        "finite. Use another checkpoint of the run."
+    )

@@ -1,16 +1,17 @@
 """Wrong input: settings, flags and damaged files must end with exit code 0 or 2, never with a traceback.
 
+No file of the user may be lost or changed, except an output of a program that has succeeded.
 The programs run in this process, case after case. Another process watches it: if it dies, its case is a
 defect, and the next case goes on in a new process. `--case N` repeats one case of a seed.
 """
 
 import collections
 import contextlib
-import dataclasses
+import gc
+import hashlib
 import io
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -18,226 +19,15 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.soak.campaign import Clock, Report, generator, last_lines, say
+from tests.soak.wrong_cases import Case, Maker
 
 CASE_SECONDS = 120
 MEMORY = 16 * 2**30
 """Bytes of address space for the programs; what asks for more gets a MemoryError, not the machine."""
 GOOD_CODES = (0, 2)
-
-VALUES = (
-    *("0", "1", "-1", "2", "3", "7", "64", "2147483648", "-9223372036854775809", "10**9"),
-    *("0.0", "1e-320", "1e400", "-0.5", "float('nan')", "1.5", "True", "None", "''", "'a'"),
-    *("'relu'", "'\\u0000'", "'é\\u202e'", "()", "(1,)", "(0,)", "(2, 2)", "('x',)", "('x', 'y')"),
-    *("('x', 'x')", "[]", "{}", "{'B': 'x'}", "{'B': 'z'}", "{1: 2}", "{'*/gate': ['x']}", "((),)"),
-    *("@Model()", "@nothing", "%EXPERTS", "%NOTHING", "%gin.REQUIRED", "", "(", "'", "1 2", "="),
-    *("{'E': None, 'G': ('x', 'x')}", "'" + "a" * 5000 + "'", "[" * 300 + "]" * 300),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A program, its arguments, and what has been done to its files."""
-
-    program: str
-    arguments: tuple[str, ...]
-    damage: str = ""
-
-    def __str__(self) -> str:
-        words = " ".join(word if len(word) < 200 else word[:200] + "..." for word in self.arguments)
-        return f"{self.program} {words}" + (f" [{self.damage}]" if self.damage else "")
-
-
-class Maker:
-    """Makes random cases from good files."""
-
-    def __init__(self, good: Path, folder: Path, rng: random.Random) -> None:
-        self.good, self.folder, self.rng = good, folder, rng
-        self.data, self.run = good / "data", good / "run"
-
-    def case(self) -> Case:
-        makers: list[tuple[int, Callable[[], Case]]] = [
-            (6, self.settings),
-            (4, self.damaged_config),
-            (3, self.flags),
-            (4, self.damaged_data),
-            (2, self.damaged_run),
-        ]
-        weights, functions = zip(*makers, strict=True)
-        return self.rng.choices(functions, weights)[0]()
-
-    def look(self, *words: str) -> tuple[str, ...]:
-        """Flags of gshard-inspect that allocate and compile nothing."""
-        return (*words, self.rng.choice(["--parameters", "--doctor"]))
-
-    def settings(self) -> Case:
-        """One to three random settings."""
-        names = _setting_names()
-        words = []
-        for _ in range(self.rng.randint(1, 3)):
-            name = self.rng.choice(names)
-            if self.rng.random() < 0.1:
-                name = _damage_text(name, self.rng)
-            words.append(f"--gin={name} = {self.rng.choice(VALUES)}")
-        return Case("inspect", self.look("--config=demo", *words))
-
-    def damaged_config(self) -> Case:
-        text = (self.run / "config.gin").read_text()
-        file = self.folder / "damaged.gin"
-        damage = _damage_file(file, text.encode(), self.rng)
-        return Case("inspect", self.look(f"--config={file}"), damage)
-
-    def flags(self) -> Case:
-        """Flags that exist, with values that may not."""
-        program = self.rng.choice(["train", "decode", "eval", "inspect", "harvest", "prepare"])
-        nowhere = self.folder / "nowhere"
-        (self.folder / "a file").write_text("text")
-        values = ["", "0", "-1", "nan", "demo", "dmeo", "x" * 300, "é\n", str(nowhere / "new")]
-        values += [
-            str(self.folder / "a file"),
-            "/dev/null",
-            "cpu:2",
-            "cpu:0",
-            "v9:1",
-            "127.0.0.1:1",
-        ]
-        words = []
-        for name in self.rng.choices(_flag_names(program), k=self.rng.randint(0, 5)):
-            # Cases that would compile, read this whole machine, or wait for other processes.
-            if name in (
-                "topology",
-                "equivalence",
-                "coordinator",
-                "root",
-                "num_processes",
-                "papers",
-            ):
-                continue
-            word = name if self.rng.random() < 0.9 else _damage_text(name, self.rng)
-            words.append(f"--{word}={self.rng.choice(values)}" if self.rng.random() < 0.9 else word)
-        if program == "harvest":
-            words.append(f"--root={self.folder}")
-        if program == "inspect":
-            words.append("--parameters")
-        return Case(program, tuple(words))
-
-    def damaged_data(self) -> Case:
-        data = Path(shutil.copytree(self.data, self.folder / "data"))
-        damage = self._damage_one(data, ("manifest.json",) * 3)
-        settings = ["--config=" + str(self.run / "config.gin"), f"--data={data}"]
-        if self.rng.random() < 0.7:
-            return Case("inspect", (*settings, "--doctor"), damage)
-        workdir = f"--workdir={self.folder / 'new' / 'run'}"
-        share = self.folder / "new"
-        share.mkdir()
-        (share / "baselines.json").write_text("{}")
-        shutil.copytree(self.good / "programs", share / "programs")
-        few = ("--gin=Train.steps = 2", "--gin=Train.dev_every = 0")
-        return Case("train", (*settings, workdir, *few), damage)
-
-    def damaged_run(self) -> Case:
-        runs = self.folder / "runs"
-        runs.mkdir()
-        (runs / "baselines.json").write_text("{}")
-        shutil.copytree(self.good / "programs", runs / "programs")
-        run = Path(shutil.copytree(self.run, runs / "run"))
-        names = ("config.gin", "data.json", "budget.json", "metrics.jsonl", "source.model")
-        damage = self._damage_one(run, names)
-        if self.rng.random() < 0.5:
-            text = self.folder / "input"
-            text.write_bytes(self.rng.choice([b"der\n", b"", b"\n\n", b"\xff\xfe\n", b"a\x00b"]))
-            flags = (f"--workdir={run}", "--lang=fr", f"--input={text}")
-            return Case("decode", (*flags, f"--output={self.folder / 'output'}"), damage)
-        config = f"--config={self.run / 'config.gin'}"
-        return Case("train", (config, f"--data={self.data}", f"--workdir={run}"), damage)
-
-    def _damage_one(self, folder: Path, favourites: tuple[str, ...]) -> str:
-        """Damages one file of a folder, often a favourite one."""
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        named = [folder / name for name in favourites if (folder / name).exists()]
-        file = (
-            self.rng.choice(named) if named and self.rng.random() < 0.7 else self.rng.choice(files)
-        )
-        if self.rng.random() < 0.1:
-            file.unlink()
-            return f"{file.relative_to(folder)} is missing"
-        return f"{file.relative_to(folder)}: " + _damage_file(file, file.read_bytes(), self.rng)
-
-
-def _damage_file(file: Path, content: bytes, rng: random.Random) -> str:
-    """Writes a damaged copy of a content; returns what was done."""
-    if file.suffix == ".json" and rng.random() < 0.6:
-        with contextlib.suppress(ValueError):
-            value, damage = _damage_json(json.loads(content), rng)
-            file.write_text(json.dumps(value))
-            return damage
-    place = rng.randrange(len(content) + 1)
-    way = rng.choice(["cut", "byte", "line gone", "line twice", "inserted", "empty"])
-    lines = content.splitlines(keepends=True) or [b""]
-    number = rng.randrange(len(lines))
-    if way == "cut":
-        content = content[:place]
-    elif way == "byte":
-        content = content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :]
-    elif way == "line gone":
-        content = b"".join(lines[:number] + lines[number + 1 :])
-    elif way == "line twice":
-        content = b"".join(lines[:number] + [lines[number]] * 2 + lines[number + 1 :])
-    elif way == "inserted":
-        junk = rng.choice(
-            [b"\xff", b"\x00", b"(", b"'", b" = ", b"@", b"%", b"\n", b"include 'x'\n"]
-        )
-        content = content[:place] + junk + content[place:]
-    else:
-        content = b""
-    file.write_bytes(content)
-    return f"{way} at byte {place} or line {number + 1}"
-
-
-def _damage_json(value, rng: random.Random, path: str = "") -> tuple[object, str]:
-    """Returns a JSON value with one entry removed or replaced, and what was done."""
-    if isinstance(value, dict | list) and value and rng.random() < 0.85:
-        key = rng.choice(sorted(value)) if isinstance(value, dict) else rng.randrange(len(value))
-        changed = dict(value) if isinstance(value, dict) else list(value)
-        if rng.random() < 0.2:
-            del changed[key]
-            return changed, f"without {path}/{key}"
-        changed[key], damage = _damage_json(value[key], rng, f"{path}/{key}")
-        return changed, damage
-    other = rng.choice([None, -1, 0, 1.5, 10**30, "", "x", [], {}, True, ["x"], {"x": 1}])
-    return other, f"{path} is {other!r}"
-
-
-def _damage_text(text: str, rng: random.Random) -> str:
-    place = rng.randrange(len(text) + 1)
-    return text[:place] + rng.choice(["", "x", ".", "/", " ", "é", "\n"]) + text[place + 1 :]
-
-
-def _setting_names() -> list[str]:
-    """Returns the names of all settings, and some macros."""
-    from gshard_nmt.settings.gin_reader import load_config
-
-    config = load_config("demo")
-    parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
-    names = [
-        f"{type(part).__name__}.{field.name}"
-        for part in parts
-        if dataclasses.is_dataclass(part)
-        for field in dataclasses.fields(part)
-    ]
-    return [*names, "EXPERTS", "STEPS", "Model.nothing", "Nothing.at_all"]
-
-
-def _flag_names(program: str) -> list[str]:
-    """Returns the names of a program's flags, from its help."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        _call(Case(program, ("--help",)))
-    words = output.getvalue().replace(",", " ").split()
-    return sorted({word[2:].split("=")[0] for word in words if word.startswith("--")} - {"help"})
 
 
 def _call(case: Case) -> int:
@@ -246,12 +36,48 @@ def _call(case: Case) -> int:
     return commands.main([case.program, *case.arguments])
 
 
+def contents(folder: Path) -> dict[Path, str]:
+    """Returns a digest of each file below a folder; links are not followed."""
+    result = {}
+    for place, _, files in os.walk(folder):
+        for path in (Path(place, name) for name in files):
+            link = path.is_symlink()
+            content = os.readlink(path).encode() if link else path.read_bytes()
+            result[path] = hashlib.sha256(content).hexdigest()
+    return result
+
+
+def lost(case: Case, code: int, before: dict[Path, str], after: dict[Path, str]) -> list[str]:
+    """Returns the files that a program changed or removed, although they are not its own.
+
+    Compiled programs and kept translations are caches. A training run writes its run folder. All other
+    outputs may change only if the program succeeds.
+    """
+    words = dict(word[2:].split("=", 1) for word in case.arguments if "=" in word)
+    own = [words[name] for name in ("output", "out", "report", "json", "html") if name in words]
+    own = own if code == 0 else []
+    if case.program == "train" and "workdir" in words:
+        own.append(words["workdir"])
+    roots = [Path(os.path.realpath(path)) for path in own]
+    return [
+        str(path)
+        for path, digest in before.items()
+        if after.get(path) != digest
+        and not {"programs", "decodes"} & set(path.parts)
+        and not any(Path(os.path.realpath(path)).is_relative_to(root) for root in roots)
+    ]
+
+
 class TooLong(BaseException):
     """A case takes longer than CASE_SECONDS."""
 
 
-def defect_of(case: Case) -> tuple[str, str] | None:
-    """Runs a case; returns (what kind of defect, what was said), or None if it ended as it should."""
+def defect_of(case: Case, folder: Path | None = None) -> tuple[str, str] | None:
+    """Runs a case; returns (what kind of defect, what was said), or None if it ended as it should.
+
+    If there is a folder, its files must not be lost.
+    """
+    before = contents(folder) if folder else {}
 
     def too_long(*_: object) -> None:
         raise TooLong
@@ -277,6 +103,8 @@ def defect_of(case: Case) -> tuple[str, str] | None:
         return "a traceback on stderr", said.getvalue()
     if code == 2 and not said.getvalue().strip():
         return "exit code 2 without a message", ""
+    if folder and (gone := lost(case, code, before, contents(folder))):
+        return f"files lost or changed by {case.program}", f"{gone[:5]}\n{said.getvalue()}"
     return None
 
 
@@ -289,8 +117,10 @@ def work(good: Path, seed: int, first: int, count: int, results: Path) -> None:
             os.chdir(folder)
             case = Maker(good, folder, generator(seed, number)).case()
             print(json.dumps({"begins": number, "case": str(case)}), file=log, flush=True)
-            defect = defect_of(case)
+            defect = defect_of(case, folder)
             print(json.dumps({"ended": number, "defect": defect}), file=log, flush=True)
+            # What a case left behind must not complain on stderr in the next one.
+            gc.collect()
             os.chdir(good)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -313,7 +143,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
             results.write_text("")
             how_many = 1 if only is not None else int(min(300, clock.cases_left))
             before = cases
-            ended, code = _watch(good, seed, number, how_many, results, clock)
+            ended, code = watch(good, seed, number, how_many, results, clock)
             current = ""
             for line in map(json.loads, results.read_text().splitlines()):
                 if "begins" in line:
@@ -339,7 +169,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
     return Report(f"{cases} cases: {counts}", texts)
 
 
-def _watch(
+def watch(
     good: Path, seed: int, first: int, count: int, results: Path, clock: Clock
 ) -> tuple[bool, int]:
     """Runs `work` in a process; returns whether it ended by itself, and its exit code."""

@@ -1,0 +1,139 @@
+"""Every flag of every program that takes a path, with every kind of wrong path.
+
+Each ends with exit code 2 and a message of one line that names the flag, before the long work, and leaves
+every file as it was.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gshard_nmt.cli import commands
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.settings.gin_reader import load_config
+from tests.data.synthetic import write_prepared_data
+
+GOOD = {
+    "harvest": {"out": "new", "root": "corpus"},
+    "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
+    "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
+    "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
+    "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
+    "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
+}
+"""A good command line of each program; the paths are in the folder of the test."""
+
+READ_FOLDERS = [
+    *[("harvest", "root"), ("prepare", "corpus"), ("train", "data"), ("train", "baselines_of")],
+    *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
+]
+WRITTEN_FOLDERS = [
+    *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
+]
+READ_FILES = [
+    *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
+]
+WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
+
+NOWHERE = ["text/below a file", "gone", "a link to nothing", "a circle/x", "x" * 300]
+IMPOSSIBLE = ["text/below a file", "a circle/x", "x" * 300, "/proc/x"]
+MISTAKES = [
+    *[(*flag, wrong) for flag in READ_FOLDERS for wrong in ["text", *NOWHERE]],
+    *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in ["text", "a link to nothing"]],
+    *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in IMPOSSIBLE],
+    *[(*flag, wrong) for flag in READ_FILES for wrong in ["a folder", *NOWHERE]],
+    *[(*flag, wrong) for flag in WRITTEN_FILES for wrong in ["a folder", "gone/x", *IMPOSSIBLE]],
+    *[("eval", "baselines", wrong) for wrong in ["text", "a folder", *NOWHERE]],
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with everything that the good command lines read."""
+    root = tmp_path_factory.mktemp("mistakes")
+    config = load_config("demo").data
+    write_prepared_data(root / "data", Data(target_length=config.target_length), {"fr": 4})
+    for split in ("train", "test"):
+        write_pairs(root / "corpus" / "fr-en", split, "fr", "en", [("un", "one")])
+    (root / "run").mkdir()
+    (root / "run" / "config.gin").write_text(load_config("demo").text)
+    pair = {"source": "fr", "target": "en", "language": "fr", "train_pairs": 4}
+    facts = {"pairs": [pair], "corpus_fingerprint": "0123456789abcdef"}
+    (root / "run" / "data.json").write_text(json.dumps(facts))
+    (root / "scores.json").write_text('{"fr": 30.1}')
+    (root / "text").write_text("un\n")
+    (root / "a folder").mkdir()
+    (root / "a link to nothing").symlink_to("nowhere")
+    (root / "a circle").symlink_to("a circle")
+    return root
+
+
+def contents(root: Path) -> dict[str, str]:
+    """Returns the content of each file and link below a folder, and the names of its folders."""
+    result = {}
+    for place, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink():
+                result[str(path)] = os.readlink(path)
+            else:
+                content = path.read_bytes() if path.is_file() else b"folder"
+                result[str(path)] = hashlib.sha256(content).hexdigest()
+    return result
+
+
+@pytest.mark.parametrize(("program", "flag", "wrong"), MISTAKES)
+def test_a_wrong_path_is_a_message_and_nothing_is_changed(
+    folder, monkeypatch, capsys, program, flag, wrong
+):
+    monkeypatch.chdir(folder)
+    # What takes long must not begin.
+    monkeypatch.setattr("gshard_nmt.data.catalogues.finding.read_and_split", pytest.fail)
+    monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", pytest.fail)
+    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", pytest.fail)
+    before = contents(folder)
+    arguments = [f"--{name}={value}" for name, value in (GOOD[program] | {flag: wrong}).items()]
+    assert commands.main([program, *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    (message,) = [line for line in err.splitlines() if line.startswith("gshard-")]
+    assert wrong[:200] in message
+    assert out == ""
+    assert contents(folder) == before
+
+
+def test_a_split_is_no_path(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = ["--workdir=run", "--corpus=corpus", "--report=new", "--split=../x"]
+    assert commands.main(["eval", *words]) == 2
+    assert capsys.readouterr().err == (
+        "gshard-eval: --split ../x is a path. Give the name of a split, such as test.\n"
+    )
+
+
+def test_the_table_has_every_flag_that_takes_a_path():
+    """A new flag with a placeholder such as DIR or FILE must be added to the table."""
+    from gshard_nmt.cli.flags import Flags
+
+    tested = {(program, flag) for program, flag, _ in MISTAKES}
+    of_the_doctor = {("inspect", "data"), ("inspect", "workdir")}
+    for program, command in commands.COMMANDS.items():
+        defined = Flags()
+        command.define(defined)
+        for flag, placeholder in defined.placeholders.items():
+            if placeholder in ("DIR", "FILE", "RUN", "DIR|JSON", "NAME|FILE"):
+                assert (program, flag) in tested | of_the_doctor
+
+
+def test_the_doctor_lists_wrong_paths(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    wrong = ["--data=text", "--workdir=text/below a file"]
+    assert commands.main(["inspect", "--config=demo", "--doctor", *wrong]) == 2
+    out, err = capsys.readouterr()
+    assert "PROBLEM  data      --data text: there is no such folder" in out
+    assert "PROBLEM  disk      --workdir text/below a file: " in out
+    assert err.startswith("gshard-inspect: 2 problems with demo")
