@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.hangup import leave_terminal, stop_signals
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Turns SIGINT and SIGTERM into a request to stop after the current step.
+    """Turns SIGINT, SIGTERM and SIGHUP into a request to stop after the current step.
 
     If there are several processes, the runtime handles the signals, and all stop at the same step.
     """
@@ -31,7 +32,7 @@ class Interrupt:
         self.requested = False
 
     def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM) if self._processes.count == 1 else ()
+        numbers = stop_signals() if self._processes.count == 1 else ()
         self._handlers = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
@@ -47,6 +48,8 @@ class Interrupt:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt(
                 "stopped at once; start the run again to continue from its last checkpoint"

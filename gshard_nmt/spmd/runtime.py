@@ -278,7 +278,7 @@ class Runtime:
         import jaxlib
 
         mesh = dataclasses.asdict(self.mesh)
-        versions = [jax.__version__, jaxlib.__version__, _source_fingerprint()]
+        versions = [jax.__version__, jaxlib.__version__, source_fingerprint()]
         return json.dumps([key, versions, mesh], default=list)
 
 
@@ -296,7 +296,7 @@ def _platforms() -> str:
 
 
 @functools.cache
-def _source_fingerprint() -> str:
+def source_fingerprint() -> str:
     """Returns a hash of this package's code: other code may lower the same function differently."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
