@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from absl.flags import FlagValues
 
+from gshard_nmt.cli import worker
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -167,7 +168,6 @@ def _train(values: FlagValues) -> None:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
     processes = _processes(values)
     if processes.count > 1:
-        from gshard_nmt.cli import worker
         from gshard_nmt.run import supervisor
 
         processes.local_devices(config.mesh.num_devices)

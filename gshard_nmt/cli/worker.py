@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl.flags import FlagValues
 
 import gshard_nmt
-from gshard_nmt.run import supervisor
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
@@ -29,6 +28,8 @@ def is_worker() -> bool:
     A worker that ends because of an error does not wait for the others: jax would wait for them until
     a timeout, but they wait for this worker in a collective.
     """
+    from gshard_nmt.run import supervisor
+
     if not supervisor.is_watched():
         return False
     sys.excepthook = _print_and_leave

@@ -46,7 +46,8 @@ _FATAL = re.compile(r"[EF]\d{4} .*(coordination_service|client\.h|preemption_syn
 
 _UNHEALTHY = re.compile(r"unhealthy \(stopped sending heartbeats\):\n((?:\d+\n)+)")
 _COORDINATOR_GONE = re.compile(
-    r"Failed to send RPC to coordination service|RPC: /xla.coordination.CoordinationService/RegisterTask"
+    r"Failed to send RPC to coordination service"
+    r"|RPC: /xla.coordination.CoordinationService/(RegisterTask|Heartbeat)"
 )
 _OWN_MESSAGE = "gshard-train: "
 """The start of the message with which a worker ends."""

@@ -21,7 +21,7 @@ def main(coordinator: str, index: str, count: str, folder: str, code: str, *igno
     supervisor._GRACE_SECONDS, supervisor._NEWS_SECONDS = 0.3, 2.0
     path = pathlib.Path(folder)
     setup = f"import os, pathlib, signal, sys, time; folder = pathlib.Path({folder!r})\n"
-    worker = [sys.executable, "-S", "-c", setup + code]
+    worker = [sys.executable, "-c", setup + code]
     cgroups = Cgroups(path / "membership", path)
 
     def action(values: object) -> None:

@@ -38,6 +38,7 @@ UNHEALTHY = (
         ("Status: UNAVAILABLE: Failed to send RPC to coordination service. Either", 2, [0]),
         ("RPC: /xla.coordination.CoordinationService/RegisterTask", 1, [0]),
         ("RPC: /xla.coordination.CoordinationService/RegisterTask", 0, [1, 2, 3]),
+        ("DEADLINE_EXCEEDED\n\nRPC: /xla.coordination.CoordinationService/Heartbeat", 3, [0]),
         ("Segmentation fault", 1, []),
     ],
 )
