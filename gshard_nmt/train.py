@@ -47,7 +47,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     Raises:
       UserError: the data, the folder, the mesh and the model do not fit each other.
       TryAgain: another process died or stopped answering.
-      KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
+      KeyboardInterrupt: on SIGINT, SIGTERM or SIGHUP, after saving.
     """
     # 1. Data and run folder
     limits = config.train
