@@ -7,6 +7,7 @@ coordination service runs in it, and tells the other processes if one of them is
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import signal
@@ -87,11 +88,17 @@ class Processes:
             _join(self)
 
     def barrier(self, name: str) -> None:
-        """Waits until all processes have reached the barrier of this name."""
-        if self.count > 1:
-            from jax.experimental import multihost_utils
+        """Waits until all processes have reached the barrier of this name, however long it takes.
 
-            multihost_utils.sync_global_devices(name)
+        All processes must reach the same barriers in the same order. jax's coordination service does
+        this. A collective would not do: on CPU devices the first one fails if a process comes to it
+        30 seconds after the others.
+        """
+        if self.count > 1:
+            from jax._src import distributed
+
+            client = distributed.global_state.client
+            client.wait_at_barrier(f"{name} {next(_BARRIERS)}", timeout_in_ms=_BARRIER_MILLISECONDS)
 
     def sum(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Sums counts over all processes. All must use the same names; a sum must be below 2**63."""
@@ -140,6 +147,11 @@ class Processes:
                 f"a collective failed: {error}. Start all processes again with the same commands."
             ) from None
 
+
+_BARRIERS = itertools.count()
+"""Numbers of the barriers, because jax knows each by its name for ever."""
+_BARRIER_MILLISECONDS = 24 * 3600 * 1000
+"""More than any process needs. If one is lost, the others are ended long before."""
 
 _LOSS = re.compile(
     r"Gloo|NCCL|^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|coordination service|heartbeat"

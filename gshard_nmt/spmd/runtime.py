@@ -219,6 +219,8 @@ class Runtime:
         jitted, arguments = self.jit(exported.call, signature, donate)
         executable = jitted.lower(*arguments).compile()
         compile_seconds = time.perf_counter() - began - lower_seconds
+        # One process may compile much longer than the others. See Processes.barrier.
+        self.processes.barrier("compiled")
         return Program(signature, executable, lower_seconds, compile_seconds)
 
     def jit(

@@ -88,10 +88,12 @@ class Supervised:
         return ends(self.start(*workers))
 
 
-def ends(supervisors: Sequence["subprocess.Popen[str]"]) -> list[tuple[int, str]]:
+def ends(
+    supervisors: Sequence["subprocess.Popen[str]"], timeout: float = 60
+) -> list[tuple[int, str]]:
     """Waits for supervisors; returns the exit code and stderr of each."""
     try:
-        texts = [supervisor.communicate(timeout=30)[1] for supervisor in supervisors]
+        texts = [supervisor.communicate(timeout=timeout)[1] for supervisor in supervisors]
     finally:
         for supervisor in supervisors:
             supervisor.kill()
