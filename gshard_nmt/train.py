@@ -74,7 +74,7 @@ def train(
       UserError: the data, the folder, the mesh and the model do not fit each other, or the run has
         diverged.
       TryAgain: another process died or stopped answering.
-      KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
+      KeyboardInterrupt: on SIGINT, SIGTERM or SIGHUP, after saving.
     """
     # 1. Data and run folder
     prepared = PreparedData.open(data)

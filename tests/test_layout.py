@@ -167,7 +167,14 @@ def test_the_command_line_loads_before_any_library():
     command_line = {
         module for module in MODULES if module.startswith("cli/") and "__" not in module
     }
-    assert seen == {*command_line, "errors.py", "files.py", "outputs.py", "suggest.py"}
+    assert seen == {
+        *command_line,
+        "errors.py",
+        "files.py",
+        "outputs.py",
+        "suggest.py",
+        "run/hangup.py",
+    }
 
 
 @pytest.mark.parametrize("name", ["config", "find", "values"])

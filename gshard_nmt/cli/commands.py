@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs
+from gshard_nmt.cli import worker
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.flags import (
@@ -143,8 +144,8 @@ def _define_train(flags: Flags) -> None:
     flags.text(
         "coordinator",
         "HOST:PORT",
-        "address of process 0, if the run has several processes. Under Slurm, Open MPI and GKE, this "
-        "flag and the next two are detected",
+        "address of process 0, if the run has several processes. Under Slurm and Open MPI and on TPU "
+        "slices, this flag and the next two are detected",
         default="",
     )
     flags.integer("num_processes", "N", "number of processes of the run", 1, minimum=1)
@@ -171,8 +172,12 @@ def _train(values: FlagValues) -> None:
         from gshard_nmt.run import supervisor
 
         processes.local_devices(config.mesh.num_devices)
-        if not supervisor.is_watched():
-            sys.exit(supervisor.supervise(processes, _train_command(values, processes)))
+        if not worker.is_worker():
+            command, identity = (
+                worker.command_line(values, processes),
+                worker.identity(values, config),
+            )
+            sys.exit(supervisor.supervise(processes, command, Path(values.workdir), identity))
     from gshard_nmt.train import train, train_baselines
 
     with processes.waiting_for_lost_peers():
@@ -184,28 +189,14 @@ def _train(values: FlagValues) -> None:
 
 def _processes(values: FlagValues) -> "Processes":
     """Returns the processes that the flags name, or else those that the cluster's environment names."""
-    from gshard_nmt.spmd.processes import Processes, detect
+    from gshard_nmt.spmd.cluster import detect
+    from gshard_nmt.spmd.processes import Processes
 
     if not values.coordinator and values.num_processes == 1:
         return detect(values.peer_timeout)
     return Processes(
         values.coordinator, values.num_processes, values.process_id, values.peer_timeout
     )
-
-
-def _train_command(values: FlagValues, processes: "Processes") -> list[str]:
-    """Returns the command line that runs gshard-train with the same flags in a child process."""
-    flag_values = {"config": [values.config], "gin": values.gin, "data": [values.data]}
-    flag_values |= {
-        "workdir": [values.workdir],
-        "baselines_of": filter(None, [values.baselines_of]),
-        "coordinator": [processes.coordinator],
-        "num_processes": [processes.count],
-        "process_id": [processes.index],
-        "peer_timeout": [processes.peer_timeout],
-    }
-    arguments = [f"--{name}={value}" for name, several in flag_values.items() for value in several]
-    return [sys.executable, "-m", "gshard_nmt", "train", *arguments]
 
 
 def _define_eval(flags: Flags) -> None:

@@ -15,6 +15,7 @@ import gshard_nmt
 from gshard_nmt.cli.failures import user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain
+from gshard_nmt.run.hangup import leave_terminal, stop_signals
 
 EXIT_USER_ERROR = 2
 EXIT_TRY_AGAIN = 75
@@ -42,7 +43,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         print(f"gshard-nmt {gshard_nmt.__version__}")
         return 0
     try:
-        with _interrupted_by_sigterm(), _no_interruption_is_lost():
+        with _interrupted_by_signals(), _no_interruption_is_lost():
             command.run(parse_flags(command, arguments))
             sys.stdout.flush()
         return 0
@@ -79,17 +80,22 @@ def _print_error(command: Command, message: str, code: int, error: BaseException
 
 
 @contextlib.contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that the command has time to save."""
+def _interrupted_by_signals() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that the command can save."""
 
-    def interrupt(*_: object) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        del frame
+        if number == signal.SIGHUP:
+            leave_terminal()
         raise KeyboardInterrupt
 
-    previous_handler = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [number for number in stop_signals() if number != signal.SIGINT]
+    previous_handlers = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous_handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
+from gshard_nmt.run.hangup import leave_terminal, stop_signals
 from gshard_nmt.run.line_log import EventFiles, LineLog
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Interrupt:
-    """Turns SIGINT and SIGTERM into a request to stop after the current step.
+    """Turns SIGINT, SIGTERM and SIGHUP into a request to stop after the current step.
 
     If there are several processes, the runtime handles the signals, and all stop at the same step.
     """
@@ -29,7 +30,7 @@ class Interrupt:
         self.requested = False
 
     def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM) if self._processes.count == 1 else ()
+        numbers = stop_signals() if self._processes.count == 1 else ()
         self._handlers = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
@@ -45,6 +46,8 @@ class Interrupt:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt(
                 "stopped at once; start the run again to continue from its last checkpoint"

@@ -1,30 +1,40 @@
-"""Supervises one process of a multi-process run, and names the processes that are missing or lost.
+"""Supervises one process of a run of several processes, and says why the run ends.
 
-If a process of the run is lost, jax's runtime aborts all others and prints many messages. So each
-process runs as the child of a supervisor. Before it starts the child, the supervisor waits until all
-processes of the run have connected (the rendezvous). Afterwards it reads the output of the child. If the
-runtime aborts the child, the supervisor ends with one clear message and exit code 75.
+If a process of the run is lost, jax's runtime aborts all others and prints many messages, and a process
+that is killed prints none. So each process runs as the child of a supervisor: the worker. The
+supervisors tell each other how their workers end. If one ends badly, all end, with the same reason and
+a fitting exit code.
 """
 
 import collections
 import contextlib
+import dataclasses
+import math
 import os
+import queue
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.run.deaths import Cgroups, is_second
+from gshard_nmt.run.hangup import leave_terminal, stop_signals
+from gshard_nmt.run.peers import START_AGAIN, News, Peers, in_words, lost
+from gshard_nmt.run.rendezvous import Identity, rendezvous
 from gshard_nmt.spmd.processes import Processes
 
 WATCHED = "GSHARD_NMT_WATCHED"
-"""Environment variable of a child: the file descriptor of a pipe that closes when the supervisor ends."""
+"""Environment variable of a worker: a file descriptor of a pipe that closes when its supervisor ends."""
 
-_GREETING = "gshard-nmt process"
+_GRACE_SECONDS = 2.0
+"""Seconds for a worker to end by itself, after another one has ended badly."""
+_NEWS_SECONDS = 3.0
+"""Seconds to wait for the reason, after the runtime has ended a worker because another one is lost."""
 _KEPT_LINES = 400
 """Lines of the runtime's last messages that are kept, in case they have to be shown."""
 
@@ -36,18 +46,25 @@ _FATAL = re.compile(r"[EF]\d{4} .*(coordination_service|client\.h|preemption_syn
 
 _UNHEALTHY = re.compile(r"unhealthy \(stopped sending heartbeats\):\n((?:\d+\n)+)")
 _COORDINATOR_GONE = re.compile(
-    r"Failed to send RPC to coordination service|RPC: /xla.coordination.CoordinationService/RegisterTask"
+    r"Failed to send RPC to coordination service"
+    r"|RPC: /xla.coordination.CoordinationService/(RegisterTask|Heartbeat)"
 )
+_OWN_MESSAGE = "gshard-train: "
+"""The start of the message with which a worker ends."""
+
+_INTERRUPTED = 130
 
 
 def is_watched() -> bool:
-    """Returns whether this process is the child of a supervisor.
+    """Returns whether this process is the worker of a supervisor.
 
-    If so, this process ends when the supervisor ends.
+    If so, this process ends when the supervisor ends. It ignores SIGHUP, because the supervisor passes
+    on the signals that it gets.
     """
     if WATCHED not in os.environ:
         return False
     pipe = int(os.environ.pop(WATCHED))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def wait_for_parent() -> None:
         os.read(pipe, 1)
@@ -57,58 +74,204 @@ def is_watched() -> bool:
     return True
 
 
-def supervise(processes: Processes, command: Sequence[str]) -> int:
-    """Waits for all processes of the run, runs a command as a child, and returns its exit code.
+def supervise(
+    processes: Processes,
+    command: Sequence[str],
+    workdir: Path,
+    identity: Identity,
+    cgroups: Cgroups | None = None,
+) -> int:
+    """Waits for all processes of the run, runs a command as the worker, and returns its exit code.
+
+    Args:
+      processes: the processes of the run.
+      command: the command line of the worker.
+      workdir: the run folder. Deaths of workers are counted in it.
+      identity: what all processes must have in common.
+      cgroups: where the kernel counts the processes that it kills if memory runs out; by default
+        those of this process.
+
+    Returns:
+      0 or 130: the worker has finished, or was interrupted and has saved.
+      Another code: the worker has printed the reason.
 
     Raises:
-      TryAgain: a process did not connect, or was lost.
-      UserError: two processes have the same number, or they disagree on the number of processes.
+      TryAgain: a process did not connect, was lost or killed, or its machine was taken away.
+      UserError: two processes do not fit each other, or one of them ended for a reason that a restart
+        does not cure.
+      KeyboardInterrupt: another process was interrupted before all could save together.
     """
-    rendezvous(processes)
-    child_end, parent_end = os.pipe()
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, WATCHED: str(child_end)},
-        pass_fds=(child_end,),
-    ) as child:
-        os.close(child_end)
-        with _forwarding_signals(child):
-            last_messages = _relay(child)
-            code = child.wait()
-    os.close(parent_end)
-    if code in (0, 2, 75, 130, 141):
-        return code
-    lost = lost_peers(last_messages, processes)
-    if not lost:
-        sys.stderr.write(last_messages)
-        return code if code > 0 else 128 - code
-    raise TryAgain(
-        f"{_in_words(lost, processes)} died or stopped answering; {'its' if len(lost) == 1 else 'their'} "
-        "own output gives the reason. Start all processes again with the same commands; the run resumes "
-        "from its last checkpoint."
-    )
+    cgroups = cgroups or Cgroups()
+    with rendezvous(processes, identity) as peers:
+        kills_before = cgroups.oom_kills()
+        with _worker(command) as worker:
+            watch = _Watch(processes, peers, worker)
+            ended = watch.follow()
+        ran_out = cgroups.oom_kills() > kills_before
+        outcome = watch.judge(ended, ran_out, lambda: is_second(workdir, peers.attempt))
+        code = outcome.code if outcome.code in (0, 75, _INTERRUPTED) else 2
+        peers.tell(News(processes.index, "ended", code, outcome.told or outcome.message))
+    if outcome.message:
+        raise _EXCEPTIONS[outcome.code](outcome.message)
+    return outcome.code
 
 
-def rendezvous(processes: Processes) -> None:
-    """Waits until all processes of the run have connected to process 0.
+_EXCEPTIONS: dict[int, type[BaseException]] = {
+    2: UserError,
+    75: TryAgain,
+    _INTERRUPTED: KeyboardInterrupt,
+}
 
-    Process 0 listens on the coordinator's port until then, for at most `peer_timeout` seconds. It then
-    tells every process whether all of them are there.
 
-    Raises:
-      TryAgain: some processes did not connect.
-      UserError: the port is in use, two processes have the same number, or they disagree on the number
-        of processes.
-    """
-    deadline = time.monotonic() + processes.peer_timeout
-    if processes.is_first:
-        _wait_for_peers(processes, deadline)
-    else:
-        _join(processes, deadline)
+@dataclasses.dataclass(frozen=True)
+class WorkerEnd:
+    """How a worker ended."""
+
+    code: int
+    """Its exit code; the negative number of a signal if that ended it."""
+    own: str = ""
+    """The message with which it ended, without the name of the program; "" if it printed none."""
+    runtime: str = ""
+    """Messages of jax's runtime from the first that reports a lost process; "" if there is none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a supervisor ends."""
+
+    code: int
+    message: str = ""
+    """What it prints; "" if its worker has printed the reason."""
+    told: str = ""
+    """What the other supervisors print, if that is another text."""
+
+
+class _Watch:
+    """Follows a worker until it ends, and what the other supervisors tell in the meantime."""
+
+    def __init__(self, processes: Processes, peers: Peers, worker: "subprocess.Popen[str]") -> None:
+        self._processes = processes
+        self._peers = peers
+        self._worker = worker
+        # Signal handlers put signals into it. A queue.Queue could deadlock then, this one cannot.
+        self._events: queue.SimpleQueue[WorkerEnd | News | signal.Signals] = queue.SimpleQueue()
+        self._reason: News | None = None
+        self._taken: int | None = None
+        self._is_killed = False
+
+    def follow(self) -> WorkerEnd:
+        """Returns how the worker ends. It is killed if it does not end after another one ended badly."""
+        with _passing_to(self._events):
+            relay = threading.Thread(target=self._relay, daemon=True, name="relay")
+            relay.start()
+            self._peers.listen(self._events.put)
+            end, deadline = None, math.inf
+            while end is None:
+                event = self._next_event(deadline)
+                if event is None:
+                    self._is_killed, deadline = True, math.inf
+                    self._worker.kill()
+                elif isinstance(event, WorkerEnd):
+                    end = event
+                elif isinstance(event, News):
+                    deadline = min(deadline, time.monotonic() + self._hear(event))
+                else:
+                    self._pass_on(event)
+            relay.join()
+            if is_consequence(end):
+                self._wait_for_the_reason()
+        return end
+
+    def judge(self, end: WorkerEnd, ran_out: bool, is_second_death: Callable[[], bool]) -> Outcome:
+        """Returns how the supervisor ends.
+
+        Args:
+          end: how the worker ended.
+          ran_out: whether the kernel has killed a process because memory ran out.
+          is_second_death: records a death of the worker, and returns whether it is the second one
+            without a new checkpoint.
+        """
+        name = in_words([self._processes.index], self._processes)
+        if end.code == 0:
+            return Outcome(0)
+        if end.code == _INTERRUPTED:
+            if self._taken is None:
+                return Outcome(_INTERRUPTED, told=f"{name} was interrupted")
+            return Outcome(75, _taken_away(self._taken, self._processes))
+        if end.code > 0 and end.code != 75:
+            words = f"{name} ended with exit code {end.code}"
+            return Outcome(end.code, told=f"{words}: {end.own}" if end.own else f"{words}.")
+        if self._reason:
+            return Outcome(self._reason.code, self._reason.message)
+        if indices := lost_peers(end.runtime, self._processes):
+            return Outcome(75, lost(indices, self._processes))
+        if end.runtime:
+            _write(end.runtime)
+            return Outcome(75, f"jax's runtime has ended {name}, see above. {START_AGAIN}")
+        if end.code == 75:
+            return Outcome(75, told=end.own or f"{name} ended. {START_AGAIN}")
+        return self._judge_death(name, signal.Signals(-end.code), ran_out, is_second_death)
+
+    def _judge_death(
+        self, name: str, number: signal.Signals, ran_out: bool, is_second_death: Callable[[], bool]
+    ) -> Outcome:
+        death = f"{name} was ended by {number.name}"
+        if ran_out and number == signal.SIGKILL:
+            return Outcome(
+                2,
+                f"{death}: the kernel killed it because the memory of its machine or container ran out. "
+                "Use a smaller batch (Data.rows) or model, or more memory.",
+            )
+        if is_second_death():
+            return Outcome(
+                2,
+                f"{death}. It is the second such death without a new checkpoint, so another start would "
+                "probably end in the same way. Look for the cause in the output and in the kernel's log "
+                "(dmesg), then start all processes again.",
+            )
+        return Outcome(75, f"{death}. {START_AGAIN}")
+
+    def _relay(self) -> None:
+        runtime, own = _relay(self._worker)
+        self._events.put(WorkerEnd(self._worker.wait(), own, runtime))
+
+    def _next_event(self, deadline: float) -> "WorkerEnd | News | signal.Signals | None":
+        """Returns the next event, or None if there is none until the deadline."""
+        if deadline == math.inf:
+            return self._events.get()
+        with contextlib.suppress(queue.Empty):
+            return self._events.get(timeout=max(deadline - time.monotonic(), 0))
+        return None
+
+    def _hear(self, news: News) -> float:
+        """Takes in news; returns how many seconds the worker may still run."""
+        if news.kind == "taken":
+            self._taken = news.process
+            return math.inf
+        if news.code == 0:
+            return math.inf
+        self._reason = self._reason or news
+        # Interrupted workers stop together, after they have saved.
+        return self._processes.peer_timeout if news.code == _INTERRUPTED else _GRACE_SECONDS
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """Passes a signal on to the worker, which saves and ends. Then the supervisor ends too."""
+        if number == signal.SIGTERM:
+            self._taken = self._processes.index
+            self._peers.tell(News(self._processes.index, "taken"))
+        # A worker ignores SIGHUP: it may come from the terminal to all of the program at once.
+        self._worker.send_signal(signal.SIGINT if number == signal.SIGHUP else number)
+
+    def _wait_for_the_reason(self) -> None:
+        deadline = time.monotonic() + _NEWS_SECONDS
+        while not self._reason and (event := self._next_event(deadline)):
+            if isinstance(event, News):
+                self._hear(event)
+
+
+def is_consequence(end: WorkerEnd) -> bool:
+    """Returns whether a worker has ended because another one is lost."""
+    return bool(end.runtime) or end.code == 75
 
 
 def lost_peers(messages: str, processes: Processes) -> list[int]:
@@ -120,146 +283,78 @@ def lost_peers(messages: str, processes: Processes) -> list[int]:
     return []
 
 
-def _wait_for_peers(processes: Processes, deadline: float) -> None:
-    """Does the part of process 0 in the rendezvous."""
-    connections: dict[int, socket.socket] = {}
-    with _listen(processes) as listening, contextlib.ExitStack() as open_connections:
-        while len(connections) < processes.count - 1 and time.monotonic() < deadline:
-            listening.settimeout(max(deadline - time.monotonic(), 0.01))
-            with contextlib.suppress(TimeoutError, ConnectionError):
-                connection, _ = listening.accept()
-                open_connections.enter_context(connection)
-                connection.settimeout(5)
-                index, refusal = _check_greeting(_read_line(connection), processes, connections)
-                if refusal:
-                    _send_line(connection, f"no {refusal}")
-                elif index is not None:
-                    connections[index] = connection
-        missing = sorted(set(processes.others()) - set(connections))
-        answer = f"missing {','.join(map(str, missing))}" if missing else "go"
-        for connection in connections.values():
-            _send_line(connection, answer)
-    if missing:
-        raise _not_connected(missing, processes)
+def _taken_away(index: int, processes: Processes) -> str:
+    return (
+        f"{in_words([index], processes)} got SIGTERM, as if its machine were taken away. The run is "
+        "saved; start all processes again with the same commands to go on."
+    )
 
 
-def _listen(processes: Processes) -> socket.socket:
-    """Opens the coordinator's port. If its host is 127.0.0.1, only this machine can connect."""
-    host, port = processes.address
+@contextlib.contextmanager
+def _worker(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """Starts the worker. It ends when this process ends, or if an exception leaves the block."""
+    worker_end, own_end = os.pipe()
     try:
-        return socket.create_server((host if host == "127.0.0.1" else "", port))
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise UserError(
-            f"--coordinator {processes.coordinator}: cannot listen there ({reason}); choose a free port "
-            "of this machine."
-        ) from None
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, WATCHED: str(worker_end)},
+            pass_fds=(worker_end,),
+        ) as worker:
+            try:
+                yield worker
+            except BaseException:
+                worker.kill()
+                raise
+    finally:
+        os.close(worker_end)
+        os.close(own_end)
 
 
-def _check_greeting(
-    greeting: str, processes: Processes, connected: Collection[int]
-) -> tuple[int | None, str]:
-    """Checks the first line that a process sends to process 0.
-
-    Returns:
-      The number of the process, or None if the process is refused or the line is not a greeting.
-      Then the reason for the refusal, or "" if there is none.
-    """
-    match = re.fullmatch(rf"{_GREETING} (\d+) of (\d+)", greeting)
-    if not match:
-        return None, ""
-    index, count = int(match[1]), int(match[2])
-    if count != processes.count:
-        return None, f"--num_processes is {count} here and {processes.count} in process 0"
-    if index in connected or index == 0:
-        return None, f"another process has --process_id {index}"
-    return index, ""
-
-
-def _join(processes: Processes, deadline: float) -> None:
-    """Does the part of every other process in the rendezvous."""
-    while True:
-        try:
-            connection = socket.create_connection(processes.address, timeout=2)
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise _not_connected([0], processes) from None
-            time.sleep(0.2)
-    with connection:
-        _send_line(connection, f"{_GREETING} {processes.index} of {processes.count}")
-        connection.settimeout(processes.peer_timeout + 5)
-        try:
-            answer = _read_line(connection)
-        except OSError:
-            answer = ""
-    if answer == "go":
-        return
-    word, _, rest = answer.partition(" ")
-    if word == "no":
-        raise UserError(
-            f"{rest}. Give each process its own --process_id, and all of them the same --num_processes."
-        )
-    if word == "missing":
-        raise _not_connected([int(index) for index in rest.split(",")], processes)
-    raise TryAgain(
-        f"process 0 at {processes.coordinator} did not answer; start all processes again."
-    )
-
-
-def _read_line(connection: socket.socket) -> str:
-    with connection.makefile("r", encoding="ascii", errors="replace") as reader:
-        return reader.readline(200).strip()
-
-
-def _send_line(connection: socket.socket, line: str) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(f"{line}\n".encode())
-
-
-def _not_connected(missing: list[int], processes: Processes) -> TryAgain:
-    return TryAgain(
-        f"{_in_words(missing, processes)} did not connect to {processes.coordinator} within "
-        f"{processes.peer_timeout} s (--peer_timeout). Start all processes again, each with the same "
-        "command and its own --process_id."
-    )
-
-
-def _in_words(indices: Sequence[int], processes: Processes) -> str:
-    """Returns numbers of processes for a message: "process 3 of 4", "processes 1, 3 of 4"."""
-    noun = "process" if len(indices) == 1 else "processes"
-    return f"{noun} {', '.join(map(str, indices))} of {processes.count}"
-
-
-def _relay(child: "subprocess.Popen[str]") -> str:
-    """Copies the output of the child to stderr, until the runtime reports a lost process.
+def _relay(worker: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Copies the output of the worker to stderr, until the runtime reports a lost process.
 
     Returns:
-      The messages of the runtime from that report on; "" if there is none.
+      The messages of the runtime from that report on, and the worker's last message of its own.
     """
     kept: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+    own: list[str] = []
     is_fatal = False
-    assert child.stdout is not None
-    for line in child.stdout:
+    assert worker.stdout is not None
+    for line in worker.stdout:
         is_fatal = is_fatal or bool(_FATAL.match(line))
         if is_fatal:
             kept.append(line)
         elif not _NOISE.match(line):
-            sys.stderr.write(line)
-            sys.stderr.flush()
-    return "".join(kept)
+            if line.startswith(_OWN_MESSAGE):
+                own = [line.removeprefix(_OWN_MESSAGE)]
+            elif own and len(own) < _KEPT_LINES:
+                own.append(line)
+            _write(line)
+    return "".join(kept), "".join(own).strip()
+
+
+def _write(text: str) -> None:
+    """Writes to stderr. If nobody reads it any more, training goes on all the same."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 @contextlib.contextmanager
-def _forwarding_signals(child: "subprocess.Popen[str]") -> Iterator[None]:
-    """Passes SIGINT and SIGTERM on to the child, which saves and ends. Then the supervisor ends too."""
+def _passing_to(events: "queue.SimpleQueue[WorkerEnd | News | signal.Signals]") -> Iterator[None]:
+    """Puts the signals that end a program into a queue. The worker is to save before all end."""
 
-    def forward(number: int, frame: object) -> None:
+    def put(number: int, frame: object) -> None:
         del frame
-        child.send_signal(number)
+        if number == signal.SIGHUP:
+            leave_terminal()
+        events.put(signal.Signals(number))
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous_handlers = {number: signal.signal(number, forward) for number in numbers}
+    previous_handlers = {number: signal.signal(number, put) for number in stop_signals()}
     try:
         yield
     finally:

@@ -7,7 +7,9 @@ coordination service runs in it, and tells the other processes if one of them is
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -86,11 +88,17 @@ class Processes:
             _join(self)
 
     def barrier(self, name: str) -> None:
-        """Waits until all processes have reached the barrier of this name."""
-        if self.count > 1:
-            from jax.experimental import multihost_utils
+        """Waits until all processes have reached the barrier of this name, however long it takes.
 
-            multihost_utils.sync_global_devices(name)
+        All processes must reach the same barriers in the same order. jax's coordination service does
+        this. A collective would not do: on CPU devices the first one fails if a process comes to it
+        30 seconds after the others.
+        """
+        if self.count > 1:
+            from jax._src import distributed
+
+            client = distributed.global_state.client
+            client.wait_at_barrier(f"{name} {next(_BARRIERS)}", timeout_in_ms=_BARRIER_MILLISECONDS)
 
     def gather(self, array: np.ndarray) -> np.ndarray:
         """Returns int64[process, ...], the arrays int64[...] of all processes."""
@@ -114,30 +122,48 @@ class Processes:
 
     @contextlib.contextmanager
     def waiting_for_lost_peers(self) -> Iterator[None]:
-        """Gives jax time to report a lost process if a collective fails inside the block.
+        """Gives the reason time to become known if a collective fails because a process is lost.
 
-        If a process is lost, jax reports it and ends this process while it waits.
+        Either jax's coordination service reports which process is lost and ends this process, or its
+        supervisor does. Other errors leave the block at once.
 
         Raises:
-          TryAgain: a collective failed, and jax did not end this process in the meantime.
+          TryAgain: a collective failed, and this process was not ended in the meantime.
         """
         try:
             yield
         except (RuntimeError, ValueError) as error:
-            if self.count == 1 or not _is_of_the_runtime(error):
+            if self.count == 1 or not is_loss_of_a_peer(error):
                 raise
-            # The coordination service aborts this process as soon as it knows which process is lost.
+            # Detection takes up to twice the timeout: jax sends two heartbeats in this time.
             time.sleep(2 * self.peer_timeout)
             raise TryAgain(
                 f"a collective failed: {error}. Start all processes again with the same commands."
             ) from None
 
 
-def _is_of_the_runtime(error: Exception) -> bool:
+_BARRIERS = itertools.count()
+"""Numbers of the barriers, because jax knows each by its name for ever."""
+_BARRIER_MILLISECONDS = 24 * 3600 * 1000
+"""More than any process needs. If one is lost, the others are ended long before."""
+
+_LOSS = re.compile(
+    r"Gloo|NCCL|^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|coordination service|heartbeat"
+    r"|Connection (closed|reset|refused)|Broken pipe|[Bb]arrier"
+)
+_OWN_FAULT = re.compile(
+    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|INVALID_ARGUMENT|No space left on device"
+)
+
+
+def is_loss_of_a_peer(error: Exception) -> bool:
+    """Returns whether the runtime's error says that another process does not answer any more."""
     # Calling a compiled function may turn the runtime's error into a ValueError.
     import jax
 
-    return isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+    text = str(error)
+    is_of_the_runtime = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in text
+    return bool(is_of_the_runtime and _LOSS.search(text) and not _OWN_FAULT.search(text))
 
 
 ALONE = Processes()
@@ -149,41 +175,18 @@ def _join(processes: Processes) -> None:
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    host, port = processes.address
+    host, _ = processes.address
     # The service listens on all addresses by default. A run on one machine needs only the loopback.
-    bind = f"{host}:{port}" if host in ("localhost", "127.0.0.1") else None
+    is_loopback = host in ("localhost", "127.0.0.1", "::1")
+    bind = processes.coordinator if is_loopback else None
     jax.distributed.initialize(
         processes.coordinator,
         processes.count,
         processes.index,
         initialization_timeout=processes.peer_timeout,
         heartbeat_timeout_seconds=processes.peer_timeout,
+        shutdown_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
     # From here on the coordination service handles SIGTERM, so Ctrl-C sends SIGTERM.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-
-
-def detect(peer_timeout: int) -> Processes:
-    """Returns the processes that environment variables name, or one process if they name none.
-
-    It detects Slurm, Open MPI, and TPU slices on Kubernetes (GKE), which set TPU_WORKER_HOSTNAMES. It
-    does not detect TPU VMs without this variable: only their metadata server knows the other hosts, and
-    we do not query it.
-    """
-    counts = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-    several = any(
-        os.environ.get(name, "1").isdigit() and int(os.environ.get(name, "1")) > 1
-        for name in counts
-    )
-    pod = "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    if not several and not pod:
-        return Processes(peer_timeout=peer_timeout)
-    from jax._src.clusters import ClusterEnv
-
-    coordinator, count, index, _ = ClusterEnv.auto_detect_unset_distributed_params(
-        None, None, None, None, None, peer_timeout
-    )
-    if not coordinator or not count or index is None:
-        return Processes(peer_timeout=peer_timeout)
-    return Processes(coordinator, count, index, peer_timeout)

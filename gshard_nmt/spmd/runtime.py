@@ -271,6 +271,8 @@ class Runtime:
         with program_cache.mended(self.cache):
             executable = lowered.compile()
         compile_seconds = time.perf_counter() - began - lower_seconds
+        # One process may compile much longer than the others. See Processes.barrier.
+        self.processes.barrier("compiled")
         return Program(signature, executable, lower_seconds, compile_seconds)
 
     def jit(
@@ -338,7 +340,7 @@ class Runtime:
         import jaxlib
 
         mesh = dataclasses.asdict(self.mesh)
-        versions = [jax.__version__, jaxlib.__version__, _source_fingerprint()]
+        versions = [jax.__version__, jaxlib.__version__, source_fingerprint()]
         return json.dumps([key, versions, mesh], default=list)
 
 
@@ -356,7 +358,7 @@ def _platforms() -> str:
 
 
 @functools.cache
-def _source_fingerprint() -> str:
+def source_fingerprint() -> str:
     """Returns a hash of this package's code: other code may lower the same function differently."""
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):

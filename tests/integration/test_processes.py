@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,26 +19,48 @@ TIMEOUT = 20
 ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
 
 
+STARTED: list["subprocess.Popen[str]"] = []
+"""The processes that a test has started."""
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays():
+    """Kills the processes that a failed test has left. A worker ends with its supervisor."""
+    yield
+    for process in STARTED:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    STARTED.clear()
+
+
 def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
     flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
     return [*flags, *gin(**changes)]
 
 
-def start(prepared: Path, workdir: Path, count: int = 2, indices=None, **changes: object):
-    """Starts the processes of a run, which connect to process 0 over the loopback."""
+def start(prepared: Path, workdir: Path, *others: Path, **changes: object):
+    """Starts the two processes of a run, which connect to process 0 over the loopback.
+
+    If another prepared folder is given, process 1 reads it instead.
+    """
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", count]
-    flags = [*train_flags(prepared, workdir, **changes), *shared, "--peer_timeout", TIMEOUT]
-    return [
+    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
+    folders = (prepared, *others, prepared)[:2]
+    started = [
         subprocess.Popen(
-            command("train", *flags, "--process_id", index),
+            command(
+                "train", *train_flags(folder, workdir, **changes), *shared, "--process_id", index
+            ),
             stderr=subprocess.PIPE,
             text=True,
             env=environment(),
         )
-        for index in (range(count) if indices is None else indices)
+        for index, folder in enumerate(folders)
     ]
+    STARTED.extend(started)
+    return started
 
 
 def ends(processes) -> list[tuple[int, str]]:
@@ -107,6 +130,7 @@ def test_a_killed_process_is_named_and_a_restart_resumes(prepared, runs):
     killed = time.monotonic()
     (code, stderr), _ = ends([first, second])
     assert code == 75, stderr
+    # The signal kills the supervisor. Its worker ends with it.
     assert stderr.splitlines()[-1].startswith(
         "gshard-train: process 1 of 2 died or stopped answering"
     )
@@ -124,7 +148,28 @@ def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
     wait_for_step(run, 6)
     processes[1].send_signal(signal.SIGTERM)
     ended = ends(processes)
-    assert [code for code, _ in ended] == [130, 130], ended
+    # A machine that is taken away sends SIGTERM, so that another start may go on.
+    assert [code for code, _ in ended] == [75, 75], ended
+    assert all(
+        stderr.splitlines()[-1].startswith("gshard-train: process 1 of 2 got SIGTERM, as if ")
+        for _, stderr in ended
+    )
     steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
     saved = json.loads((run / "budget.json").read_text())["steps"]
     assert steps == {saved}
+
+
+@pytest.mark.slow
+def test_a_damaged_shard_of_one_process_ends_all_with_its_message(prepared, runs, tmp_path):
+    """Process 1 has a copy of the data whose manifest is sound. The first batch finds the damage."""
+    damaged = tmp_path / "data"
+    shutil.copytree(prepared / "data", damaged / "data")
+    for shard in (damaged / "data").glob("*/train-*"):
+        half = shard.stat().st_size // 2
+        shard.write_bytes(shard.read_bytes()[:half] + bytes(shard.stat().st_size - half))
+    zero, one = start(prepared, runs / "damaged", damaged)
+    (code, stderr), (own_code, own_stderr) = ends([zero, one])
+    assert own_code in (1, 2), own_stderr
+    assert code == 2, stderr
+    last = stderr.splitlines()[-1]
+    assert last.startswith(f"gshard-train: process 1 of 2 ended with exit code {own_code}"), stderr

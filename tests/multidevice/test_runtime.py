@@ -61,7 +61,7 @@ def test_another_key_or_mesh_is_lowered_again(compiled):
 
 def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):
     compiled(Lowering(2.0))
-    monkeypatch.setattr(runtime, "_source_fingerprint", lambda: "changed")
+    monkeypatch.setattr(runtime, "source_fingerprint", lambda: "changed")
     assert compiled(Lowering(3.0)) == (3.0, True)
 
 

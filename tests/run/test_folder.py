@@ -157,9 +157,9 @@ def test_data_that_is_swapped_under_a_run_is_noticed(run, data):
     with_manifest(data, corpus_fingerprint="anew")
     with pytest.raises(UserError, match=r"was prepared anew while .* was training on it"):
         run.check_data(data)
+    # The file server may not answer for a moment. That is no reason to lose the steps so far.
     (data.folder / MANIFEST).unlink()
-    with pytest.raises(UserError, match=r"was removed or damaged while .* was training on it"):
-        run.check_data(data)
+    run.check_data(data)
 
 
 def contents_of(folder) -> dict[str, bytes]:

@@ -85,10 +85,12 @@ def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_sigterm_asks_to_stop_however_often_it_comes():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_to_stop_however_often_it_comes(number):
+    """SIGHUP comes if an SSH connection is lost."""
     with Interrupt(processes()) as interrupt:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
+        signal.raise_signal(number)
         assert interrupt.stops_after(1)
 
 

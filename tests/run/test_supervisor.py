@@ -1,108 +1,29 @@
-import socket
+"""However a worker ends, all supervisors of the run end with its reason and a fitting exit code."""
+
+import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.run.supervisor import lost_peers, rendezvous, supervise
+from gshard_nmt.run.peers import News, Peers
+from gshard_nmt.run.supervisor import Outcome, WorkerEnd, _Watch, lost_peers, supervise
 from gshard_nmt.spmd.processes import Processes
+from tests.run.supervised import coordinator, ends, meet, supervised
 
+__all__ = ["coordinator", "supervised"]
 
-@pytest.fixture
-def coordinator() -> str:
-    """Returns the address of a free port of the loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
-def meet(processes: list[Processes]) -> list[BaseException | None]:
-    """Runs the rendezvous of all processes at once, and returns the error of each."""
-    errors: list[BaseException | None] = [None] * len(processes)
-
-    def target(place: int) -> None:
-        try:
-            rendezvous(processes[place])
-        except (TryAgain, UserError) as error:
-            errors[place] = error
-
-    threads = [threading.Thread(target=target, args=(place,)) for place in range(len(processes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return errors
-
-
-def test_a_rendezvous_of_all_processes_succeeds(coordinator):
-    assert meet([Processes(coordinator, 3, index, 10) for index in range(3)]) == [None] * 3
-
-
-def test_the_port_is_free_after_the_rendezvous(coordinator):
-    for _ in range(2):
-        assert meet([Processes(coordinator, 2, index, 10) for index in range(2)]) == [None, None]
-    with socket.create_server(Processes(coordinator, 2, 0).address):
-        pass
-
-
-def test_every_connected_process_names_the_missing_ones(coordinator):
-    errors = meet([Processes(coordinator, 4, index, 1) for index in (0, 2)])
-    assert [str(error) for error in errors] == [
-        f"processes 1, 3 of 4 did not connect to {coordinator} within 1 s (--peer_timeout). Start all "
-        "processes again, each with the same command and its own --process_id."
-    ] * 2
-    assert {type(error) for error in errors} == {TryAgain}
-
-
-def test_without_a_coordinator_the_others_name_process_0(coordinator):
-    (error,) = meet([Processes(coordinator, 2, 1, 1)])
-    assert isinstance(error, TryAgain)
-    assert str(error).startswith(f"process 0 of 2 did not connect to {coordinator} within 1 s")
-
-
-def test_two_processes_with_the_same_number_are_an_error(coordinator):
-    errors = meet([Processes(coordinator, 3, index, 1) for index in (0, 1, 1)])
-    refused = [error for error in errors if isinstance(error, UserError)]
-    assert [str(error) for error in refused] == [
-        "another process has --process_id 1. Give each process its own --process_id, and all of them the "
-        "same --num_processes."
-    ]
-
-
-def test_different_counts_are_an_error(coordinator):
-    errors = meet([Processes(coordinator, 2, 0, 1), Processes(coordinator, 3, 1, 1)])
-    assert str(errors[1]).startswith("--num_processes is 3 here and 2 in process 0. ")
-
-
-def test_another_client_at_the_port_is_not_counted(coordinator):
-    zero, one = (Processes(coordinator, 2, index, 10) for index in range(2))
-    listening = threading.Thread(target=rendezvous, args=[zero])
-    listening.start()
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            with socket.create_connection(zero.address, 2) as client:
-                client.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            break
-        except ConnectionError:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    assert listening.is_alive()
-    rendezvous(one)
-    listening.join(10)
-    assert not listening.is_alive()
-
-
-def test_a_port_in_use_is_an_error(coordinator):
-    processes = Processes(coordinator, 2, 0, 1)
-    with (
-        socket.create_server(processes.address),
-        pytest.raises(UserError, match=r"cannot listen there \(.*in use\)"),
-    ):
-        rendezvous(processes)
-
+ENDLESS = "time.sleep(60)"
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+SECOND_DEATH = (
+    "It is the second such death without a new checkpoint, so another start would probably end in the "
+    "same way. Look for the cause in the output and in the kernel's log (dmesg), then start all "
+    "processes again."
+)
+AGAIN = (
+    "Start all processes again with the same commands; the run resumes from its last checkpoint.\n"
+)
 
 UNHEALTHY = (
     "F1121 client.h:80] Terminating process ... UNAVAILABLE: The following tasks are unhealthy "
@@ -117,6 +38,7 @@ UNHEALTHY = (
         ("Status: UNAVAILABLE: Failed to send RPC to coordination service. Either", 2, [0]),
         ("RPC: /xla.coordination.CoordinationService/RegisterTask", 1, [0]),
         ("RPC: /xla.coordination.CoordinationService/RegisterTask", 0, [1, 2, 3]),
+        ("DEADLINE_EXCEEDED\n\nRPC: /xla.coordination.CoordinationService/Heartbeat", 3, [0]),
         ("Segmentation fault", 1, []),
     ],
 )
@@ -124,33 +46,213 @@ def test_the_runtimes_last_messages_name_the_lost_processes(messages, index, los
     assert lost_peers(messages, Processes("h:1", 4, index)) == lost
 
 
-def test_exit_code_and_output_of_the_child_are_passed_on(coordinator, capfd):
-    other = threading.Thread(target=rendezvous, args=[Processes(coordinator, 2, 1, 10)])
-    other.start()
-    code = "import sys; print('step 1', file=sys.stderr); print('[Gloo] Rank 0 is'); sys.exit(2)"
-    assert supervise(Processes(coordinator, 2, 0, 10), [sys.executable, "-c", code]) == 2
-    other.join()
-    assert capfd.readouterr() == ("", "step 1\n")
+def test_workers_that_finish_end_their_supervisors_with_0(supervised):
+    printing = "print('step 1', file=sys.stderr); print('[Gloo] Rank 0 is connected')"
+    assert supervised.run(printing, "") == [(0, "step 1\n"), (0, "")]
 
 
-def test_a_child_ends_when_its_supervisor_is_killed(coordinator):
-    """The child prints its process ID, then sleeps."""
+def test_a_killed_worker_ends_all_with_75_and_a_second_death_with_2(supervised):
+    message = f"gshard-train: process 1 of 2 was ended by SIGKILL. {AGAIN}"
+    assert supervised.run(ENDLESS, KILLED) == [(75, message)] * 2
+    message = f"gshard-train: process 0 of 2 was ended by SIGSEGV. {SECOND_DEATH}\n"
+    crashing = "os.kill(os.getpid(), signal.SIGSEGV)"
+    assert supervised.run(crashing, ENDLESS) == [(2, message)] * 2
+
+
+def test_a_worker_that_ran_out_of_memory_ends_all_with_2(supervised):
+    """The kernel counts in the memory.events of the cgroup, then kills."""
+    killed_by_the_kernel = f"(folder / 'memory.events').write_text('oom_kill 4\\n'); {KILLED}"
+    message = (
+        "gshard-train: process 1 of 2 was ended by SIGKILL: the kernel killed it because the memory of "
+        "its machine or container ran out. Use a smaller batch (Data.rows) or model, or more memory.\n"
+    )
+    assert supervised.run(ENDLESS, killed_by_the_kernel) == [(2, message)] * 2
+
+
+NAME = "process 1 of 4"
+REASON = News(2, "ended", 2, "process 2 of 4 ended with exit code 2: the disk is full.")
+
+
+@pytest.mark.parametrize(
+    ("end", "news", "is_second", "outcome"),
+    [
+        (WorkerEnd(0), [], False, Outcome(0)),
+        (
+            WorkerEnd(2, "Data.rows is 3;\n  it must be even."),
+            [],
+            False,
+            Outcome(2, "", f"{NAME} ended with exit code 2: Data.rows is 3;\n  it must be even."),
+        ),
+        (WorkerEnd(1), [], False, Outcome(1, "", f"{NAME} ended with exit code 1.")),
+        (
+            WorkerEnd(2, "mine"),
+            [REASON],
+            False,
+            Outcome(2, "", f"{NAME} ended with exit code 2: mine"),
+        ),
+        (WorkerEnd(-signal.SIGKILL), [REASON], False, Outcome(2, REASON.message)),
+        (WorkerEnd(75, "a collective failed."), [REASON], False, Outcome(2, REASON.message)),
+        (WorkerEnd(75, "a collective failed."), [], False, Outcome(75, "", "a collective failed.")),
+        (WorkerEnd(-6, "", UNHEALTHY), [REASON], False, Outcome(2, REASON.message)),
+        (
+            WorkerEnd(-6, "", UNHEALTHY),
+            [],
+            False,
+            Outcome(
+                75,
+                "process 3 of 4 died or stopped answering; its own output gives the reason. "
+                + AGAIN.strip(),
+            ),
+        ),
+        (WorkerEnd(-11), [], False, Outcome(75, f"{NAME} was ended by SIGSEGV. {AGAIN.strip()}")),
+        (WorkerEnd(-11), [], True, Outcome(2, f"{NAME} was ended by SIGSEGV. {SECOND_DEATH}")),
+        (WorkerEnd(130), [], False, Outcome(130, "", f"{NAME} was interrupted")),
+        (
+            WorkerEnd(-9),
+            [News(2, "ended", 130, "process 2 of 4 was interrupted")],
+            False,
+            Outcome(130, "process 2 of 4 was interrupted"),
+        ),
+        (
+            WorkerEnd(130),
+            [News(3, "taken")],
+            False,
+            Outcome(
+                75,
+                "process 3 of 4 got SIGTERM, as if its machine were taken away. The run is saved; start "
+                "all processes again with the same commands to go on.",
+            ),
+        ),
+    ],
+)
+def test_the_outcome_follows_from_the_end_of_the_worker_and_the_news(end, news, is_second, outcome):
+    processes = Processes("h:1", 4, 1)
+    watch = _Watch(processes, Peers(processes, {}, "attempt"), None)
+    for item in news:
+        watch._hear(item)
+    # Process 1 itself has stopped its heartbeats too, but it is not the one that is lost.
+    assert watch.judge(end, False, lambda: is_second) == outcome
+
+
+def test_a_worker_that_hangs_is_named_by_the_runtime_and_killed(supervised):
+    """The runtime of process 0 misses heartbeats of process 1 and aborts."""
+    report = UNHEALTHY.replace("\n3\n", "\n")
+    aborted = f"sys.stderr.write({report!r}); sys.stderr.flush(); os.abort()"
+    message = (
+        "gshard-train: process 1 of 2 died or stopped answering; its own output gives the reason. "
+    )
+    stopped = "os.kill(os.getpid(), signal.SIGSTOP)"
+    assert supervised.run(aborted, stopped) == [(75, message + AGAIN)] * 2
+
+
+def test_the_reason_is_told_rather_than_its_consequence(supervised):
+    """The coordinator's death makes the runtime abort the others before they hear of the reason."""
+    report = (
+        "F1121 client.h:80] Terminating process ... Failed to send RPC to coordination service.\n"
+    )
+    aborted = f"sys.stderr.write({report!r}); (folder / 'aborted').touch(); os.abort()"
+    failing = (
+        "while not (folder / 'aborted').exists(): time.sleep(0.02)\n"
+        "print('gshard-train: the disk is full.', flush=True); os._exit(2)"
+    )
+    zero, one = supervised.run(failing, aborted)
+    assert zero == (2, "gshard-train: the disk is full.\n")
+    assert one == (
+        2,
+        "gshard-train: process 0 of 2 ended with exit code 2: the disk is full.\n",
+    )
+
+
+STOPPING = """
+def stop(number, frame):
+    print(signal.Signals(number).name, "came", flush=True)
+    (folder / "stop").touch()
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+print("ready", flush=True)
+while not (folder / "stop").exists():
+    time.sleep(0.02)
+os._exit(130)
+"""
+"""A worker that stops together with all others once one of them gets a signal."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "passed_on", "code"),
+    [
+        (signal.SIGTERM, "SIGTERM", 75),
+        (signal.SIGHUP, "SIGINT", 130),
+    ],
+)
+def test_a_signal_to_one_process_stops_all(supervised, sent, passed_on, code):
+    """SIGTERM comes if a machine is taken away; then another start goes on."""
+    processes = supervised.start(STOPPING, STOPPING)
+    for process in processes:
+        assert process.stderr.readline() == "ready\n"
+    processes[1].send_signal(sent)
+    (zero, printed), (one, _) = ends(processes)
+    assert (zero, one) == (code, code)
+    assert printed == (
+        "gshard-train: process 1 of 2 got SIGTERM, as if its machine were taken away. The run is saved; "
+        "start all processes again with the same commands to go on.\n"
+        if code == 75
+        else ""
+    )
+
+
+def test_a_run_that_was_started_with_nohup_ignores_a_lost_connection(supervised):
+    processes = supervised.start(STOPPING, STOPPING, ignoring=["SIGHUP"])
+    for process in processes:
+        assert process.stderr.readline() == "ready\n"
+    processes[1].send_signal(signal.SIGHUP)
+    processes[1].send_signal(signal.SIGINT)
+    (_, _), (code, printed) = ends(processes)
+    assert (code, printed) == (130, "SIGINT came\n")
+
+
+def test_a_supervisor_that_vanishes_is_named(supervised):
+    processes = supervised.start(ENDLESS, "print('ready', flush=True); time.sleep(60)")
+    assert processes[1].stderr.readline() == "ready\n"
+    processes[1].kill()
+    (code, printed), _ = ends(processes)
+    assert code == 75
+    assert printed.startswith("gshard-train: process 1 of 2 died or stopped answering; its own ")
+
+
+def test_a_worker_ends_when_its_supervisor_is_killed(coordinator, tmp_path):
+    """The worker prints its process ID, then sleeps."""
     watched = (
         "import os, sys, time; from gshard_nmt.run import supervisor; assert supervisor.is_watched(); "
         "print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
     )
     supervising = (
-        "import sys, threading; from gshard_nmt.run.supervisor import rendezvous, supervise; "
+        "import pathlib, sys; from gshard_nmt.run.supervisor import supervise; "
         "from gshard_nmt.spmd.processes import Processes; "
-        f"of = lambda i: Processes({coordinator!r}, 2, i, 10); "
-        "threading.Thread(target=rendezvous, args=[of(1)]).start(); "
-        f"supervise(of(0), [sys.executable, '-c', {watched!r}])"
+        f"supervise(Processes({coordinator!r}, 2, 0, 10), [sys.executable, '-c', {watched!r}], "
+        f"pathlib.Path({str(tmp_path)!r}), {{}})"
     )
+    other = threading.Thread(target=meet, args=[[Processes(coordinator, 2, 1, 10)]])
+    other.start()
     with subprocess.Popen(
         [sys.executable, "-c", supervising], stderr=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stderr is not None
-        assert int(parent.stderr.readline()) != parent.pid
+        line = parent.stderr.readline()
+        assert int(line) != parent.pid
         parent.kill()
         # The pipe ends only when the last process that can write to it has ended.
-        assert parent.stderr.read() == ""
+        assert "Traceback" not in parent.stderr.read()
+    other.join()
+
+
+def test_an_exception_in_the_supervisor_ends_the_worker(coordinator, tmp_path, monkeypatch):
+    def fail(watch: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("gshard_nmt.run.supervisor._Watch.follow", fail)
+    other = threading.Thread(target=meet, args=[[Processes(coordinator, 2, 1, 10)]])
+    other.start()
+    sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    with pytest.raises(RuntimeError, match="a bug"):
+        supervise(Processes(coordinator, 2, 0, 10), sleeping, tmp_path, {})
+    other.join()

@@ -1,10 +1,11 @@
-"""The numbers of a run's processes, and what the environment says about them."""
+"""The numbers of a run's processes, and the errors that mean that one of them is lost."""
 
+import jax
 import numpy as np
 import pytest
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.processes import ALONE, Processes, detect
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
 
 
 @pytest.mark.parametrize(
@@ -28,29 +29,6 @@ def test_processes_must_divide_the_devices():
         Processes("h:1", 3).local_devices(8)
 
 
-def test_slurm_gives_the_number_of_each_process(monkeypatch):
-    for name, value in {
-        "SLURM_JOB_ID": "4711",
-        "SLURM_NTASKS": "4",
-        "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_PROCID": "2",
-        "SLURM_LOCALID": "0",
-        "SLURM_STEP_NODELIST": "node[07-10]",
-        "SLURM_JOB_NUM_NODES": "4",
-    }.items():
-        monkeypatch.setenv(name, value)
-    processes = detect(30)
-    assert (processes.count, processes.index, processes.peer_timeout) == (4, 2, 30)
-    assert processes.address[0] == "node07"
-
-
-def test_a_lone_machine_is_one_process(monkeypatch):
-    for name in ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "localhost")
-    assert detect(30).count == 1
-
-
 def test_one_process_gathers_its_own_values():
     array = np.arange(6).reshape(2, 3) + 2**40
     np.testing.assert_array_equal(ALONE.gather(array), array[np.newaxis])
@@ -61,6 +39,46 @@ def test_one_process_gathers_its_own_values():
 def test_an_error_of_one_process_is_not_taken_for_a_lost_peer():
     with pytest.raises(ValueError, match="unrelated"), ALONE.waiting_for_lost_peers():
         raise ValueError("unrelated")
+
+
+GLOO = "Gloo AllReduce failed: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1"
+
+
+@pytest.mark.parametrize(
+    ("message", "is_loss"),
+    [
+        (f"UNKNOWN: {GLOO}", True),
+        ("INTERNAL: NCCL operation ncclAllReduce failed: remote process exited", True),
+        ("DEADLINE_EXCEEDED: Barrier timed out", True),
+        ("UNAVAILABLE: failed to connect to all addresses", True),
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 1099511627776 bytes.", False),
+        ("INTERNAL: NCCL operation failed: RESOURCE_EXHAUSTED: Out of memory", False),
+        ("INVALID_ARGUMENT: Executable expected shape f32[2]", False),
+        ("INTERNAL: a bug", False),
+    ],
+)
+def test_only_connection_errors_of_the_runtime_are_the_loss_of_a_process(message, is_loss):
+    assert is_loss_of_a_peer(jax.errors.JaxRuntimeError(message)) == is_loss
+    assert not is_loss_of_a_peer(ValueError(message.replace("Gloo", "")))
+
+
+def test_out_of_memory_leaves_a_run_of_several_processes_at_once(monkeypatch):
+    """To try again would not help. Only the loss of a process waits until its name is known."""
+    naps = []
+    monkeypatch.setattr("time.sleep", naps.append)
+    several = Processes("h:1", 2, 0, 30)
+    with (
+        pytest.raises(jax.errors.JaxRuntimeError, match="Out of memory"),
+        several.waiting_for_lost_peers(),
+    ):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+    assert not naps
+    with (
+        pytest.raises(TryAgain, match="a collective failed: Gloo"),
+        several.waiting_for_lost_peers(),
+    ):
+        raise ValueError(GLOO)
+    assert naps == [60]
 
 
 def test_the_others_and_the_coordinators_address():

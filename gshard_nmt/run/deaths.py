@@ -1,0 +1,100 @@
+"""How a worker died: whether a restart can cure it.
+
+A worker that is killed cannot say why. If the kernel killed it because memory ran out, a restart ends
+in the same way. The same is likely if it dies twice without a new checkpoint in between.
+"""
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+
+from gshard_nmt import files
+from gshard_nmt.run.tensor_files import COMMIT_FILE
+
+DEATHS = "deaths.json"
+"""File of a run folder: the deaths of workers since the newest checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cgroups:
+    """Where the kernel tells how often it killed a process of a cgroup because memory ran out.
+
+    Attributes:
+      membership: the file that names the cgroups of this process.
+      root: the folder where the cgroup file system is mounted.
+    """
+
+    membership: Path = Path("/proc/self/cgroup")
+    root: Path = Path("/sys/fs/cgroup")
+
+    def oom_kills(self) -> int:
+        """Returns the count of the cgroup of this process, version 2 or 1; 0 if none can be read."""
+        return max((_oom_kill_count(file) for file in self._files()), default=0)
+
+    def _files(self) -> list[Path]:
+        """Returns the files that may have the count. In a container the root is often its own cgroup."""
+        try:
+            lines = self.membership.read_text().splitlines()
+        except OSError:
+            return []
+        candidates = []
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                folders, name = [self.root, self.root / "unified"], "memory.events"
+            elif "memory" in controllers.split(","):
+                folders, name = [self.root / "memory"], "memory.oom_control"
+            else:
+                continue
+            for folder in folders:
+                candidates += [folder / path.lstrip("/") / name, folder / name]
+        return candidates
+
+
+def _oom_kill_count(file: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in file.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def is_second(workdir: Path, attempt: str) -> bool:
+    """Records the death of a worker, and returns whether it is the second one without a new checkpoint.
+
+    Workers that die in the same start of the run count once. After a second death the count begins
+    anew, because the user will change something. Nothing is counted before the run folder exists.
+
+    Args:
+      workdir: the run folder, or the folder of the run folders of baselines.
+      attempt: the name of this start of the run.
+    """
+    if not any((workdir / name).exists() for name in ("data.json", "baselines.json")):
+        return False
+    file = workdir / DEATHS
+    steps = newest_steps(workdir)
+    death = {"attempt": attempt, "checkpoints": steps}
+    try:
+        previous = json.loads(file.read_text())
+    except (OSError, ValueError):
+        previous = {}
+    is_same = isinstance(previous, dict) and previous.get("checkpoints") == steps
+    if is_same and previous.get("attempt") != attempt:
+        file.unlink(missing_ok=True)
+        return True
+    # The disk may be full. The death is then not counted, and the run may start again.
+    with contextlib.suppress(OSError):
+        files.write(file, json.dumps(death) + "\n")
+    return False
+
+
+def newest_steps(workdir: Path) -> dict[str, int]:
+    """Returns the step of the newest committed checkpoint of each run, by its folder of checkpoints."""
+    newest: dict[str, int] = {}
+    for pattern in ("checkpoints", "*/checkpoints"):
+        for commit in workdir.glob(f"{pattern}/*/{COMMIT_FILE}"):
+            name = str(commit.parents[1].relative_to(workdir))
+            newest[name] = max(newest.get(name, 0), int(commit.parent.name))
+    return newest

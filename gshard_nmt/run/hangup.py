@@ -1,0 +1,38 @@
+"""Signals that end a program, SIGHUP among them: the terminal, or the SSH connection, is gone."""
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import termios
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Returns the signals after which a program saves and ends: SIGINT, SIGTERM and SIGHUP.
+
+    A program that was started with `nohup` ignores SIGHUP and goes on to do so.
+    """
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return signal.SIGINT, signal.SIGTERM
+    return signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+def leave_terminal() -> None:
+    """Sends stdout and stderr to /dev/null if their terminal is gone. Writing to it would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            number = stream.fileno()
+            if _is_gone(number):
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, number)
+                os.close(devnull)
+
+
+def _is_gone(number: int) -> bool:
+    """Returns whether a file descriptor is a terminal that has been closed."""
+    try:
+        termios.tcgetattr(number)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False
