@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from gshard_nmt import files
 from gshard_nmt.data.corpus import (
     ENGLISH,
     CorpusPair,
@@ -233,9 +234,9 @@ def _translations(
         if about.get("identity") == identity:
             return text_file.read_text().split("\n")[:-1], about["made_by"]
     lines, made_by = translate(run.path, test.source, test.target, test.sources)
-    text_file.write_text("".join(f"{line}\n" for line in lines))
+    files.write(text_file, "".join(f"{line}\n" for line in lines))
     about = {"identity": identity, "made_by": made_by}
-    about_file.write_text(json.dumps(about, indent=1) + "\n")
+    files.write(about_file, json.dumps(about, indent=1) + "\n")
     return lines, made_by
 
 

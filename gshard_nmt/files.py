@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 
 
@@ -14,19 +15,23 @@ def write(path: Path, content: bytes | str) -> None:
 
     If `path` is a symbolic link, the link stays and the file that it points to is replaced. Pipes,
     devices and everything under /dev cannot be replaced, because other programs have them open. The
-    content is written into them instead.
+    content is written into them instead. An object of a bucket is replaced in one step by its store.
 
     Raises:
       OSError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
+    if paths.is_url(path):
+        path.write_bytes(data)
+        return
     if _is_stream(path):
-        with path.open("ab") as file:
+        with naming(path), path.open("ab") as file:
             file.write(data)
         return
     temporary = _temporary_path(path)
     try:
-        temporary.write_bytes(data)
+        with naming(path):
+            temporary.write_bytes(data)
         temporary.replace(os.path.realpath(path))
     finally:
         temporary.unlink(missing_ok=True)
@@ -47,6 +52,20 @@ def check_writable(path: Path) -> None:
     temporary = _temporary_path(path)
     temporary.touch()
     temporary.unlink()
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Puts the name of a file into an OSError of the block that has none.
+
+    Python does not name the file if an open file cannot be written, for instance on a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextlib.contextmanager

@@ -109,6 +109,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
                 log.restart_clock(counters)
                 counters.skip_time()
             if saves:
+                log.flush()
                 _save(run, checkpoints, counters, state, batches, processes)
                 saved_step = counters.step
             if done or stops:

@@ -17,7 +17,7 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-GROUND = ("errors", "files", "ranges", "suggest", "web_page")
+GROUND = ("errors", "files", "paths", "ranges", "suggest", "web_page")
 PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
@@ -25,14 +25,14 @@ PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 # free to all.
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
-    "data/": ("data", "errors", "files", "ranges", "suggest"),
-    "spmd/": ("spmd", "errors", "files", "ranges"),
+    "data/": ("data", "errors", "files", "paths", "ranges", "suggest"),
+    "spmd/": ("spmd", "errors", "files", "paths", "ranges"),
     "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "inspection/": ("inspection", "spmd", *GROUND),
     "inspection/advice.py": ("inspection", "settings", "spmd", *GROUND),
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
-    "run/checkpoint.py": ("errors",),
+    "run/checkpoint.py": ("errors", "paths"),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("errors",),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),

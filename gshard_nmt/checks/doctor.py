@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from gshard_nmt import paths
 from gshard_nmt.checks import versions
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.terminal import size_text
@@ -303,6 +304,10 @@ def _machine_memory() -> int:
 def disk_finding(specs: ArraySpecs, workdir: Path) -> Finding:
     """Checks that three checkpoints fit on the disk: the last, the best, and one being written."""
     state = sum(spec.nbytes for spec in specs.values())
+    if paths.is_url(workdir):
+        return _ok(
+            "disk", f"{workdir} is in a bucket; three checkpoints take {size_text(3 * state)}"
+        )
     folder = workdir.absolute()
     while not folder.exists():
         folder = folder.parent

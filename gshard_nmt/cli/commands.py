@@ -107,9 +107,13 @@ def _define_harvest(flags: Flags) -> None:
 
 
 def _harvest(values: FlagValues) -> None:
+    from gshard_nmt import paths
     from gshard_nmt.harvest import harvest
 
-    harvest(Path(values.out), [Path(root) for root in values.root])
+    harvest(paths.local_path("out", values.out), [Path(root) for root in values.root])
+
+
+_CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
 
 
 def _define_prepare(flags: Flags) -> None:
@@ -120,19 +124,23 @@ def _define_prepare(flags: Flags) -> None:
 
 def _prepare(values: FlagValues) -> None:
     config = read_config(values)
-    corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
+    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    from gshard_nmt import paths
     from gshard_nmt.prepare import prepare
 
-    prepare(config.data, corpus, Path(values.out))
+    prepare(config.data, corpus, paths.local_path("out", values.out))
 
 
 def _define_train(flags: Flags) -> None:
     define_config(flags)
-    flags.text("data", "DIR", "the folder that gshard-data prepare made")
+    flags.text(
+        "data", "DIR|URL", "the folder that gshard-data prepare made; may be gs://bucket/folder"
+    )
     flags.text(
         "workdir",
-        "DIR",
-        "the run folder; if it holds a run, training resumes from the last checkpoint",
+        "DIR|URL",
+        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from the "
+        "last checkpoint",
     )
     flags.text(
         "baselines_of",
@@ -161,7 +169,10 @@ def _define_train(flags: Flags) -> None:
 
 def _train(values: FlagValues) -> None:
     config = read_config(values)
+    from gshard_nmt import paths
+
     data = existing_folder(values, "data", "gshard-data prepare")
+    workdir = paths.folder_path("workdir", values.workdir)
     compared_run = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
@@ -176,9 +187,9 @@ def _train(values: FlagValues) -> None:
 
     with processes.waiting_for_lost_peers():
         if compared_run:
-            train_baselines(config, data, compared_run, Path(values.workdir), processes)
+            train_baselines(config, data, compared_run, workdir, processes)
         else:
-            train(config, data, Path(values.workdir), processes)
+            train(config, data, workdir, processes)
 
 
 def _processes(values: FlagValues) -> "Processes":
@@ -208,7 +219,7 @@ def _train_command(values: FlagValues, processes: "Processes") -> list[str]:
 
 
 def _define_decode(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder of the model")
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text(
         "lang",
         "TAG",
@@ -299,7 +310,7 @@ def _text(path: str | None, standard: TextIO, mode: Literal["r", "w"]) -> Iterat
 
 
 def _define_eval(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder of the model")
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text("corpus", "DIR", "the corpus folder with the references")
     flags.text(
         "split", "NAME", "split of the corpus to translate, such as test or dev", default="test"
@@ -322,8 +333,10 @@ def _define_eval(flags: Flags) -> None:
 
 def _eval(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
-    corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
-    baselines = Path(values.baselines) if values.baselines else None
+    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    from gshard_nmt import paths
+
+    baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
@@ -332,7 +345,7 @@ def _eval(values: FlagValues) -> None:
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
-    report = Path(values.report)
+    report = paths.local_path("report", values.report)
     evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
 
 

@@ -188,18 +188,26 @@ def read_config(values: flags.FlagValues) -> "Config":
     return load_config(values.config, values.gin)
 
 
-def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
+def existing_folder(
+    values: flags.FlagValues, name: str, source: str, on_this_machine: bool = False
+) -> Path:
     """Returns the folder that a flag names.
 
     Args:
       values: the flags.
       name: the name of the flag, without dashes.
       source: the command that makes the folder. The error message names it.
+      on_this_machine: whether the folder must be on this machine and may not be a URL.
 
     Raises:
-      UserError: the folder does not exist.
+      UserError: the folder does not exist, or its URL cannot be used.
     """
-    path = Path(str(values[name].value))
-    if not path.is_dir():
+    from gshard_nmt import paths
+
+    text = str(values[name].value)
+    path = paths.local_path(name, text) if on_this_machine else paths.folder_path(name, text)
+    with paths.reaching(name, path):
+        exists = path.is_dir()
+    if not exists:
         raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
     return path

@@ -97,9 +97,13 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
     if values.doctor:
+        from gshard_nmt import paths
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
-        data, workdir = (Path(name) if name else None for name in (values.data, values.workdir))
+        data, workdir = (
+            paths.folder_path(name, text) if text else None
+            for name, text in (("data", values.data), ("workdir", values.workdir))
+        )
         show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.topology))
         return
     config = read_config(values)

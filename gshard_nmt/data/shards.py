@@ -11,6 +11,7 @@ both vocabularies have at most 65,536 ids, uint32 otherwise.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt import files, paths
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -148,9 +151,17 @@ class ShardWriter:
 class ShardReader:
     """Random access to the examples of one split. Threads may share a reader."""
 
-    def __init__(self, folder: Path, split: SplitData, word: np.dtype) -> None:
-        """Keeps the paths of the shards. A shard is opened when an example of it is read first."""
-        self._paths = [folder / name for name, _ in split.files]
+    def __init__(self, copies: LocalCopies, pair: str, split: SplitData, word: np.dtype) -> None:
+        """Opens no shard yet. A shard is copied and opened when an example of it is read first.
+
+        Args:
+          copies: the files of the data set, on this machine.
+          pair: the folder of the language pair.
+          split: the split to read.
+          word: the type of ids.
+        """
+        self._copies = copies
+        self._shards = [(f"{pair}/{name}", size) for name, size in split.files]
         self._readers: dict[int, Any] = {}
         self._word = word
         self._examples = split.examples
@@ -179,8 +190,9 @@ class ShardReader:
 
         # Two threads may both open the shard at the same time. Then one of the two readers is kept.
         if shard not in self._readers:
+            path = self._copies.path(*self._shards[shard])
             reader = ArrayRecordReader(
-                str(self._paths[shard]), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
+                str(path), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
             )
             self._readers.setdefault(shard, reader)
         return self._readers[shard]
@@ -216,9 +228,10 @@ class PreparedData:
           UserError: the folder does not exist, is not prepared data, or is damaged.
         """
         remedy = "make it with gshard-data prepare"
-        if not folder.is_dir():
-            raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
-        manifest = read_manifest(folder)
+        with paths.reaching("data", folder):
+            if not folder.is_dir():
+                raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
+            manifest = read_manifest(folder)
         if manifest is None:
             raise UserError(
                 f"--data {folder} is not prepared data: it has no {MANIFEST}; {remedy}."
@@ -297,9 +310,14 @@ class PreparedData:
 
     def reader(self, pair: PreparedPair, split: str) -> ShardReader:
         """Returns a reader of the examples of a split."""
-        folder = self.folder / pair_folder(pair.source, pair.target)
+        folder = pair_folder(pair.source, pair.target)
         word = word_type(self.source_vocabulary, self.target_vocabulary)
-        return ShardReader(folder, pair.splits[split], word)
+        return ShardReader(self._copies, folder, pair.splits[split], word)
+
+    @functools.cached_property
+    def _copies(self) -> LocalCopies:
+        identity = json.dumps([str(self.folder), self.manifest], sort_keys=True)
+        return LocalCopies.open(self.folder, hashlib.sha256(identity.encode()).hexdigest()[:32])
 
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
@@ -329,14 +347,14 @@ class PreparedData:
         }
 
     def _check_files(self) -> None:
-        files: list[tuple[str, int | None]] = [("source.model", None), ("target.model", None)]
+        expected: list[tuple[str, int | None]] = [("source.model", None), ("target.model", None)]
         for pair in self.pairs:
             folder = pair_folder(pair.source, pair.target)
             for split in pair.splits.values():
-                files += [(f"{folder}/{name}", size) for name, size in split.files]
-        for name, size in files:
-            path = self.folder / name
-            actual = path.stat().st_size if path.exists() else None
+                expected += [(f"{folder}/{name}", size) for name, size in split.files]
+        sizes = paths.sizes(self.folder)
+        for name, size in expected:
+            actual = sizes.get(name)
             if actual is None or size not in (None, actual):
                 what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
                 raise UserError(
@@ -374,7 +392,7 @@ def write_manifest(folder: Path, pairs: Iterable[PreparedPair], facts: dict[str,
     ]
     manifest = {"format": FORMAT, **facts, "pairs": entries}
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    files.write(folder / MANIFEST, text)
 
 
 def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 
 LAST, BEST = "last", "best"
@@ -108,7 +109,7 @@ class Checkpoints:
         return step
 
     def _manager(self, kind: str):
-        return _manager(self.folder.absolute() / kind)
+        return _manager(paths.absolute(self.folder) / kind)
 
 
 @functools.cache

@@ -12,7 +12,6 @@ tensorboard/  checkpoints/  programs/
 import dataclasses
 import functools
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,7 +155,7 @@ class RunFolder:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("source.model", "target.model"):
-            shutil.copyfile(data.folder / name, self.path / name)
+            files.write(self.path / name, (data.folder / name).read_bytes())
         self.write_text("config.gin", config.text)
         self.write_json("data.json", data.summary(config.data))
 

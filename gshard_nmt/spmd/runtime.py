@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files
+from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
@@ -79,7 +79,7 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str((cache / "xla").absolute()))
+        jax.config.update("jax_compilation_cache_dir", str(paths.absolute(cache / "xla")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return Runtime(mesh, arranged(devices, mesh), cache, processes)

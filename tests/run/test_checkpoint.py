@@ -4,8 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
+from tests import fake_bucket
 
 
 @pytest.fixture
@@ -87,3 +89,25 @@ def test_a_missing_checkpoint_is_an_error_that_names_it(checkpoints, kind):
         with pytest.raises(UserError, match=rf"has no '{kind}' checkpoint; train with gshard-tr"):
             read(kind)
     assert not checkpoints.folder.exists()
+
+
+def test_a_bucket_has_a_checkpoint_only_after_its_commit_file():
+    with fake_bucket.serving() as bucket:
+        folder = paths.folder_path("workdir", "gs://bucket/run") / "checkpoints"
+        checkpoints = Checkpoints(folder)
+        saved = groups(1.5)
+        for step in (3, 5):
+            checkpoints.save(LAST, step, saved, {"step": step})
+        checkpoints.close()
+        # The newest of the two stays.
+        names = bucket.names("bucket/run/checkpoints/last/")
+        assert "bucket/run/checkpoints/last/5/commit_success.txt" in names
+        assert not [name for name in names if "/last/3/" in name]
+        assert checkpoints.metadata(LAST) == {"step": 5}
+        restored = checkpoints.restore(LAST, {"parameters": abstract(saved["parameters"])})
+        assert_equal_arrays(restored["parameters"], saved["parameters"])
+        checkpoints.close()
+        # A host that was killed while it wrote leaves a checkpoint without this file.
+        bucket.remove("bucket/run/checkpoints/last/5/commit_success.txt")
+        assert checkpoints.latest(LAST) is None
+        checkpoints.close()
