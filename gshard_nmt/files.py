@@ -68,6 +68,33 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+_SYSTEM_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+    *(errno.EROFS, errno.EACCES, errno.EMFILE),
+)
+"""Errors of the system that a write may meet."""
+
+
+@contextlib.contextmanager
+def as_system_error(path: Path) -> Iterator[None]:
+    """Turns an error of a C++ library into the OSError that it tells of.
+
+    array_record and tensorstore raise RuntimeError and ValueError, and give the cause only in words.
+
+    Args:
+      path: the file or folder that the library writes.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        for code in _SYSTEM_ERRORS:
+            if os.strerror(code) in str(error):
+                raise OSError(code, os.strerror(code), str(path)) from error
+        raise
+
+
 @contextlib.contextmanager
 def reported_as(what: str) -> Iterator[None]:
     """Turns an OSError of the block into a UserError. `what` names the flag and the file."""

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from gshard_nmt import files
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.corpus import SPLITS, find_pairs, fingerprint
 from gshard_nmt.errors import UserError
@@ -66,7 +67,8 @@ def harvest(
                 f"catalogues below {', '.join(map(str, searched))}. Name more folders with --root DIR."
             )
         report = _report(harvested, languages, searched, corpus)
-        (corpus / REPORT).write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+        files.write(corpus / REPORT, text)
         if out.exists():
             shutil.rmtree(out)
         corpus.replace(out)

@@ -118,7 +118,11 @@ class ShardWriter:
         self._left = 0
 
     def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Appends examples. Each is a pair of source ids and target ids."""
+        """Appends examples. Each is a pair of source ids and target ids.
+
+        Raises:
+          OSError: the disk is full.
+        """
         words = [[len(source), *source, *target] for source, target in examples]
         flat = np.fromiter(itertools.chain.from_iterable(words), self._word).tobytes()
         ends = np.cumsum([len(example) for example in words]) * self._word.itemsize
@@ -126,26 +130,31 @@ class ShardWriter:
         for end in ends.tolist():
             if not self._left:
                 self._next_shard()
-            self._writer.write(flat[begin:end])
+            with files.as_system_error(self._files[-1]):
+                self._writer.write(flat[begin:end])
             self._left -= 1
             begin = end
 
     def close(self) -> tuple[tuple[str, int], ...]:
         """Closes the last shard and returns the names and sizes in bytes of all shards."""
-        if self._writer is not None:
-            self._writer.close()
+        self._close_shard()
         return tuple((file.name, file.stat().st_size) for file in self._files)
 
     def _next_shard(self) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
-        if self._writer is not None:
-            self._writer.close()
+        self._close_shard()
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"{self._prefix}-{len(self._files):05}.array_record"
         self._files.append(self._folder / name)
-        self._writer = ArrayRecordWriter(str(self._files[-1]), _WRITE_OPTIONS)
+        with files.as_system_error(self._files[-1]):
+            self._writer = ArrayRecordWriter(str(self._files[-1]), _WRITE_OPTIONS)
         self._left = SHARD_EXAMPLES
+
+    def _close_shard(self) -> None:
+        if self._writer is not None:
+            with files.as_system_error(self._files[-1]):
+                self._writer.close()
 
 
 class ShardReader:
