@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from typing import TextIO
 
-from gshard_nmt.decoding.translator import load_translator
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.config import Config
+from gshard_nmt.decoding.translator import TextTranslator
 
 
 def decode(
-    config: Config,
-    run: RunFolder,
+    translator: TextTranslator,
     lines: TextIO,
     output: TextIO,
     source: str,
@@ -21,8 +18,7 @@ def decode(
     """Translates a stream of lines, in order.
 
     Args:
-      config: the run's config. The caller may have changed the settings of the search.
-      run: the run folder.
+      translator: the model of a run. It gives `nbest` translations of each line.
       lines: one sentence a line.
       output: gets one translation a line. With `scores`, or if `nbest` is above 1, a line has
         three columns, separated by tabs: number of the input line (from 1), score, text.
@@ -31,9 +27,8 @@ def decode(
       scores: whether to write scores.
 
     Raises:
-      UserError: the folder is not a run folder, or has no checkpoint.
+      UserError: the model has no translation for a line, because its numbers are not finite.
     """
-    translator = load_translator(config, run, nbest)
     number = 0
     for chunk in _chunks(lines):
         for hypotheses in translator.translate(chunk, source, target):

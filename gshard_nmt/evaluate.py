@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 from gshard_nmt.data.corpus import (
     ENGLISH,
     CorpusPair,
@@ -90,8 +90,13 @@ def evaluate(
       sentences: number of sentences of each language, from the start of the split; 0 means all.
 
     Raises:
-      UserError: the corpus lacks the split or a language, or the baselines cannot be read.
+      UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
+        cannot be written.
     """
+    # Decoding takes long, so what may be wrong with the report is checked before.
+    outputs.check_folder("--report", folder)
+    for name in report.FILES if folder.is_dir() else ():
+        outputs.check_file("--report", folder / name)
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
     pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
@@ -270,8 +275,11 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
         scores: Any = json.loads(path.read_text())
         if not isinstance(scores, dict):
             raise ValueError("not an object")
-        return Baselines({str(language): float(score) for language, score in scores.items()})
-    except (ValueError, TypeError) as error:
+        by_language = {str(language): float(score) for language, score in scores.items()}
+        if not all(0 <= score <= 100 for score in by_language.values()):
+            raise ValueError("a score is not from 0 to 100")
+        return Baselines(by_language)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise UserError(
             f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
         ) from None

@@ -24,14 +24,13 @@ def write(path: Path, content: bytes | str) -> None:
     if paths.is_url(path):
         path.write_bytes(data)
         return
-    if _is_stream(path):
-        with naming(path), path.open("ab") as file:
+    if is_stream(path):
+        with path.open("ab") as file:
             file.write(data)
         return
     temporary = _temporary_path(path)
     try:
-        with naming(path):
-            temporary.write_bytes(data)
+        temporary.write_bytes(data)
         temporary.replace(os.path.realpath(path))
     finally:
         temporary.unlink(missing_ok=True)
@@ -45,54 +44,13 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-    if _is_stream(path):
+    if is_stream(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
     temporary = _temporary_path(path)
     temporary.touch()
     temporary.unlink()
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Puts the name of a file into an OSError of the block that has none.
-
-    Python does not name the file if an open file cannot be written, for instance on a full disk.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
-
-
-_SYSTEM_ERRORS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
-    *(errno.EROFS, errno.EACCES, errno.EMFILE),
-)
-"""Errors of the system that a write may meet."""
-
-
-@contextlib.contextmanager
-def as_system_error(path: Path) -> Iterator[None]:
-    """Turns an error of a C++ library into the OSError that it tells of.
-
-    array_record and tensorstore raise RuntimeError and ValueError, and give the cause only in words.
-
-    Args:
-      path: the file or folder that the library writes.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except (RuntimeError, ValueError) as error:
-        for code in _SYSTEM_ERRORS:
-            if os.strerror(code) in str(error):
-                raise OSError(code, os.strerror(code), str(path)) from error
-        raise
 
 
 @contextlib.contextmanager
@@ -104,7 +62,8 @@ def reported_as(what: str) -> Iterator[None]:
         raise UserError(f"{what}: it cannot be written: {error.strerror}.") from error
 
 
-def _is_stream(path: Path) -> bool:
+def is_stream(path: Path) -> bool:
+    """Returns whether a path is a pipe or a device, whose content cannot be replaced."""
     return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
 
 

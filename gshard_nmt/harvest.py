@@ -1,7 +1,7 @@
 """gshard-data harvest: makes a parallel corpus from the message catalogues of this machine."""
 
 import json
-import shutil
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import files
+from gshard_nmt import outputs
 from gshard_nmt.data.catalogues import finding
-from gshard_nmt.data.corpus import SPLITS, find_pairs, fingerprint
+from gshard_nmt.data.corpus import ENGLISH, SPLITS, find_pairs, fingerprint
 from gshard_nmt.errors import UserError
 
 REPORT = "corpus.json"
@@ -40,10 +40,7 @@ def harvest(
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
-    if out.exists() and any(out.iterdir()) and not (out / REPORT).exists():
-        raise UserError(
-            f"--out {out} is not empty and not a harvested corpus; choose another folder."
-        )
+    _check_is_a_harvest(out)
     searched = [*roots, *(finding.default_roots() if system else [])]
     catalogues = finding.find_catalogues(searched)
     if not catalogues:
@@ -57,6 +54,7 @@ def harvest(
         harvested = finding.read_and_split(
             catalogues, progress=lambda done: progress.update(task, completed=done)
         )
+    out = Path(os.path.realpath(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         corpus = Path(temporary) / "corpus"
@@ -67,12 +65,31 @@ def harvest(
                 f"catalogues below {', '.join(map(str, searched))}. Name more folders with --root DIR."
             )
         report = _report(harvested, languages, searched, corpus)
-        text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-        files.write(corpus / REPORT, text)
-        if out.exists():
-            shutil.rmtree(out)
-        corpus.replace(out)
+        # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
+        (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        outputs.replace_folder(corpus, out)
     _show(harvested, languages)
+
+
+def _check_is_a_harvest(out: Path) -> None:
+    """Raises UserError if a folder has anything in it that an earlier harvest did not write."""
+    if not out.exists() or not any(out.iterdir()):
+        return
+    try:
+        report = json.loads((out / REPORT).read_bytes())
+        languages = list(report["languages"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"--out {out} is not empty and not a harvested corpus; choose another folder."
+        ) from None
+    known = {
+        f"{base}{language}-{ENGLISH}/{split}.{side}.gz"
+        for language in languages
+        for base in ("", "names/")
+        for split in SPLITS
+        for side in (language, ENGLISH)
+    }
+    outputs.check_only_has("--out", out, known | {REPORT}, "gshard-data harvest")
 
 
 def _report(

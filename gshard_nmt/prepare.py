@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from gshard_nmt import outputs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import (
     ENGLISH,
@@ -22,18 +23,22 @@ from gshard_nmt.data.corpus import (
     fingerprint,
     read_pairs,
 )
+from gshard_nmt.data.manifest import (
+    FORMAT,
+    MANIFEST,
+    PreparedPair,
+    SplitData,
+    files_of,
+    read_manifest,
+    write_manifest,
+)
 from gshard_nmt.data.mixture import sampling_rates
 from gshard_nmt.data.shards import (
-    FORMAT,
     PreparedData,
-    PreparedPair,
     ShardWriter,
-    SplitData,
     pair_folder,
-    read_manifest,
     unknown_language,
     word_type,
-    write_manifest,
 )
 from gshard_nmt.data.vocabulary import (
     Vocabulary,
@@ -73,6 +78,8 @@ def prepare(config: Data, corpus: Path, out: Path) -> None:
         is missing, or the two files of a split have different lengths.
     """
     console = Console(stderr=True, highlight=False)
+    # A folder that must not be replaced is refused before the corpus is read.
+    _is_up_to_date(out, {})
     console.print(f"reading {corpus}", soft_wrap=True)
     pairs = choose_pairs(config, find_pairs(corpus))
     identity = {"corpus_fingerprint": fingerprint(pairs), "data": config.shaping()}
@@ -97,6 +104,12 @@ def choose_pairs(config: Data, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
             if language not in by_language:
                 raise unknown_language(language, list(by_language), "the corpus")
         return [by_language[language] for language in config.languages]
+    if not by_language:
+        names = ", ".join(pair.folder.name for pair in pairs[:5])
+        raise UserError(
+            f"the corpus has no language pair with English (en), only {names}. Add a folder such as "
+            f"{pairs[0].source}-en with the translations into English."
+        )
     sizes = {language: count_lines(pair, "train") for language, pair in by_language.items()}
     ranked = sorted(sizes, key=lambda language: (-sizes[language], language))
     enough = [language for language in ranked if sizes[language] >= config.minimum_pairs]
@@ -124,14 +137,20 @@ def _is_up_to_date(out: Path, identity: Mapping[str, Any]) -> bool:
     """Returns whether a folder has prepared data of this text and these settings.
 
     Raises:
-      UserError: the folder has other files in it.
+      UserError: the folder has other files in it, or damaged data.
     """
     if not out.exists() or not any(out.iterdir()):
         return False
-    manifest = read_manifest(out)
+    manifest = read_manifest(out, "--out")
     if manifest is None:
         raise UserError(f"--out {out} is not empty and not prepared data; choose another folder.")
-    return manifest["format"] == FORMAT and all(manifest[k] == v for k, v in identity.items())
+    if manifest["format"] != FORMAT:
+        raise UserError(
+            f"--out {out} has data of another version, {manifest['format']!r}; remove the folder, or "
+            "choose another one."
+        )
+    outputs.check_only_has("--out", out, {MANIFEST, *files_of(manifest)}, "gshard-data prepare")
+    return all(manifest[key] == value for key, value in identity.items())
 
 
 def _write(
@@ -142,6 +161,7 @@ def _write(
     console: Console,
 ) -> None:
     """Trains the vocabularies and writes the whole folder of prepared data."""
+    out = Path(os.path.realpath(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         folder = Path(temporary) / "data"
@@ -162,9 +182,7 @@ def _write(
             "temperature": config.temperature,
         }
         write_manifest(folder, prepared, facts)
-        if out.exists():
-            shutil.rmtree(out)
-        folder.replace(out)
+        outputs.replace_folder(folder, out)
 
 
 def _train_vocabularies(

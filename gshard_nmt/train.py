@@ -24,7 +24,7 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_divides
+from gshard_nmt.settings.divides import check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -54,6 +54,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     prepared = PreparedData.open(data)
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
+    check_validation(config)
     run = RunFolder(workdir)
     run.claim(config, prepared, write=processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
@@ -109,7 +110,6 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
                 log.restart_clock(counters)
                 counters.skip_time()
             if saves:
-                log.flush()
                 _save(run, checkpoints, counters, state, batches, processes)
                 saved_step = counters.step
             if done or stops:

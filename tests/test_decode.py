@@ -26,35 +26,34 @@ class ShoutingOnce(Shouting):
         return ([best] for best, _ in super().translate(lines, source, target))
 
 
-def run(monkeypatch, translator, text: str, **options) -> str:
-    monkeypatch.setattr(decode, "load_translator", lambda config, run, nbest: translator)
+def run(translator, text: str, **options) -> str:
     output = io.StringIO()
-    decode.decode(None, None, io.StringIO(text), output, "fr", "en", **options)
+    decode.decode(translator, io.StringIO(text), output, "fr", "en", **options)
     return output.getvalue()
 
 
-def test_one_translation_a_line(monkeypatch):
-    assert run(monkeypatch, ShoutingOnce(), "ab\r\n\ncd") == "AB\n\nCD\n"
+def test_one_translation_a_line():
+    assert run(ShoutingOnce(), "ab\r\n\ncd") == "AB\n\nCD\n"
 
 
-def test_scores_come_with_the_number_of_the_line(monkeypatch):
-    written = run(monkeypatch, ShoutingOnce(), "ab\n\n", scores=True)
+def test_scores_come_with_the_number_of_the_line():
+    written = run(ShoutingOnce(), "ab\n\n", scores=True)
     assert written == "1\t-0.5000\tAB\n2\t-0.5000\t\n"
 
 
 @pytest.mark.parametrize("scores", [False, True])
-def test_several_translations_of_a_line_have_the_same_number(monkeypatch, scores):
-    written = run(monkeypatch, Shouting(), "ab\nc\n", nbest=2, scores=scores)
+def test_several_translations_of_a_line_have_the_same_number(scores):
+    written = run(Shouting(), "ab\nc\n", nbest=2, scores=scores)
     assert written == "1\t-0.5000\tAB\n1\t-1.2500\t2\n2\t-0.5000\tC\n2\t-1.2500\t1\n"
 
 
-def test_a_long_input_is_translated_in_chunks_without_a_break_in_the_numbers(monkeypatch):
+def test_a_long_input_is_translated_in_chunks_without_a_break_in_the_numbers():
     translator = ShoutingOnce()
     lines = [f"line {i}" for i in range(2 * 4096 + 5)]
-    written = run(monkeypatch, translator, "\n".join(lines), scores=True).splitlines()
+    written = run(translator, "\n".join(lines), scores=True).splitlines()
     assert translator.chunks == [4096, 4096, 5]
     assert written == [f"{i + 1}\t-0.5000\tLINE {i}" for i in range(len(lines))]
 
 
-def test_empty_input_gives_empty_output(monkeypatch):
-    assert run(monkeypatch, ShoutingOnce(), "") == ""
+def test_empty_input_gives_empty_output():
+    assert run(ShoutingOnce(), "") == ""

@@ -98,3 +98,16 @@ def test_languages_without_enough_pairs_are_an_error_that_says_what_to_do(root, 
 def test_a_missing_root_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"--root .*gone: there is no such folder"):
         harvest(tmp_path / "corpus", [tmp_path / "gone"], system=False)
+
+
+@pytest.mark.parametrize("file", ["fr-en/train.fr", "it-en/train.it.gz", "notes.txt"])
+def test_a_corpus_with_a_file_of_the_user_is_not_replaced(root, tmp_path, file):
+    harvest(tmp_path / "corpus", [root], system=False)
+    added = tmp_path / "corpus" / file
+    added.parent.mkdir(exist_ok=True)
+    added.write_text("own text")
+    with pytest.raises(
+        UserError, match=f"would be replaced, but {file} in it is not from gshard-data"
+    ):
+        harvest(tmp_path / "corpus", [root], system=False)
+    assert added.read_text() == "own text"

@@ -17,7 +17,7 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-GROUND = ("errors", "files", "paths", "ranges", "suggest", "web_page")
+GROUND = ("errors", "files", "json_shape", "outputs", "paths", "ranges", "suggest", "web_page")
 PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
@@ -25,7 +25,7 @@ PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "inspect")
 # free to all.
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
-    "data/": ("data", "errors", "files", "paths", "ranges", "suggest"),
+    "data/": ("data", "errors", "files", "json_shape", "paths", "ranges", "suggest"),
     "spmd/": ("spmd", "errors", "files", "paths", "ranges"),
     "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
@@ -131,7 +131,7 @@ def test_there_is_no_circle():
 def test_nothing_but_the_command_line_imports_a_program():
     programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
     importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
-    assert importers == {"cli/commands.py", "cli/inspect_command.py"}
+    assert importers == {"cli/commands.py", "cli/decode_command.py", "cli/inspect_command.py"}
 
 
 def test_gin_has_one_importer():
@@ -159,7 +159,7 @@ def test_the_command_line_loads_before_any_library():
     command_line = {
         module for module in MODULES if module.startswith("cli/") and "__" not in module
     }
-    assert seen == {*command_line, "errors.py", "suggest.py"}
+    assert seen == {*command_line, "errors.py", "files.py", "outputs.py", "paths.py", "suggest.py"}
 
 
 @pytest.mark.parametrize("name", ["config", "find", "values"])

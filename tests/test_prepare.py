@@ -168,3 +168,35 @@ def test_languages_that_are_missing_or_too_small_are_an_error(corpus, tmp_path, 
     with pytest.raises(UserError, match=words):
         prepare(config, corpus, tmp_path / "prepared")
     assert not (tmp_path / "prepared").exists()
+
+
+def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    run = tmp_path / "prepared" / "my run" / "checkpoint"
+    run.parent.mkdir()
+    run.write_text("days of work")
+    longer = dataclasses.replace(CONFIG, source_length=30)
+    with pytest.raises(
+        UserError, match=r"would be replaced, but my run/checkpoint in it is not from"
+    ):
+        prepare(longer, corpus, tmp_path / "prepared")
+    assert run.read_text() == "days of work"
+
+
+def test_a_damaged_manifest_is_named_with_the_flag_of_this_program(corpus, tmp_path):
+    prepare(CONFIG, corpus, tmp_path / "prepared")
+    (tmp_path / "prepared" / "manifest.json").write_text('{"format": "gshard-nmt data 1"')
+    with pytest.raises(UserError, match=r"^--out .* is damaged: manifest\.json is not JSON"):
+        prepare(CONFIG, corpus, tmp_path / "prepared")
+
+
+def test_prepared_data_depends_only_on_text_and_settings(corpus, data, tmp_path):
+    prepare(CONFIG, corpus, tmp_path / "again")
+    again = (tmp_path / "again" / "manifest.json").read_bytes()
+    assert again == (data.folder / "manifest.json").read_bytes()
+
+
+def test_a_corpus_without_english_is_an_error_that_says_so(tmp_path):
+    write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("x", "y")])
+    with pytest.raises(UserError, match=r"no language pair with English \(en\), only fr-de\. Add"):
+        choose_pairs(CONFIG, find_pairs(tmp_path))

@@ -33,6 +33,8 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
     monkeypatch.setattr(train.runtime, "start", lambda *arguments: pytest.fail("started"))
     with pytest.raises(UserError, match=r"Data\.rows: dimension B has size 3"):
         train.train(DEMO.replace(data={"rows": 3}), prepared.folder, tmp_path / "run")
+    with pytest.raises(UserError, match=r"Decode\.rows: dimension B has size 33"):
+        train.train(DEMO.replace(decode={"rows": 33}), prepared.folder, tmp_path / "run")
     with pytest.raises(UserError, match="there is no such folder"):
         train.train(DEMO, tmp_path / "none", tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -38,6 +38,7 @@ class DoctorRequest:
       data: the folder of prepared data; None skips its checks.
       workdir: the run folder; None means the current folder.
       topologies: names of the machines to run on; empty means this machine.
+      reads_data: whether to read all of the prepared data and compare it with its checksums.
     """
 
     source: str
@@ -45,6 +46,7 @@ class DoctorRequest:
     data: Path | None = None
     workdir: Path | None = None
     topologies: Sequence[str] = ()
+    reads_data: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +101,10 @@ def examine(request: DoctorRequest) -> list[Finding]:
     specs = state_specs(step_functions(config))
     findings += mesh_findings(config, specs, machines)
     if request.data is not None:
-        problems = list(data_problems(config, request.data))
-        findings += _problems("data", problems) or [_ok("data", f"{request.data} fits the config")]
+        problems = list(data_problems(config, request.data, request.reads_data))
+        checked = " and is as it was prepared" if request.reads_data else ""
+        fits = _ok("data", f"{request.data} fits the config{checked}")
+        findings += _problems("data", problems) or [fits]
     findings += memory_findings(config, specs, machines)
     findings.append(disk_finding(specs, request.workdir or Path()))
     return findings
@@ -190,6 +194,10 @@ def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
 def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> list[Finding]:
     """Checks that the config divides over its mesh, and over the mesh that each machine would need."""
     on_mesh = [problem.text for problem in divides.problems(config, specs, decoding=True)]
+    try:
+        divides.check_validation(config)
+    except UserError as error:
+        on_mesh += [str(error)] if str(error) not in on_mesh else []
     findings = _problems("mesh", on_mesh) or [_ok("mesh", _mesh_words(config.mesh))]
     mesh = config.mesh
     for machine in machines:
@@ -229,10 +237,15 @@ def _mesh_words(mesh: Mesh) -> str:
     return f"{shape or 'one device'}: rows, groups, experts and every weight divide"
 
 
-def data_problems(config: Config, folder: Path) -> Iterator[str]:
+def data_problems(config: Config, folder: Path, reads_data: bool = False) -> Iterator[str]:
     """Yields an error for each setting that does not fit prepared data.
 
     If the data cannot be read, it yields only that error.
+
+    Args:
+      config: the run.
+      folder: the prepared data.
+      reads_data: whether to read every file and yield an error for each that was changed.
     """
     from gshard_nmt.data.shards import PreparedData
 
@@ -242,6 +255,9 @@ def data_problems(config: Config, folder: Path) -> Iterator[str]:
         yield str(error)
         return
     yield from map(str, prepared.misfits(config.data))
+    if reads_data:
+        for name in prepared.changed_files():
+            yield f"{name} of {folder} was changed since it was prepared; prepare the data again"
 
 
 def memory_findings(
@@ -252,12 +268,14 @@ def memory_findings(
     for machine in machines:
         if machine.chip is not None:
             needed = _state_bytes(nearest_mesh(config.mesh, machine.num_devices), specs)
-            findings.append(_memory(needed, machine.chip.hbm_bytes, f"a device of {machine.name}"))
+            name = f"a device of {machine.name}"
+            findings.append(_memory(needed, machine.chip.hbm_bytes, name, shared=False))
     # Virtual CPU devices share this machine's memory.
     cpus = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in cpus if machines else [config.mesh.num_devices]:
         needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
-        findings.append(_memory(needed, _machine_memory(), f"this machine ({devices} CPU devices)"))
+        name = f"this machine ({devices} CPU devices)"
+        findings.append(_memory(needed, _machine_memory(), name, shared=True))
     return findings
 
 
@@ -266,16 +284,23 @@ def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
     return sum(_shard_bytes(mesh, name, spec) for name, spec in specs.items())
 
 
-def _memory(needed: int, available: int, owner: str) -> Finding:
+def _memory(needed: int, available: int, owner: str, shared: bool) -> Finding:
+    """Compares the bytes of the training state with those of a memory.
+
+    Args:
+      needed, available: bytes.
+      owner: what has the memory, for the report.
+      shared: whether all devices share the memory, so that more devices do not help.
+    """
     sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {owner}"
     if needed > available:
         least = 2 ** math.ceil(math.log2(needed / available))
-        return Finding(
-            "memory",
-            f"{sizes}; split the weights over at least {least} times the devices, or make the model "
-            "smaller.",
-            "PROBLEM",
+        advice = (
+            f"split the weights over at least {least} times the devices, or make the model smaller"
         )
+        if shared:
+            advice = "make the model smaller, or take a machine with more memory"
+        return Finding("memory", f"{sizes}; {advice}.", "PROBLEM")
     if needed > 0.6 * available:
         return _ok(
             "memory",

@@ -3,15 +3,15 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
-import contextlib
-import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
+from gshard_nmt import outputs, paths
+from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -107,10 +107,11 @@ def _define_harvest(flags: Flags) -> None:
 
 
 def _harvest(values: FlagValues) -> None:
-    from gshard_nmt import paths
+    out = paths.local_path("out", values.out)
+    outputs.check_folder("--out", out)
     from gshard_nmt.harvest import harvest
 
-    harvest(paths.local_path("out", values.out), [Path(root) for root in values.root])
+    harvest(out, [Path(root) for root in values.root])
 
 
 _CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
@@ -125,10 +126,11 @@ def _define_prepare(flags: Flags) -> None:
 def _prepare(values: FlagValues) -> None:
     config = read_config(values)
     corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
-    from gshard_nmt import paths
+    out = paths.local_path("out", values.out)
+    outputs.check_folder("--out", out)
     from gshard_nmt.prepare import prepare
 
-    prepare(config.data, corpus, paths.local_path("out", values.out))
+    prepare(config.data, corpus, out)
 
 
 def _define_train(flags: Flags) -> None:
@@ -169,13 +171,12 @@ def _define_train(flags: Flags) -> None:
 
 def _train(values: FlagValues) -> None:
     config = read_config(values)
-    from gshard_nmt import paths
-
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
     compared_run = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
+    outputs.check_folder("--workdir", workdir)
     processes = _processes(values)
     if processes.count > 1:
         from gshard_nmt.run import supervisor
@@ -218,97 +219,6 @@ def _train_command(values: FlagValues, processes: "Processes") -> list[str]:
     return [sys.executable, "-m", "gshard_nmt", "train", *arguments]
 
 
-def _define_decode(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
-    flags.text(
-        "lang",
-        "TAG",
-        "language of the input; needed only if the model translates from several",
-        default="",
-    )
-    flags.text(
-        "target",
-        "TAG",
-        "language to translate to; needed only if the model translates to several",
-        default="",
-    )
-    flags.text("input", "FILE", "file to translate, one sentence a line; stdin if not given")
-    flags.text("output", "FILE", "file for the translations; stdout if not given")
-    flags.integer(
-        "beam",
-        "K",
-        "beam size; if not given, Decode.beam of the run's config (4 by default)",
-        None,
-        minimum=1,
-    )
-    flags.integer(
-        "nbest",
-        "N",
-        "number of translations of each line, best first; at most --beam",
-        1,
-        minimum=1,
-    )
-    flags.switch(
-        "scores", "write the line number and the score before each translation, separated by tabs"
-    )
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
-    )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
-    )
-
-
-def _decode(values: FlagValues) -> None:
-    workdir = existing_folder(values, "workdir", "gshard-train")
-    from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.values import read_run_config
-
-    run = RunFolder(workdir)
-    search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
-    if values.input and not Path(values.input).exists():
-        raise UserError(
-            f"--input {values.input}: there is no such file; give a text file, or leave out --input to "
-            "read stdin."
-        )
-    # Opening the output file empties it, so we check all flags before that.
-    source, target = run.direction(values.lang, values.target)
-    if values.nbest > config.decode.beam:
-        raise UserError(
-            f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
-            "--nbest, or set a larger --beam."
-        )
-    from gshard_nmt.decode import decode
-
-    with (
-        _text(values.input, sys.stdin, "r") as lines,
-        _text(values.output, sys.stdout, "w") as output,
-    ):
-        decode(config, run, lines, output, source, target, values.nbest, values.scores)
-
-
-@contextlib.contextmanager
-def _text(path: str | None, standard: TextIO, mode: Literal["r", "w"]) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file, or a standard stream if there is no path.
-
-    Only newline characters end a line, on every system.
-    """
-    if path:
-        with open(path, mode, encoding="utf-8", newline="\n") as file:
-            yield file
-    else:
-        if isinstance(standard, io.TextIOWrapper):
-            standard.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        yield standard
-        if mode == "w":
-            standard.flush()
-
-
 def _define_eval(flags: Flags) -> None:
     flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text("corpus", "DIR", "the corpus folder with the references")
@@ -334,18 +244,17 @@ def _define_eval(flags: Flags) -> None:
 def _eval(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
-    from gshard_nmt import paths
-
     baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
             "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
         )
+    report = paths.local_path("report", values.report)
+    outputs.check_folder("--report", report)
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
-    report = paths.local_path("report", values.report)
     evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
 
 
@@ -374,14 +283,6 @@ TRAIN = Command(
     ("config", "data", "workdir"),
     _define_train,
     _train,
-)
-DECODE = Command(
-    "gshard-decode",
-    "translates text with a trained model; line N of the output translates line N of the input.",
-    'echo "Fichier introuvable" | gshard-decode --workdir runs/demo --lang fr',
-    ("workdir",),
-    _define_decode,
-    _decode,
 )
 EVAL = Command(
     "gshard-eval",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -200,14 +201,35 @@ def existing_folder(
       on_this_machine: whether the folder must be on this machine and may not be a URL.
 
     Raises:
-      UserError: the folder does not exist, or its URL cannot be used.
+      UserError: the folder does not exist, it is a file, or its URL cannot be used.
     """
-    from gshard_nmt import paths
-
     text = str(values[name].value)
     path = paths.local_path(name, text) if on_this_machine else paths.folder_path(name, text)
     with paths.reaching(name, path):
-        exists = path.is_dir()
-    if not exists:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if is_file:
+        raise UserError(f"--{name} {path}: it is a file. Give a folder; make one with {source}.")
+    if not is_folder:
         raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
+    return path
+
+
+def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
+    """Returns the file that a flag names; None if the flag is not given.
+
+    Args:
+      values: the flags.
+      name: the name of the flag, without dashes.
+      advice: what to give, for the error message.
+
+    Raises:
+      UserError: the file does not exist, or it is a folder.
+    """
+    if not values[name].value:
+        return None
+    path = Path(str(values[name].value))
+    if path.is_dir():
+        raise UserError(f"--{name} {path}: it is a folder; {advice}.")
+    if not path.exists():
+        raise UserError(f"--{name} {path}: there is no such file; {advice}.")
     return path

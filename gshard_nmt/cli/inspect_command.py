@@ -4,6 +4,7 @@ from pathlib import Path
 
 from absl.flags import FlagValues
 
+from gshard_nmt import outputs, paths
 from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
 from gshard_nmt.errors import UserError
 
@@ -42,6 +43,9 @@ def _define_inspect(flags: Flags) -> None:
         "check config, mesh, data, memory, disk and versions, and list all problems at once",
     )
     flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")
+    flags.switch(
+        "read_data", "for --doctor: read all files of --data and compare them with their checksums"
+    )
     flags.text("workdir", "DIR", "for --doctor: the run folder that the run will use")
     flags.number(
         "tokens",
@@ -58,7 +62,7 @@ _INSPECTIONS = {
     "": ("topology", "scale_with_devices", "decoding", "tokens", "json", "html"),
     "parameters": (),
     "equivalence": ("devices",),
-    "doctor": ("topology", "data", "workdir"),
+    "doctor": ("topology", "data", "read_data", "workdir"),
 }
 """The flags that each inspection takes besides --config and --gin.
 
@@ -97,14 +101,19 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
     if values.doctor:
-        from gshard_nmt import paths
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
         data, workdir = (
             paths.folder_path(name, text) if text else None
             for name, text in (("data", values.data), ("workdir", values.workdir))
         )
-        show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.topology))
+        if values.read_data and data is None:
+            raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
+        show_doctor(
+            DoctorRequest(
+                values.config, values.gin, data, workdir, values.topology, values.read_data
+            )
+        )
         return
     config = read_config(values)
     from gshard_nmt import inspect
@@ -134,14 +143,20 @@ def _output_files(values: FlagValues) -> dict[str, Path]:
     """Returns the files that --json and --html name, by flag.
 
     Raises:
-      UserError: the folder of a file does not exist, or both flags name the same file.
+      UserError: the folder of a file does not exist, both flags name the same file, or a flag names
+        the file of the config.
     """
+    from gshard_nmt.settings.find import find_config
+
     files = {name: Path(str(values[name].value)) for name in ("json", "html") if values[name].value}
     for name, file in files.items():
         if not file.absolute().parent.is_dir():
             raise UserError(f"--{name} {file}: there is no folder {file.parent}; make it first.")
     if len({file.resolve() for file in files.values()}) < len(files):
         raise UserError(f"--json and --html are both {values.json}; give each its own file.")
+    for name, file in files.items():
+        if outputs.is_same_file(file, find_config(values.config)):
+            raise UserError(f"--{name} {file} is the config itself. Give it another file.")
     return files
 
 

@@ -2,7 +2,7 @@
 
 import _thread
 import contextlib
-import errno
+import io
 import os
 import select
 import signal
@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 import gshard_nmt
+from gshard_nmt.cli.failures import user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
-from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.errors import TryAgain
 
 EXIT_USER_ERROR = 2
 EXIT_TRY_AGAIN = 75
@@ -33,6 +34,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
       141: the reader of stdout closed it, as in `| head`.
     """
     _open_closed_streams()
+    _show_any_text()
     if any(word in HELP_WORDS for word in arguments):
         print(help_text(command), end="")
         return 0
@@ -44,46 +46,34 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             command.run(parse_flags(command, arguments))
             sys.stdout.flush()
         return 0
-    except UserError as error:
-        return _print_error(command, str(error), EXIT_USER_ERROR)
     except TryAgain as error:
-        return _print_error(command, str(error), EXIT_TRY_AGAIN)
+        return _print_error(command, str(error), EXIT_TRY_AGAIN, error)
     except KeyboardInterrupt as interruption:
-        code = _print_error(command, str(interruption) or "interrupted", EXIT_INTERRUPTED)
+        message = str(interruption) or "interrupted"
+        code = _print_error(command, message, EXIT_INTERRUPTED, interruption)
         if _was_in_jax(interruption):
             # XLA's threads run on after the interruption and crash when the interpreter shuts down.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
         return code
-    except UnicodeDecodeError as error:
-        message = f"the input is not UTF-8 ({error.reason}). Convert it, for instance with iconv."
-        return _print_error(command, message, EXIT_USER_ERROR)
     except BrokenPipeError:
         if not _stdout_is_broken():
             raise
         # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+    except Exception as error:
+        advice = user_message(error)
+        if advice is None:
             raise
-        # An error while writing to an open file, such as stdout, does not name the file.
-        file = error.filename or "stdout, or a file that was being written"
-        return _print_error(
-            command,
-            f"{file}: {error.strerror}. Give a file or folder that can be written, or free some space.",
-            EXIT_USER_ERROR,
-        )
+        return _print_error(command, advice, EXIT_USER_ERROR, error)
 
 
-_DISK_ERRORS = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
-"""Errors that only the user can mend, such as a full or a protected disk."""
-
-
-def _print_error(command: Command, message: str, code: int) -> int:
-    """Prints a message to stderr and returns the exit code."""
-    print(f"{command.name}: {message}", file=sys.stderr)
+def _print_error(command: Command, message: str, code: int, error: BaseException) -> int:
+    """Prints a message and the notes of the error to stderr, and returns the exit code."""
+    notes = getattr(error, "__notes__", [])
+    print(f"{command.name}: {' '.join([message, *notes])}", file=sys.stderr)
     return code
 
 
@@ -124,17 +114,25 @@ def _no_interruption_is_lost() -> Iterator[None]:
 
 
 def _open_closed_streams() -> None:
-    """Opens /dev/null as stdout or stderr if the caller has closed it, as the shell's `>&-` does.
+    """Opens /dev/null as stdin, stdout or stderr if the caller has closed it, as the shell's `>&-` does.
 
-    The next file that is opened would otherwise get the number 1 or 2, and libraries print there.
+    The next file that is opened would otherwise get the number 0, 1 or 2, and libraries print there.
+    `sys.stdin` stays None, so that a command that needs it can tell the user.
     """
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            devnull = os.open(os.devnull, os.O_WRONLY)
+            devnull = os.open(os.devnull, os.O_RDWR)
             if devnull != number:
                 os.dup2(devnull, number)
                 os.close(devnull)
-            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+            if number:
+                setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+
+
+def _show_any_text() -> None:
+    """Makes stdout show what its encoding lacks as escapes, such as the bytes of an odd file name."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _was_in_jax(interruption: KeyboardInterrupt) -> bool:

@@ -12,6 +12,7 @@ import dataclasses
 import gzip
 import hashlib
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -128,9 +129,8 @@ def fingerprint(pairs: Sequence[CorpusPair]) -> str:
         for split in SPLITS:
             for path in pair.files(split) or ():
                 digest.update(f"{pair.folder.name}/{path.name.removesuffix('.gz')}\0".encode())
-                with _open(path) as file:
-                    while block := file.read(1 << 20):
-                        digest.update(block)
+                for block in _blocks(path):
+                    digest.update(block)
     return digest.hexdigest()[:16]
 
 
@@ -153,15 +153,48 @@ def _open(path: Path):
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What Python raises for a compressed file that is cut off or has wrong bytes."""
+
+
 def _lines(path: Path) -> Iterator[str]:
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
+    """Yields the lines of a file without their newline characters.
+
+    Raises:
+      UserError: a line is not UTF-8, or a compressed file is damaged.
+    """
+    number = 0
+    try:
+        with _open(path) as file:
+            for line in file:
+                number += 1
                 yield line.decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number} is not UTF-8 ({error.reason}); convert the file to UTF-8."
-                ) from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}, line {number} is not UTF-8 ({error.reason}); convert the file to UTF-8."
+        ) from None
+    except _DAMAGED as error:
+        raise _damaged(path, number, error) from error
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """Yields the content of a file, decompressed. Raises UserError if a compressed file is damaged."""
+    lines = 0
+    try:
+        with _open(path) as file:
+            while block := file.read(1 << 20):
+                lines += block.count(b"\n")
+                yield block
+    except _DAMAGED as error:
+        raise _damaged(path, lines, error) from error
+
+
+def _damaged(path: Path, lines: int, error: Exception) -> UserError:
+    """Returns the error for a compressed file that can be read only up to some line."""
+    return UserError(
+        f"{path} is damaged after line {lines}: {str(error).rstrip('.')}. Copy or compress the file "
+        "again; gzip -t tests it."
+    )
 
 
 def _aligned(first: Path, second: Path) -> Iterator[tuple[str, str]]:

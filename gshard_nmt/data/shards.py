@@ -14,20 +14,29 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, paths
+from gshard_nmt import paths
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.local_copies import LocalCopies
+from gshard_nmt.data.manifest import (
+    FORMAT,
+    MANIFEST,
+    VOCABULARIES,
+    PreparedPair,
+    SplitData,
+    checksum,
+    damaged,
+    files_of,
+    read_manifest,
+)
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
-MANIFEST = "manifest.json"
-FORMAT = "gshard-nmt data 1"
 SHARD_EXAMPLES = 1 << 20
 # One record in a chunk and no compression allow half a million random reads per second. Ids compress
 # badly anyway.
@@ -51,62 +60,6 @@ class Example:
     language: int
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitData:
-    """The sizes and files of one split of a language pair.
-
-    Attributes:
-      pairs: number of sentence pairs in the corpus.
-      examples: number of them in the shards. It is 0 for test, because evaluation reads test text
-        from the corpus.
-      source_tokens, target_tokens: number of tokens of the examples.
-      fallback_tokens: number of tokens that are single bytes of rare characters (byte fallback) or
-        UNK. The manifest calls this number `spelled_tokens`.
-      files: names of the shards and their sizes in bytes, in order.
-    """
-
-    pairs: int
-    examples: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    fallback_tokens: int = 0
-    files: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def tokens(self) -> int:
-        """Number of source and target tokens."""
-        return self.source_tokens + self.target_tokens
-
-    @classmethod
-    def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
-        """Returns the split that `to_manifest` wrote."""
-        return cls(**{_FIELDS.get(name, name): value for name, value in fields.items()})
-
-    def to_manifest(self) -> dict[str, Any]:
-        """Returns the fields by their names in the manifest."""
-        return {_MANIFEST_NAMES.get(k, k): v for k, v in dataclasses.asdict(self).items()}
-
-
-_MANIFEST_NAMES = {"fallback_tokens": "spelled_tokens"}
-_FIELDS = {written: field for field, written in _MANIFEST_NAMES.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class PreparedPair:
-    """One direction of translation.
-
-    Attributes:
-      source, target: BCP 47 tags of the languages.
-      language: the language of the two that is not English; see `CorpusPair.language`.
-      splits: the data of "train", "dev" and "test".
-    """
-
-    source: str
-    target: str
-    language: str
-    splits: dict[str, SplitData]
-
-
 class ShardWriter:
     """Writes the examples of one split."""
 
@@ -118,11 +71,7 @@ class ShardWriter:
         self._left = 0
 
     def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Appends examples. Each is a pair of source ids and target ids.
-
-        Raises:
-          OSError: the disk is full.
-        """
+        """Appends examples. Each is a pair of source ids and target ids."""
         words = [[len(source), *source, *target] for source, target in examples]
         flat = np.fromiter(itertools.chain.from_iterable(words), self._word).tobytes()
         ends = np.cumsum([len(example) for example in words]) * self._word.itemsize
@@ -130,31 +79,26 @@ class ShardWriter:
         for end in ends.tolist():
             if not self._left:
                 self._next_shard()
-            with files.as_system_error(self._files[-1]):
-                self._writer.write(flat[begin:end])
+            self._writer.write(flat[begin:end])
             self._left -= 1
             begin = end
 
     def close(self) -> tuple[tuple[str, int], ...]:
         """Closes the last shard and returns the names and sizes in bytes of all shards."""
-        self._close_shard()
+        if self._writer is not None:
+            self._writer.close()
         return tuple((file.name, file.stat().st_size) for file in self._files)
 
     def _next_shard(self) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
-        self._close_shard()
+        if self._writer is not None:
+            self._writer.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"{self._prefix}-{len(self._files):05}.array_record"
         self._files.append(self._folder / name)
-        with files.as_system_error(self._files[-1]):
-            self._writer = ArrayRecordWriter(str(self._files[-1]), _WRITE_OPTIONS)
+        self._writer = ArrayRecordWriter(str(self._files[-1]), _WRITE_OPTIONS)
         self._left = SHARD_EXAMPLES
-
-    def _close_shard(self) -> None:
-        if self._writer is not None:
-            with files.as_system_error(self._files[-1]):
-                self._writer.close()
 
 
 class ShardReader:
@@ -179,12 +123,17 @@ class ShardReader:
         return self._examples
 
     def read(self, indices: np.ndarray, language: int = 0) -> list[Example]:
-        """Returns the examples at int64[n] `indices`, in that order, with `language` set in each."""
+        """Returns the examples at int64[n] `indices`, in that order, with `language` set in each.
+
+        Raises:
+          UserError: a shard is missing or damaged. array_record compares a hash of each record that it
+            reads, so a changed byte does not go unnoticed.
+        """
         shards = indices // SHARD_EXAMPLES
         records: list[bytes] = [b""] * len(indices)
         for shard in np.unique(shards).tolist():
             places = np.flatnonzero(shards == shard)
-            read = self._reader(shard).read((indices[places] % SHARD_EXAMPLES).tolist())
+            read = self._read_shard(shard, (indices[places] % SHARD_EXAMPLES).tolist())
             for place, record in zip(places.tolist(), read, strict=True):
                 records[place] = record
         return [self._example(record, language) for record in records]
@@ -194,12 +143,27 @@ class ShardReader:
         end = int(words[0]) + 1
         return Example(words[1:end], words[end:], language)
 
-    def _reader(self, shard: int) -> Any:
+    def _read_shard(self, shard: int, indices: list[int]) -> list[bytes]:
+        """Returns the records of a shard at these indices. Raises as `read` does."""
+        name, size = self._shards[shard]
+        path = self._copies.path(name, size)
+        try:
+            records = self._reader(shard, path).read(indices)
+        except (OSError, RuntimeError, ValueError, IndexError) as error:
+            if "Too many open files" in str(error):
+                raise
+            what = "cannot be read" if path.exists() else "is missing"
+            raise damaged(self._copies.source, f"{name} {what} ({error})") from error
+        # If a shard is too short, array_record returns records without content.
+        if not all(records):
+            raise damaged(self._copies.source, f"{name} ends too early")
+        return records
+
+    def _reader(self, shard: int, path: Path) -> Any:
         from array_record.python.array_record_module import ArrayRecordReader
 
         # Two threads may both open the shard at the same time. Then one of the two readers is kept.
         if shard not in self._readers:
-            path = self._copies.path(*self._shards[shard])
             reader = ArrayRecordReader(
                 str(path), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
             )
@@ -233,6 +197,9 @@ class PreparedData:
     def open(cls, folder: Path) -> "PreparedData":
         """Reads the manifest and checks that every file exists and has its size.
 
+        The vocabularies are also compared with their checksums. Reading every shard would take too
+        long at each start; `changed_files` does it.
+
         Raises:
           UserError: the folder does not exist, is not prepared data, or is damaged.
         """
@@ -242,9 +209,9 @@ class PreparedData:
                 raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
             manifest = read_manifest(folder)
         if manifest is None:
-            raise UserError(
-                f"--data {folder} is not prepared data: it has no {MANIFEST}; {remedy}."
-            )
+            is_there = (folder / MANIFEST).exists()
+            what = f"its {MANIFEST} is of another program" if is_there else f"it has no {MANIFEST}"
+            raise UserError(f"--data {folder} is not prepared data: {what}; {remedy}.")
         if manifest["format"] != FORMAT:
             raise UserError(
                 f"--data {folder} has the format {manifest['format']!r}, but this version reads "
@@ -355,21 +322,34 @@ class PreparedData:
             ]
         }
 
+    def changed_files(self) -> Iterator[str]:
+        """Yields the name of each file whose content is not what was prepared. Reads all of them.
+
+        Data of a version that recorded no checksums yields nothing.
+        """
+        for name, expected in self.manifest.get("checksums", {}).items():
+            if not (self.folder / name).is_file() or checksum(self.folder / name) != expected:
+                yield name
+
     def _check_files(self) -> None:
-        expected: list[tuple[str, int | None]] = [("source.model", None), ("target.model", None)]
-        for pair in self.pairs:
-            folder = pair_folder(pair.source, pair.target)
-            for split in pair.splits.values():
-                expected += [(f"{folder}/{name}", size) for name, size in split.files]
         sizes = paths.sizes(self.folder)
-        for name, size in expected:
+        for name, size in files_of(self.manifest).items():
             actual = sizes.get(name)
             if actual is None or size not in (None, actual):
                 what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
-                raise UserError(
-                    f"--data {self.folder} is damaged: {name} {what}; remove the folder and make it "
-                    "again with gshard-data prepare."
-                )
+                raise damaged(self.folder, f"{name} {what}")
+        for pair in self.pairs:
+            for split in ("train", "dev"):
+                data = pair.splits[split]
+                if len(data.files) != -(-data.examples // SHARD_EXAMPLES):
+                    what = f"{data.examples} examples in {len(data.files)} shards"
+                    raise damaged(
+                        self.folder, f"{MANIFEST} lists {what} of {pair.language} {split}"
+                    )
+        checksums = self.manifest.get("checksums", {})
+        for name in VOCABULARIES:
+            if name in checksums and checksum(self.folder / name) != checksums[name]:
+                raise damaged(self.folder, f"{name} was changed")
 
 
 _ID_SETTINGS = (
@@ -380,28 +360,6 @@ _ID_SETTINGS = (
     "language_tags",
 )
 """The settings of `Data` that decide which ids a sentence becomes."""
-
-
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Returns the manifest of a folder; None if there is no manifest that this project wrote."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    is_ours = isinstance(manifest, dict) and str(manifest.get("format")).startswith("gshard-nmt ")
-    return manifest if is_ours else None
-
-
-def write_manifest(folder: Path, pairs: Iterable[PreparedPair], facts: dict[str, Any]) -> None:
-    """Writes the manifest: the format, `facts`, and the pairs."""
-    entries = [
-        dataclasses.asdict(pair)
-        | {"splits": {name: split.to_manifest() for name, split in pair.splits.items()}}
-        for pair in pairs
-    ]
-    manifest = {"format": FORMAT, **facts, "pairs": entries}
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    files.write(folder / MANIFEST, text)
 
 
 def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:

@@ -67,10 +67,15 @@ class Vocabulary:
         """
         if not path.is_file():
             raise UserError(f"there is no vocabulary {path}; make it with gshard-data prepare.")
+        model = path.read_bytes()
         try:
-            vocabulary = cls(path.read_bytes())
-        except RuntimeError as error:
-            raise UserError(f"{path} is not a SentencePiece model: {error}.") from error
+            # SentencePiece takes an empty text as no model at all.
+            vocabulary = cls(model or b"empty")
+        except (RuntimeError, ValueError) as error:
+            raise UserError(
+                f"{path} is not a SentencePiece model: {error}. Copy it again from where it was made, or "
+                "make it with gshard-data prepare."
+            ) from error
         p = vocabulary._processor
         if (p.pad_id(), p.eos_id(), p.unk_id(), p.bos_id()) != (PAD, EOS, UNK, BOS):
             raise UserError(
@@ -120,9 +125,19 @@ class Vocabulary:
         return [[*ids, EOS] for ids in self.encode(texts)]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """Returns the text of each list of ids, up to the first EOS."""
+        """Returns the text of each list of ids, up to the first EOS.
+
+        A text is one line. Byte fallback can spell newlines and carriage returns; they become spaces.
+        """
         before_eos = [_until_eos(ids) for ids in sentences]
-        return self._processor.decode(before_eos, num_threads=CODING_THREADS) if before_eos else []
+        if not before_eos:
+            return []
+        texts = self._processor.decode(before_eos, num_threads=CODING_THREADS)
+        return [text.translate(_SPACES) for text in texts]
+
+
+_SPACES = str.maketrans("\r\n", "  ")
+"""What turns a text into one line of a file."""
 
 
 def _until_eos(ids: Sequence[int]) -> list[int]:

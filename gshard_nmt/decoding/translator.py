@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import BEST, LAST, Checkpoints
@@ -89,6 +90,9 @@ class Translator:
     ) -> list[list[tuple[list[int], float]]]:
         """Returns for each source its n-best translations, best first, as (target ids, score).
 
+        A source has no translation if the weights have values that are not finite: then no hypothesis
+        has a score.
+
         Args:
           sources: ids of each sentence, end of sentence included.
         """
@@ -104,7 +108,7 @@ class Translator:
                 translations[index] = [
                     (ids[row, n, : lengths[row, n] - 1].tolist(), float(scores[row, n]))
                     for n in range(ids.shape[1])
-                    if lengths[row, n] > 0
+                    if lengths[row, n] > 0 and np.isfinite(scores[row, n])
                 ]
         return translations
 
@@ -240,6 +244,9 @@ class TextTranslator:
           lines: source text.
           source, target: BCP 47 tags of a direction that the run was trained on.
           chunk_size: the number of lines that are sorted by length and translated together.
+
+        Raises:
+          UserError: a line has no translation, because the weights have values that are not finite.
         """
         for start in range(0, len(lines), chunk_size):
             chunk = lines[start : start + chunk_size]
@@ -248,6 +255,11 @@ class TextTranslator:
             translations = self._translator.translate_ids(sources)
             results = [[Hypothesis("", 0.0)] for _ in chunk]
             for i, nbest in zip(filled, translations, strict=True):
+                if not nbest:
+                    raise UserError(
+                        f"the checkpoint of step {self.step} has no translation for {chunk[i][:80]!r}: "
+                        "its weights have values that are not finite. Use another checkpoint of the run."
+                    )
                 texts = self._target.decode([ids for ids, _ in nbest])
                 scores = [score for _, score in nbest]
                 results[i] = [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]

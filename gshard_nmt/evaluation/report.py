@@ -13,6 +13,9 @@ import numpy as np
 
 from gshard_nmt import files, web_page
 
+FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
+"""What `write` writes into the folder of the report."""
+
 _WINDOW = 10
 """Languages in the sliding mean of the chart, as in GShard Figure 6."""
 _SMALL_WINDOW = 3

@@ -92,7 +92,9 @@ class Validation:
         scores = {}
         for language, pairs in examples.items():
             if pairs:
-                hypotheses = vocabulary.decode([next(translations)[0][0] for _ in pairs])
+                # A model with values that are not finite has no translation; it is scored as "".
+                best = [next(translations)[:1] for _ in pairs]
+                hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
                 references = vocabulary.decode([pair.target.tolist() for pair in pairs])
                 scores[language] = bleu.score(hypotheses, references).bleu
         return scores

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.counters import RunCounters
-from gshard_nmt.run.log_files import AppendedFile, EventLog
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
@@ -120,9 +119,12 @@ class MetricsLog:
         self.restart_clock(counters)
         if not writes:
             return
+        from tensorboardX import SummaryWriter
+
         lines = _until(run.metrics.read_text(), counters.step) if run.metrics.exists() else ""
-        self._file = AppendedFile(run.metrics, lines.encode())
-        self._board = EventLog(run.path / "tensorboard", counters.step + 1)
+        run.write_text(run.metrics.name, lines)
+        self._file = run.metrics.open("a", buffering=1)
+        self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=counters.step + 1)
 
     def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, and the speed since the last restart of the clock.
@@ -157,14 +159,9 @@ class MetricsLog:
         """Writes one line to metrics.jsonl, and each of its values to TensorBoard."""
         if not self._writes:
             return
-        self._file.append((json.dumps({"step": step, **values}) + "\n").encode())
-        self._board.write(step, values)
-
-    def flush(self) -> None:
-        """Writes what is still in memory. Call it before a checkpoint, so that no line is lost."""
-        if self._writes:
-            self._file.flush()
-            self._board.flush()
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Closes metrics.jsonl and the event files."""

@@ -60,6 +60,24 @@ def check_decode_rows(config: Config) -> None:
         raise UserError(problem.text)
 
 
+def check_validation(config: Config) -> None:
+    """Checks that a run that validates with BLEU can decode, so that it does not stop at that moment.
+
+    Raises:
+      UserError: the model has no source, or the batches of the decoder do not fit model and mesh.
+    """
+    if not (config.train.dev_every and config.train.bleu_sentences):
+        return
+    if not config.model.encoder_layers:
+        raise UserError(
+            f"Train.bleu_sentences is {config.train.bleu_sentences}, but Model.encoder_layers is 0, and "
+            "a language model has no source to translate. Set Train.bleu_sentences to 0.",
+            ["Train.bleu_sentences", "Model.encoder_layers"],
+        )
+    for problem in _decoding_problems(config):
+        raise UserError(problem.text)
+
+
 def problems(
     config: Config, arrays: Mapping[str, ArraySpec], decoding: bool = False
 ) -> Iterator[Problem]:
@@ -88,12 +106,25 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     """Yields the problems that are known from the settings alone."""
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
     if decoding and config.model.encoder_layers:  # language models do not translate
-        yield from _uneven(config, "Decode.rows", "B", (config.decode.rows,))
+        yield from _decoding_problems(config)
     if config.model.experts:
         yield from _uneven(config, "Model.experts", "E", (config.model.experts,))
         if config.model.encoder_layers:
             yield from _uneven_groups(config, "source_length")
         yield from _uneven_groups(config, "target_length")
+
+
+def _decoding_problems(config: Config) -> Iterator[Problem]:
+    """Yields the settings of the decoder that do not fit the mesh or the model."""
+    decode, model = config.decode, config.model
+    yield from _uneven(config, "Decode.rows", "B", (decode.rows,))
+    longest = max(decode.source_lengths)
+    if model.positions == "learned" and longest > model.max_positions:
+        text = (
+            f"Decode.source_lengths: {longest} tokens are more than Model.max_positions, which is "
+            f"{model.max_positions}. Leave out the lengths above {model.max_positions}."
+        )
+        yield Problem(text, text)
 
 
 def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> Iterator[Problem]:

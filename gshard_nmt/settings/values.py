@@ -48,7 +48,7 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
         )
     try:
         statements = ast.parse(path.read_text(encoding="utf-8")).body
-    except (SyntaxError, UnicodeDecodeError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(
             f"{path} is damaged: {error}. Restore the file as gshard-train wrote it."
         ) from error

@@ -1,11 +1,11 @@
 import importlib.metadata
 import importlib.util
-import json
-import re
 
 from gshard_nmt.checks import doctor
 from gshard_nmt.checks.doctor import DoctorRequest, examine
 from gshard_nmt.cli import commands
+from gshard_nmt.data.config import Data
+from tests.data.synthetic import write_prepared_data
 
 
 def problems(request: DoctorRequest, area: str = "") -> list[str]:
@@ -137,14 +137,9 @@ def test_every_size_that_does_not_divide_is_listed_with_the_nearest_legal_sizes(
 
 
 def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
-    data = {"direction": "xx-en", "vocabulary_model": "bpe", "language_tags": False}
-    data |= {"source_length": 96, "target_length": 48}
-    data |= {"source_vocabulary": 8000, "target_vocabulary": 5000}
-    pairs = [{"source": "de", "target": "en", "language": "de", "splits": {}}]
-    manifest = {"format": _format(), "data": data, "pairs": pairs}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    for side in ("source", "target"):
-        (tmp_path / f"{side}.model").write_bytes(b"")
+    prepared = Data(source_length=96, target_length=48, target_vocabulary=5000)
+    write_prepared_data(tmp_path / "data", prepared, {"de": 4})
+    tmp_path = tmp_path / "data"
     request = DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path)
     assert problems(request, "data") == [
         f"--data {tmp_path} has examples of up to 96 tokens, but Data.source_length is 64; set it to 96 "
@@ -155,20 +150,12 @@ def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
     ]
 
 
-def _format() -> str:
-    from gshard_nmt.data.shards import FORMAT
-
-    return FORMAT
-
-
 def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing():
     big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
     (text,) = problems(DoctorRequest("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
     assert text.startswith("the training state takes 256.44 GiB of the ")
-    assert re.search(
-        r"; split the weights over at least \d+ times the devices, or make the model smaller\.$",
-        text,
-    )
+    # CPU devices share one memory, so more of them do not help.
+    assert text.endswith("; make the model smaller, or take a machine with more memory.")
 
 
 def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
@@ -228,3 +215,20 @@ def test_the_program_ends_with_the_number_of_problems(capsys):
     assert "PROBLEM  mesh      Data.rows: dimension B has size 33" in captured.out
     assert "problem" in captured.err
     assert commands.inspect_program(["--config=demo", "--doctor"]) == 0
+
+
+def test_all_of_the_data_is_read_only_if_the_user_asks(tmp_path):
+    write_prepared_data(tmp_path / "data", Data(target_length=48), {"de": 4})
+    (shard,) = (tmp_path / "data" / "de-en").glob("train-*")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:100] + b"x" + content[101:])
+    data = tmp_path / "data"
+    assert problems(DoctorRequest("demo", data=data), "data") == []
+    assert problems(DoctorRequest("demo", data=data, reads_data=True), "data") == [
+        f"de-en/{shard.name} of {data} was changed since it was prepared; prepare the data again"
+    ]
+
+
+def test_a_validation_that_could_not_decode_is_a_problem():
+    texts = problems(DoctorRequest("demo", ["Model.encoder_layers = 0"]), "mesh")
+    assert any("a language model has no source to translate" in text for text in texts)

@@ -15,7 +15,7 @@ TABLE = """ Give only flags of one inspection. Besides --config and --gin,
   the default    takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
   --parameters   takes no other flag
   --equivalence  takes --devices
-  --doctor       takes --topology, --data, --workdir
+  --doctor       takes --topology, --data, --read_data, --workdir
 """
 
 

@@ -31,8 +31,7 @@ def ending(error: BaseException) -> Command:
         (
             PermissionError(13, "Permission denied", "/locked/x"),
             2,
-            "/locked/x: Permission denied. Give a file or folder that can be written, or free some "
-            "space.",
+            "/locked/x: Permission denied. Give another file or folder, or change its permissions.",
         ),
         (
             UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
@@ -127,8 +126,8 @@ def test_a_full_disk_behind_stdout_is_named():
         _, err = process.communicate(timeout=30)
     assert process.returncode == 2
     assert err == (
-        "gshard-try: stdout, or a file that was being written: No space left on device. Give a file or "
-        "folder that can be written, or free some space.\n"
+        "gshard-try: stdout, or a file that was being used: No space left on device. Free some space, or "
+        "give a place on another disk.\n"
     )
 
 

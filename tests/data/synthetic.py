@@ -6,14 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.manifest import PreparedPair, SplitData, write_manifest
 from gshard_nmt.data.shards import (
     PreparedData,
-    PreparedPair,
     ShardWriter,
-    SplitData,
     pair_folder,
     word_type,
-    write_manifest,
 )
 from gshard_nmt.data.vocabulary import EOS, SPECIALS
 

@@ -1,6 +1,7 @@
 """The layouts of a corpus, and the errors for a corpus that is wrong."""
 
 import gzip
+import re
 
 import pytest
 
@@ -83,3 +84,30 @@ def test_the_fingerprint_is_of_the_text_not_of_its_compression(tmp_path):
     assert prints[0] == prints[1]
     write(tmp_path / "b/fr-en/train.en", "one\nthree\n")
     assert corpus.fingerprint(corpus.find_pairs(tmp_path / "b")) != prints[0]
+
+
+@pytest.mark.parametrize("damage", ["cut", "byte", "checksum", "no gzip"])
+def test_a_damaged_compressed_file_is_an_error_with_file_and_line(tmp_path, damage):
+    lines = [f"line {number} {number * 7919}" for number in range(5000)]
+    for side in ("fr", "en"):
+        write(tmp_path / "fr-en" / f"train.{side}.gz", "".join(f"{line}\n" for line in lines))
+    file = tmp_path / "fr-en" / "train.fr.gz"
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    elif damage == "byte":
+        content[len(content) // 2 : len(content) // 2 + 20] = b"\xff" * 20
+    elif damage == "checksum":
+        content[-8] ^= 1
+    else:
+        content[:] = b"plain text\n"
+    file.write_bytes(content)
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError) as error:
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+    read = re.match(rf"{re.escape(str(file))} is damaged after line (\d+): ", str(error.value))
+    assert read
+    expected = {"cut": range(1, 5000), "byte": range(1, 5000), "checksum": [5000], "no gzip": [0]}
+    assert int(read[1]) in expected[damage]
+    with pytest.raises(UserError, match=rf"{re.escape(str(file))} is damaged after line"):
+        corpus.fingerprint([pair])

@@ -1,6 +1,7 @@
 """Prepared data on disk: every example comes back, and damage is an error that says what to do."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -10,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.data import shards
+from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.local_copies import LocalCopies
+from gshard_nmt.data.manifest import SplitData, read_manifest
 from gshard_nmt.data.shards import (
     PreparedData,
     ShardReader,
     ShardWriter,
-    SplitData,
-    read_manifest,
     unknown_language,
     word_type,
 )
@@ -178,3 +179,62 @@ def test_an_unknown_language_without_a_similar_one_is_answered_with_the_known_on
     assert str(unknown_language("zz", ["fr", "de"], "the corpus")) == (
         "Data.languages names 'zz', which the corpus does not have. It has: de, fr."
     )
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+def test_a_changed_byte_of_a_shard_is_an_error_that_names_the_shard_or_does_no_harm(data):
+    (shard,) = (data.folder / "fr-en").glob("train-*")
+    content = shard.read_bytes()
+    records = len(content.rstrip(b"\0"))
+    (pair, _) = data.pairs
+    expected = data.reader(pair, "train").read(np.arange(12))
+    errors: list[str] = []
+    places = [*range(0, 700, 3), *range(700, records, max(1, records // 300))]
+    for place in places:
+        shard.write_bytes(flipped(content, place))
+        try:
+            read = data.reader(pair, "train").read(np.arange(12))
+        except UserError as error:
+            errors.append(str(error))
+            continue
+        for before, after in zip(expected, read, strict=True):
+            assert before.source.tolist() == after.source.tolist()
+            assert before.target.tolist() == after.target.tolist()
+    assert len(errors) > 200
+    named = f"--data {data.folder} is damaged: fr-en/{shard.name} "
+    assert all(error.startswith(named) for error in errors)
+    assert list(data.changed_files()) == [f"fr-en/{shard.name}"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda shard: shard.unlink(), "is missing"),
+        (lambda shard: shard.write_bytes(shard.read_bytes()[:-1]), "cannot be read|ends too early"),
+        (
+            lambda shard: shard.write_bytes(shard.read_bytes()[:3000]),
+            "cannot be read|ends too early",
+        ),
+        (lambda shard: shard.write_bytes(b""), "cannot be read|ends too early"),
+    ],
+)
+def test_a_shard_that_is_lost_while_training_is_an_error_in_the_main_thread(data, damage, words):
+    (shard,) = (data.folder / "fr-en").glob("train-*")
+    damage(shard)
+    batches = TrainBatches(data, CONFIG)
+    try:
+        with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} ({words})"):
+            list(itertools.islice(batches, 10))
+    finally:
+        batches.close()
+
+
+def test_a_changed_vocabulary_is_an_error(data):
+    (data.folder / "target.model").write_bytes(b"Not read by these tests")
+    with pytest.raises(
+        UserError, match=r"is damaged: target\.model was changed; remove the folder"
+    ):
+        PreparedData.open(data.folder)

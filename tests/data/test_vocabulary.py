@@ -81,6 +81,19 @@ def test_rare_characters_become_bytes_and_are_counted_as_such(vocabulary):
     assert fallback[rare].sum() == len("東".encode())
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
+def test_a_decoded_text_is_one_line(vocabulary, newline):
+    # Byte fallback spells the newline, as a model may do.
+    pieces = vocabulary.encode(["red", "tree"])
+    processor = vocabulary._processor
+    spelled = [processor.piece_to_id(f"<0x{ord(character):02X}>") for character in newline]
+    ids = [*pieces[0], *spelled, *pieces[1]]
+    assert newline in processor.decode(ids)
+    (text,) = vocabulary.decode([ids])
+    assert text.split() == ["red", "tree"]
+    assert len(text.splitlines()) == 1
+
+
 def test_equal_texts_give_equal_files(file, tmp_path):
     spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
     train_vocabulary(texts(), spec, tmp_path / "again.model")
@@ -106,9 +119,10 @@ def test_a_file_that_is_not_our_vocabulary_is_an_error(tmp_path):
         UserError, match=r"no vocabulary .*x\.model; make it with gshard-data prepare"
     ):
         Vocabulary.load(path)
-    path.write_bytes(b"something else")
-    with pytest.raises(UserError, match="is not a SentencePiece model"):
-        Vocabulary.load(path)
+    for content in (b"", b"something else"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is not a SentencePiece model"):
+            Vocabulary.load(path)
     with path.open("wb") as model:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts()), model_writer=model, vocab_size=30, minloglevel=2

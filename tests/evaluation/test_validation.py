@@ -158,3 +158,23 @@ def test_if_dev_text_is_decoded_bleu_chooses_the_best_checkpoint(validate, monke
     ]
     assert len(translators) == 1
     assert used == ["weights", "later weights"]
+
+
+def test_a_model_without_translations_is_scored_as_if_they_were_empty(validate, monkeypatch):
+    """Weights that are not finite give empty n-best lists."""
+
+    class BrokenTranslator:
+        def __init__(self, *arguments) -> None:
+            pass
+
+        def translate_ids(self, sources):
+            return [[] for _ in sources]
+
+    row = np.arange(10, 16)
+    examples = [types.SimpleNamespace(source=row, target=row)]
+    monkeypatch.setattr(validation, "Translator", BrokenTranslator)
+    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: examples)
+    folder, log = types.SimpleNamespace(vocabularies=lambda: (None, Words())), Log()
+    run = validate(SavedCheckpoints(), DEMO.replace(train={"bleu_sentences": 1}), folder)
+    run.run(RunCounters(step=1), STATE, log)
+    assert log[1]["dev_bleu"] == 0

@@ -1,4 +1,4 @@
-"""A full disk at every kind of write: one message, nothing half-written, and the command goes on later."""
+"""A full disk at every kind of write: one message, nothing half-written, and a command that goes on."""
 
 from tests.faults import Outcome
 

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_decode_rows, check_divides, problems
+from gshard_nmt.settings.divides import (
+    check_decode_rows,
+    check_divides,
+    check_validation,
+    problems,
+)
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 
@@ -147,3 +152,24 @@ def test_the_nearest_sizes_divide(x, size):
                 assert f" {nearest}" in problem.text
                 assert nearest % x == 0
                 assert abs(nearest - size) < x
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "words"),
+    [
+        ("decode", {"rows": 33}, "Decode.rows: dimension B has size 33, which does not divide"),
+        ("model", {"encoder_layers": 0}, "Model.encoder_layers is 0, and a language model has no"),
+        (
+            "model",
+            {"positions": "learned", "max_positions": 63},
+            "Decode.source_lengths: 64 tokens are more than Model.max_positions, which is 63. Leave out",
+        ),
+    ],
+)
+def test_what_would_fail_at_the_first_validation_is_an_error_before_training(part, values, words):
+    config = DEMO.replace(**{part: values})
+    with pytest.raises(UserError, match=words):
+        check_validation(config)
+    for off in ({"bleu_sentences": 0}, {"dev_every": 0}):
+        check_validation(config.replace(train=off))
+    check_validation(DEMO)

@@ -1,0 +1,186 @@
+"""The manifest of prepared data: its contents, their checksums, and where they come from.
+
+It is read with a check of every key, so that a damaged manifest is an error that names the key.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt import json_shape
+from gshard_nmt.errors import UserError
+from gshard_nmt.json_shape import entries, fields, list_of, mapping_of, number, text, truth, whole
+from gshard_nmt.ranges import LARGEST_SIZE
+
+MANIFEST = "manifest.json"
+FORMAT = "gshard-nmt data 1"
+VOCABULARIES = ("source.model", "target.model")
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitData:
+    """The sizes and files of one split of a language pair.
+
+    Attributes:
+      pairs: number of sentence pairs in the corpus.
+      examples: number of them in the shards. It is 0 for test, because evaluation reads test text
+        from the corpus.
+      source_tokens, target_tokens: number of tokens of the examples.
+      fallback_tokens: number of tokens that are single bytes of rare characters (byte fallback) or
+        UNK. The manifest calls this number `spelled_tokens`.
+      files: names of the shards and their sizes in bytes, in order.
+    """
+
+    pairs: int
+    examples: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    fallback_tokens: int = 0
+    files: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Number of source and target tokens."""
+        return self.source_tokens + self.target_tokens
+
+    @classmethod
+    def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
+        """Returns the split that `to_manifest` wrote."""
+        return cls(**{_FIELDS.get(name, name): value for name, value in fields.items()})
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Returns the fields by their names in the manifest."""
+        return {_MANIFEST_NAMES.get(k, k): v for k, v in dataclasses.asdict(self).items()}
+
+
+_MANIFEST_NAMES = {"fallback_tokens": "spelled_tokens"}
+_FIELDS = {written: field for field, written in _MANIFEST_NAMES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedPair:
+    """One direction of translation.
+
+    Attributes:
+      source, target: BCP 47 tags of the languages.
+      language: the language of the two that is not English; see `CorpusPair.language`.
+      splits: the data of "train", "dev" and "test".
+    """
+
+    source: str
+    target: str
+    language: str
+    splits: dict[str, SplitData]
+
+
+_NAME = text(r"[^/\0]+", "a name without slashes")
+_SPLIT = fields(
+    {
+        **dict.fromkeys(("pairs", "examples", "source_tokens", "target_tokens"), whole()),
+        "spelled_tokens": whole(),
+        "files": list_of(entries(_NAME, whole())),
+    },
+    closed=True,
+)
+_PAIR = fields(
+    {
+        **dict.fromkeys(("source", "target", "language"), _NAME),
+        "splits": fields(dict.fromkeys(("train", "dev", "test"), _SPLIT), closed=True),
+    }
+)
+_SIZES = dict.fromkeys(("source_vocabulary", "target_vocabulary"), whole(1, LARGEST_SIZE))
+_SHAPE = fields(
+    {
+        "format": text(),
+        "corpus_fingerprint": text(),
+        "direction": text(),
+        "temperature": number(),
+        **_SIZES,
+        "data": fields(
+            {
+                **dict.fromkeys(("source_length", "target_length"), whole(1, LARGEST_SIZE)),
+                **dict.fromkeys(("direction", "vocabulary_model"), text()),
+                "language_tags": truth(),
+                **_SIZES,
+            }
+        ),
+        "pairs": list_of(_PAIR, least=1),
+    },
+    {"checksums": mapping_of(text("[0-9a-f]{64}", "64 hexadecimal digits"))},
+)
+"""What a manifest of this format holds. Other keys are allowed, for later versions."""
+
+
+def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
+    """Returns the manifest of a folder; None if there is no manifest that this project wrote.
+
+    Args:
+      folder: the folder.
+      flag: the flag that names the folder, for messages.
+
+    Raises:
+      UserError: the manifest is damaged. The message names the key.
+    """
+    file = folder / MANIFEST
+    try:
+        content = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        if b'"gshard-nmt ' in content[:200]:
+            raise damaged(folder, f"{MANIFEST} is not JSON ({error})", flag) from error
+        return None
+    if not isinstance(manifest, dict):
+        return None
+    version = manifest.get("format")
+    is_ours = isinstance(version, str) and version.startswith("gshard-nmt ")
+    # Another version may have other keys. `PreparedData.open` tells the user.
+    if is_ours and version == FORMAT and (wrong := json_shape.problem(_SHAPE, manifest)):
+        raise damaged(folder, f"in {MANIFEST}, {wrong}", flag)
+    return manifest if is_ours else None
+
+
+def write_manifest(folder: Path, pairs: Iterable[PreparedPair], facts: dict[str, Any]) -> None:
+    """Writes the manifest: the format, `facts`, the pairs, and the checksum of every other file."""
+    pairs_by_name = [
+        dataclasses.asdict(pair)
+        | {"splits": {name: split.to_manifest() for name, split in pair.splits.items()}}
+        for pair in pairs
+    ]
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != MANIFEST)
+    checksums = {file.relative_to(folder).as_posix(): checksum(file) for file in files}
+    manifest = {"format": FORMAT, **facts, "pairs": pairs_by_name, "checksums": checksums}
+    content = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(content, encoding="utf-8")
+
+
+def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:
+    """Returns the files of prepared data except the manifest: path in the folder -> bytes.
+
+    The size of a vocabulary is not recorded, so it is None.
+    """
+    files: dict[str, int | None] = dict.fromkeys(VOCABULARIES)
+    for pair in manifest["pairs"]:
+        folder = f"{pair['source']}-{pair['target']}"
+        for split in pair["splits"].values():
+            files |= {f"{folder}/{name}": size for name, size in split["files"]}
+    return files
+
+
+def checksum(file: Path) -> str:
+    """Returns the SHA-256 of a file's content, in hexadecimal digits."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def damaged(folder: Path, what: str, flag: str = "--data") -> UserError:
+    """Returns the error for prepared data with a damage. `flag` is the flag that names the folder."""
+    return UserError(
+        f"{flag} {folder} is damaged: {what}; remove the folder and make it again with "
+        "gshard-data prepare."
+    )

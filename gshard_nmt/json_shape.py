@@ -1,0 +1,142 @@
+"""Checks the shape of a JSON value: which keys it has, and which values are allowed.
+
+SHAPE = fields({"name": text(), "sizes": list_of(whole())})
+problem(SHAPE, {"name": "a", "sizes": [1, -2]}) == "sizes[1] is -2; it must be a whole number ..."
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+Shape = Callable[[object, str], Iterator[str]]
+"""A function of a value and its place, such as "pairs[3].source". Yields a text for each problem."""
+
+_SHOWN = 80
+
+
+def problem(shape: Shape, value: object) -> str | None:
+    """Returns the first problem of a value; None if it has the shape."""
+    return next(shape(value, ""), None)
+
+
+def whole(least: int = 0, most: int = 2**63 - 1) -> Shape:
+    """Returns the shape of whole numbers from `least` to `most`."""
+    words = f"a whole number from {least} to {most}"
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if type(value) is not int or not least <= value <= most:
+            yield _wrong(value, place, words)
+
+    return check
+
+
+def number(above: float = 0) -> Shape:
+    """Returns the shape of finite numbers greater than `above`."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if type(value) not in (int, float) or not above < value < math.inf:  # type: ignore[operator]
+            yield _wrong(value, place, f"a number above {above}")
+
+    return check
+
+
+def text(pattern: str = "", words: str = "a text") -> Shape:
+    """Returns the shape of texts that match a pattern as a whole; without a pattern, of all texts.
+
+    Args:
+      pattern: a regular expression, or "".
+      words: the allowed texts, for messages.
+    """
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, str) or (pattern and not re.fullmatch(pattern, value)):
+            yield _wrong(value, place, words)
+
+    return check
+
+
+def truth() -> Shape:
+    """Returns the shape of true and false."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if type(value) is not bool:
+            yield _wrong(value, place, "true or false")
+
+    return check
+
+
+def list_of(entry: Shape, least: int = 0) -> Shape:
+    """Returns the shape of lists of at least `least` entries, each of which has a shape."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, list) or len(value) < least:
+            yield _wrong(value, place, f"a list of {least} or more entries" if least else "a list")
+            return
+        for index, item in enumerate(value):
+            yield from entry(item, f"{place}[{index}]")
+
+    return check
+
+
+def entries(*shapes: Shape) -> Shape:
+    """Returns the shape of lists with one entry for each of these shapes."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, list) or len(value) != len(shapes):
+            yield _wrong(value, place, f"a list of {len(shapes)} entries")
+            return
+        for index, (shape, item) in enumerate(zip(shapes, value, strict=True)):
+            yield from shape(item, f"{place}[{index}]")
+
+    return check
+
+
+def mapping_of(entry: Shape) -> Shape:
+    """Returns the shape of objects with any keys, whose values have a shape."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield _wrong(value, place, "an object {...}")
+            return
+        for key, item in value.items():
+            yield from entry(item, _join(place, key))
+
+    return check
+
+
+def fields(
+    required: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None, closed: bool = False
+) -> Shape:
+    """Returns the shape of objects with these keys.
+
+    Args:
+      required: the shape of each key that must be there.
+      optional: the shape of each key that may be there.
+      closed: whether other keys are refused.
+    """
+    known = {**required, **(optional or {})}
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield _wrong(value, place, "an object {...}")
+            return
+        for key in required:
+            if key not in value:
+                yield f"{_join(place, key)} is missing"
+        for key, item in value.items():
+            if key in known:
+                yield from known[key](item, _join(place, key))
+            elif closed:
+                yield f"{_join(place, key)} is not a known key"
+
+    return check
+
+
+def _join(place: str, key: str) -> str:
+    return f"{place}.{key}" if place else key
+
+
+def _wrong(value: object, place: str, words: str) -> str:
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    return f"{place or 'the content'} is {shown}; it must be {words}"

@@ -1,0 +1,210 @@
+"""The files and folders that a user names as outputs: checked before the long work, and never lost.
+
+A program calls the checks first, so that hours of work do not end in "permission denied". At the end,
+the new content takes the place of the old one in a single step.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from gshard_nmt import files, paths
+from gshard_nmt.errors import UserError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def check_folder(flag: str, folder: Path) -> None:
+    """Checks that a folder can be made, or that files can be written into it if it is there.
+
+    Makes a temporary folder and removes it, because permission bits do not tell everything.
+
+    Args:
+      flag: the flag that names the folder, with its dashes.
+      folder: the folder; its parents may be missing too.
+
+    Raises:
+      UserError: a file is in the way, or nothing can be written there.
+    """
+    name = f"{flag} {folder}"
+    if paths.is_url(folder):
+        with paths.reaching(flag.removeprefix("--"), folder):
+            if folder.is_file():
+                raise UserError(f"{name}: it is not a folder. Give the path of another folder.")
+            probe = folder / ".gshard-nmt-probe"
+            probe.write_bytes(b"")
+            probe.unlink()
+        return
+    try:
+        # The system refuses a name that is too long, and links that lead in a circle.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            folder.stat()
+        nearest = folder.absolute()
+        while not os.path.lexists(nearest):
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            where = "it" if nearest == folder.absolute() else str(nearest)
+            raise UserError(f"{name}: {where} is not a folder. Give the path of another folder.")
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".gshard-"):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
+            "change the permissions."
+        ) from error
+
+
+def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
+    """Checks that a folder, which is about to be replaced, has no file that a user put there.
+
+    Args:
+      flag: the flag that names the folder, with its dashes.
+      folder: the folder.
+      names: the files that a program wrote, as paths in the folder.
+      program: the program that wrote them.
+
+    Raises:
+      UserError: there is another file. The message names it.
+    """
+    for place, folders, files_here in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in (*files_here, *links):
+            path = os.path.relpath(os.path.join(place, name), folder)
+            if path not in names:
+                raise UserError(
+                    f"{flag} {folder} would be replaced, but {path} in it is not from {program}. Move "
+                    "that file away, or choose another folder."
+                )
+
+
+def check_file(flag: str, file: Path) -> None:
+    """Checks that a file can be written, without changing it.
+
+    Args:
+      flag: the flag that names the file, with its dashes.
+      file: the file.
+
+    Raises:
+      UserError: it is a folder, its folder does not exist, or it cannot be written.
+    """
+    name = f"{flag} {file}"
+    try:
+        if file.is_dir():
+            raise UserError(f"{name}: it is a folder. Give the path of a file.")
+        if file.exists() and not os.access(file, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if not file.absolute().parent.is_dir():
+            parent = file.parent
+            what = "is not a folder" if os.path.lexists(parent) else "does not exist"
+            raise UserError(f"{name}: the folder {parent} {what}. Make it first, or give another.")
+        files.check_writable(file)
+    except OSError as error:
+        raise UserError(
+            f"{name}: it cannot be written: {error.strerror}. Give another file, or change the "
+            "permissions."
+        ) from error
+
+
+def is_same_file(first: Path, second: Path) -> bool:
+    """Returns whether two paths lead to one regular file, also through links and hard links."""
+    try:
+        return first.is_file() and second.is_file() and first.samefile(second)
+    except OSError:
+        return False
+
+
+def partial_file(path: Path) -> Path:
+    """Returns the path of the file that `text_file` writes before it is complete."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f"{target.name}.partial")
+
+
+@contextlib.contextmanager
+def text_file(path: Path) -> Iterator[TextIO]:
+    """Opens a text file in UTF-8 that takes the place of `path` if the block ends without an error.
+
+    Until then the text is in `partial_file(path)`, and `path` keeps its content. After an error or an
+    interruption, the complete lines stay in the partial file, and a note of the exception says so.
+    Pipes and devices have no partial file: the text goes into them at once.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    if files.is_stream(path):
+        with path.open("a", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
+    target, partial = Path(os.path.realpath(path)), partial_file(path)
+    file = partial.open("w", encoding="utf-8", newline="\n")
+    try:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+        if target.exists():
+            shutil.copymode(target, partial)
+        partial.replace(target)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            error.filename = str(partial)
+        with contextlib.suppress(OSError):
+            file.close()
+        if _keep_complete_lines(partial):
+            error.add_note(f"The lines that were finished are in {partial}; {path} is as before.")
+        raise
+
+
+def _keep_complete_lines(file: Path) -> bool:
+    """Cuts off a last line without a newline, and removes a file without lines.
+
+    Returns:
+      Whether the file has lines.
+    """
+    with contextlib.suppress(OSError):
+        with file.open("rb+") as content:
+            length = end = content.seek(0, os.SEEK_END)
+            while end:
+                start = max(0, end - (1 << 16))
+                content.seek(start)
+                newline = content.read(end - start).rfind(b"\n")
+                end = start + newline + 1 if newline >= 0 else start
+                if newline >= 0:
+                    break
+            if end < length:
+                content.truncate(end)
+        if end:
+            return True
+        file.unlink()
+    return False
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Renames a folder, so that it takes the place of another one or of nothing.
+
+    The old folder is first renamed to a place beside the new one and removed at the end. If the program
+    dies in between, the content of both is still there.
+
+    Args:
+      new: the folder with the new content, on the same disk.
+      old: its name from now on. If it is a link to a folder, the link stays.
+
+    Raises:
+      OSError: a folder cannot be renamed. Then the old folder is at its place.
+    """
+    place = Path(os.path.realpath(old))
+    if not place.exists():
+        new.replace(place)
+        return
+    aside = new.with_name(f"{new.name}.replaced")
+    place.replace(aside)
+    try:
+        new.replace(place)
+    except BaseException:
+        aside.replace(place)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)

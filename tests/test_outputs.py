@@ -1,0 +1,163 @@
+"""Outputs that a user names: mistakes are errors before the work, and the old content is never lost."""
+
+import os
+import stat
+
+import pytest
+
+from gshard_nmt import outputs
+from gshard_nmt.errors import UserError
+
+
+@pytest.mark.parametrize("name", ["new", "new/a/b", "there", "."])
+def test_a_folder_that_can_be_made_is_left_as_it_was(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / name, tmp_path.__class__(name)):
+        outputs.check_folder("--out", folder)
+    assert sorted(os.listdir(tmp_path)) == ["there"]
+    assert os.listdir(tmp_path / "there") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("file", "it is not a folder. Give the path of another folder."),
+        ("file/below/it", "/file is not a folder. Give the path of another folder."),
+        ("to nothing", "it is not a folder. Give the path of another folder."),
+        ("circle/x", "Too many levels of symbolic links. Give another folder, or change the "),
+        ("x" * 300, "File name too long. Give another folder, or change the permissions."),
+        ("/proc/x", "No such file or directory. Give another folder, or change the permissions."),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, name, words):
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "to nothing").symlink_to("gone")
+    (tmp_path / "circle").symlink_to("circle")
+    folder = tmp_path / name
+    with pytest.raises(UserError) as error:
+        outputs.check_folder("--out", folder)
+    assert str(error.value).startswith(f"--out {folder}: ")
+    assert words in str(error.value)
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_folder_without_permission_is_an_error(tmp_path, monkeypatch):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    # The permission bits do not hold for root, who may run this test.
+    monkeypatch.setattr(outputs.tempfile, "TemporaryDirectory", refuse)
+    with pytest.raises(UserError, match="cannot be made or written: Permission denied"):
+        outputs.check_folder("--out", tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "it is a folder. Give the path of a file."),
+        ("gone/x", "the folder .*gone does not exist. Make it first, or give another."),
+        ("file/x", "the folder .*file is not a folder. Make it first, or give another."),
+        ("/proc/x", "it cannot be written: No such file or directory. Give another file, or"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path, name, words):
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(UserError, match=f"^--output {tmp_path / name}: {words}"):
+        outputs.check_file("--output", tmp_path / name)
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_file_that_can_be_written_is_left_as_it_was(tmp_path):
+    (tmp_path / "file").write_text("content")
+    for name in ("file", "new", "/dev/null"):
+        outputs.check_file("--output", tmp_path / name)
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_the_new_text_takes_the_place_of_the_old_one_at_the_end(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old")
+    path.chmod(0o640)
+    with outputs.text_file(path) as file:
+        file.write("é\n")
+        file.flush()
+        assert path.read_text() == "old"
+        assert (tmp_path / "x.partial").read_text(encoding="utf-8") == "é\n"
+    assert path.read_text(encoding="utf-8") == "é\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def write_and_fail(path, text: str) -> None:
+    with outputs.text_file(path) as file:
+        file.write(text)
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("torn", ["", "a torn line", "a torn line" * 20_000])
+def test_after_an_error_the_complete_lines_are_in_the_partial_file(tmp_path, torn):
+    path = tmp_path / "x"
+    path.write_text("old")
+    with pytest.raises(RuntimeError) as error:
+        write_and_fail(path, "one\ntwo\n" + torn)
+    assert path.read_text() == "old"
+    assert (tmp_path / "x.partial").read_text() == "one\ntwo\n"
+    note = f"The lines that were finished are in {path}.partial; {path} is as before."
+    assert error.value.__notes__ == [note]
+
+
+def test_after_an_error_without_a_complete_line_nothing_is_left(tmp_path):
+    with pytest.raises(RuntimeError) as error:
+        write_and_fail(tmp_path / "x", "torn")
+    assert os.listdir(tmp_path) == []
+    assert not hasattr(error.value, "__notes__")
+
+
+def test_a_device_is_written_at_once():
+    with outputs.text_file(outputs.Path("/dev/null")) as file:
+        file.write("x")
+
+
+def test_a_full_disk_names_the_partial_file(tmp_path):
+    with pytest.raises(OSError, match=r"x\.partial") as error, outputs.text_file(tmp_path / "x"):
+        raise OSError(28, "No space left on device")
+    assert error.value.filename == str(tmp_path / "x.partial")
+
+
+def test_a_folder_is_replaced_and_a_link_to_it_stays(tmp_path):
+    for number in (1, 2):
+        (tmp_path / "work").mkdir(exist_ok=True)
+        (tmp_path / "work" / "new").mkdir()
+        (tmp_path / "work" / "new" / "content").write_text(str(number))
+        outputs.replace_folder(
+            tmp_path / "work" / "new", tmp_path / ("old" if number == 1 else "link")
+        )
+        if number == 1:
+            (tmp_path / "link").symlink_to("old")
+    assert (tmp_path / "old" / "content").read_text() == "2"
+    assert (tmp_path / "link").is_symlink()
+    assert os.listdir(tmp_path / "work") == []
+
+
+def test_a_folder_that_cannot_be_replaced_stays_at_its_place(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "content").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        outputs.replace_folder(tmp_path / "gone", tmp_path / "old")
+    assert (tmp_path / "old" / "content").read_text() == "old"
+    assert os.listdir(tmp_path) == ["old"]
+
+
+def test_a_file_of_the_user_is_named_before_its_folder_is_replaced(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "ours").write_text("")
+    outputs.check_only_has("--out", tmp_path, {"a/ours", "a/gone"}, "the program")
+    (tmp_path / "a" / "notes").write_text("years of work")
+    with pytest.raises(UserError) as error:
+        outputs.check_only_has("--out", tmp_path, {"a/ours"}, "the program")
+    assert str(error.value) == (
+        f"--out {tmp_path} would be replaced, but a/notes in it is not from the program. Move that file "
+        "away, or choose another folder."
+    )
