@@ -3,15 +3,23 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 
+TEMPORARY_PREFIX = ".gshard-nmt-"
+"""How the names of temporary files begin. A file that is older than its writer may be removed."""
+
 
 def write(path: Path, content: bytes | str) -> None:
     """Writes a file in one step: writes a temporary file beside it, then renames it. Text is UTF-8.
+
+    After a power cut the file has either its old content or its new content: the data is on the disk
+    before the file gets its name. The name of the temporary file cannot be guessed, and a file or link
+    that has this name already is never opened.
 
     If `path` is a symbolic link, the link stays and the file that it points to is replaced. Pipes,
     devices and everything under /dev cannot be replaced, because other programs have them open. The
@@ -28,12 +36,18 @@ def write(path: Path, content: bytes | str) -> None:
         with path.open("ab") as file:
             file.write(data)
         return
-    temporary = _temporary_path(path)
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(os.path.realpath(path))
-    finally:
-        temporary.unlink(missing_ok=True)
+    target = Path(os.path.realpath(path))
+    with _errors_name(path):
+        temporary, descriptor = _new_temporary_file(target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
 
 
 def check_writable(path: Path) -> None:
@@ -48,9 +62,10 @@ def check_writable(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
-    temporary = _temporary_path(path)
-    temporary.touch()
-    temporary.unlink()
+    with _errors_name(path):
+        temporary, descriptor = _new_temporary_file(Path(os.path.realpath(path)).parent)
+        os.close(descriptor)
+        temporary.unlink()
 
 
 @contextlib.contextmanager
@@ -67,7 +82,29 @@ def is_stream(path: Path) -> bool:
     return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
 
 
-def _temporary_path(path: Path) -> Path:
-    """Returns the path of a temporary file in the folder of the file that `path` points to."""
-    target = Path(os.path.realpath(path))
-    return target.with_name(f".{target.name}.{os.getpid()}")
+def _new_temporary_file(folder: Path) -> tuple[Path, int]:
+    """Makes an empty file in a folder; returns its path and a descriptor to write to."""
+    path = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+@contextlib.contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    """Lets an OSError of the block name the file that the caller knows, not the temporary file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        del error.filename2  # None would be printed as a second name
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Writes the names of a folder to the disk, so that a rename outlives a power cut."""
+    # Some file systems cannot do this. The file itself is complete in any case.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -9,6 +9,7 @@ from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.validation import Validation
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,
@@ -22,6 +23,7 @@ from gshard_nmt.run.checkpoint import LAST, Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.lock import RunLock
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides, check_validation
@@ -50,14 +52,31 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
       KeyboardInterrupt: on SIGINT or SIGTERM, after saving.
     """
     # 1. Data and run folder
-    limits = config.train
     prepared = PreparedData.open(data)
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     run = RunFolder(workdir)
-    run.claim(config, prepared, write=processes.is_first)
+    run.check(config, prepared)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
+    if processes.is_first:
+        run.path.mkdir(parents=True, exist_ok=True)
+    with RunLock(run.path, processes.is_first, progress.note) as lock:
+        run.claim(config, prepared, write=processes.is_first)
+        _train(config, prepared, functions, run, lock, progress, processes)
+
+
+def _train(
+    config: Config,
+    prepared: PreparedData,
+    functions: StepFunctions,
+    run: RunFolder,
+    lock: RunLock,
+    progress: TrainingProgress,
+    processes: Processes,
+) -> None:
+    """Does the work of `train`, in a run folder that this process has claimed and locked."""
+    limits, workdir = config.train, run.path
 
     # 2. Devices, before anything else starts jax
     devices = runtime.start(config.mesh, run.programs, processes)
@@ -82,7 +101,10 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     rows = devices.local_rows(programs.batch_specs["source_ids"])
     batches = TrainBatches(prepared, config.data, rows, state=cursors)
     validation = Validation(run, programs, prepared, checkpoints)
-    log = MetricsLog(run, counters, writes=processes.is_first)
+    lock.check()
+    if processes.is_first:
+        run.write_config(config)
+    log = MetricsLog(run, counters, writes=processes.is_first, say=progress.note)
 
     # 5. The loop. A checkpoint holds the state, the position in the data, and the counters.
     counters.skip_time()
@@ -103,6 +125,8 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
                 counters.add_counts_of_all_processes(processes.sum)
             done = counters.is_complete(limits.steps, limits.tokens)
             progress.advance(counters.step, last_step)
+            if logs or validates or saves or stops or done:
+                lock.check()
             if logs or done:
                 progress.show(counters.step, last_step, log.step_metrics(counters, metrics))
             if validates or (limits.dev_every and done):
@@ -110,6 +134,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
                 log.restart_clock(counters)
                 counters.skip_time()
             if saves:
+                run.check_data(prepared)
                 _save(run, checkpoints, counters, state, batches, processes)
                 saved_step = counters.step
             if done or stops:

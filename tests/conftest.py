@@ -1,6 +1,10 @@
 """Eight virtual CPU devices for every test; a mesh of fewer takes the first of them."""
 
+import atexit
 import os
+import pathlib
+import shutil
+import tempfile
 
 import hypothesis
 import pytest
@@ -17,6 +21,13 @@ os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     + os.environ.get("XLA_FLAGS", "")
 )
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Programs that tests compile must not fill the cache of the user. Workers inherit this folder.
+    caches = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path("~/.cache").expanduser())
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="gshard-test-cache-")
+    os.environ.setdefault("MPLCONFIGDIR", f"{caches}/matplotlib")  # its list of fonts takes seconds
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 PROPERTY_TIMES = 10
 """With --hypothesis-profile=soak a property test has these many times its usual examples."""

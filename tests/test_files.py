@@ -49,7 +49,7 @@ def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         files.write(tmp_path / "folder", "x")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"gone/a\.json'$"):
         files.write(tmp_path / "gone" / "a.json", "x")
     assert os.listdir(tmp_path) == ["folder"]
 
@@ -72,3 +72,59 @@ def test_a_failure_is_reported_with_the_flag(tmp_path):
         files.reported_as("--json x.json"),
     ):
         raise OSError(28, "No space left on device")
+
+
+def test_the_data_is_on_the_disk_before_the_file_gets_its_name(tmp_path, monkeypatch):
+    """A power cut loses what was not synchronised: neither an empty file nor a lost name may remain."""
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_sync(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        calls.append("sync folder" if is_folder else f"sync {os.fstat(descriptor).st_size} bytes")
+        fsync(descriptor)
+
+    def record_replace(source, target, **options):
+        calls.append("rename")
+        replace(source, target, **options)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    files.write(tmp_path / "a.json", "twelve bytes")
+    assert calls == ["sync 12 bytes", "rename", "sync folder"]
+
+
+def test_a_planted_temporary_file_is_not_followed(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda length: "guessed")
+    (tmp_path / f"{files.TEMPORARY_PREFIX}guessed").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        files.write(tmp_path / "a.json", "new")
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_the_names_of_temporary_files_differ(tmp_path, monkeypatch):
+    names = []
+    opened = os.open
+
+    def record(path, flags, *mode, **options):
+        if flags & os.O_CREAT:
+            names.append(os.path.basename(path))
+        return opened(path, flags, *mode, **options)
+
+    monkeypatch.setattr(os, "open", record)
+    for _ in range(2):
+        files.write(tmp_path / "a.json", "x")
+    assert len(set(names)) == 2
+    assert not any(str(os.getpid()) == name.rpartition(".")[2] for name in names)
+
+
+def test_a_new_file_has_the_permissions_that_the_user_wants(tmp_path):
+    before = os.umask(0o027)
+    try:
+        files.write(tmp_path / "a.json", "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640

@@ -200,3 +200,12 @@ def test_a_corpus_without_english_is_an_error_that_says_so(tmp_path):
     write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("x", "y")])
     with pytest.raises(UserError, match=r"no language pair with English \(en\), only fr-de\. Add"):
         choose_pairs(CONFIG, find_pairs(tmp_path))
+
+
+def test_the_same_text_and_settings_give_the_same_bytes(corpus, data, tmp_path):
+    """A run records a hash of its data, so data that is prepared again must be equal."""
+    prepare(CONFIG, corpus, tmp_path / "again")
+    files = [path.relative_to(data.folder) for path in data.folder.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    for file in files:
+        assert (tmp_path / "again" / file).read_bytes() == (data.folder / file).read_bytes(), file

@@ -12,6 +12,7 @@ from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint import LAST, Checkpoints
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.lock import RunLock
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
@@ -124,3 +125,26 @@ def test_baselines_need_a_trained_multilingual_run(tmp_path):
     with pytest.raises(UserError, match=r"has no budget\.json; train it with gshard-train before"):
         train.train_baselines(DEMO, tmp_path, tmp_path, tmp_path / "baselines")
     assert not (tmp_path / "baselines").exists()
+
+
+def test_a_second_trainer_is_refused_before_it_writes_anything(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(train.runtime, "start", lambda *arguments: pytest.fail("started"))
+    run = RunFolder(tmp_path / "run")
+    run.claim(DEMO, prepared)
+    before = {path.name: path.stat().st_mtime_ns for path in run.path.iterdir()}
+    with RunLock(run.path):
+        with pytest.raises(UserError, match="is in use: process"):
+            train.train(DEMO.replace(train={"steps": 9}), prepared.folder, run.path)
+        (run.path / "trainer.lock").stat()
+    assert {path.name: path.stat().st_mtime_ns for path in run.path.iterdir()} == before
+
+
+def test_a_run_that_ends_in_any_way_frees_its_folder(prepared, tmp_path, monkeypatch):
+    def fail(*_):
+        raise UserError("there are too few devices")
+
+    monkeypatch.setattr(train.runtime, "start", fail)
+    for _ in range(2):
+        with pytest.raises(UserError, match="too few devices"):
+            train.train(DEMO, prepared.folder, tmp_path / "run")
+    assert not (tmp_path / "run" / "trainer.lock").exists()

@@ -3,6 +3,7 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from gshard_nmt.cli.flags import (
     Command,
     Flags,
     define_config,
+    define_trust,
     existing_folder,
     help_entry,
     read_config,
@@ -239,6 +241,7 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    define_trust(flags)
 
 
 def _eval(values: FlagValues) -> None:
@@ -255,7 +258,8 @@ def _eval(values: FlagValues) -> None:
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate
 
-    evaluate(workdir, corpus, values.split, report, translate_run, baselines, values.sentences)
+    translate = functools.partial(translate_run, trust_programs=values.trust_programs)
+    evaluate(workdir, corpus, values.split, report, translate, baselines, values.sentences)
 
 
 HARVEST = Command(

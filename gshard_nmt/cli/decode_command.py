@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs
-from gshard_nmt.cli.flags import Command, Flags, existing_file, existing_folder
+from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def _define_decode(flags: Flags) -> None:
     flags.number(
         "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
     )
+    define_trust(flags)
 
 
 def _decode(values: FlagValues) -> None:
@@ -73,7 +74,7 @@ def _decode(values: FlagValues) -> None:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.values import read_run_config
 
-    run = RunFolder(workdir)
+    run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
     changes = {name: value for name, value in search.items() if value is not None}
     config = read_run_config(run.config).replace(decode=changes)

@@ -182,6 +182,16 @@ def define_config(defined: Flags) -> None:
     )
 
 
+def define_trust(defined: Flags) -> None:
+    """Defines --trust_programs."""
+    defined.switch(
+        "trust_programs",
+        "use the compiled programs in the run folder, which saves time. Programs are code that is "
+        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
+        "programs are compiled once and kept in your own cache folder",
+    )
+
+
 def read_config(values: flags.FlagValues) -> "Config":
     """Reads the config that --config and --gin name."""
     from gshard_nmt.settings.gin_reader import load_config

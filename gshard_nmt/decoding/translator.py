@@ -269,6 +269,8 @@ class TextTranslator:
 def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:
     """Loads the best checkpoint of a run, or the last one if there is no best.
 
+    Nothing is written to the run folder.
+
     Args:
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
@@ -279,7 +281,7 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     """
     functions = step_functions(config, run.data)
     # Opening a checkpoint starts jax, so the devices must be set up before.
-    devices = runtime.start(config.mesh, run.programs)
+    devices = runtime.start(config.mesh, run.programs_to_decode)
     checkpoints = Checkpoints(run.checkpoints)
     kind = BEST if checkpoints.latest(BEST) is not None else LAST
     step = checkpoints.metadata(kind)["step"]
@@ -289,21 +291,21 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
 
 
 def translate_run(
-    workdir: Path, source: str, target: str, lines: Sequence[str]
+    workdir: Path, source: str, target: str, lines: Sequence[str], trust_programs: bool = False
 ) -> tuple[list[str], str]:
-    """Translates lines with the model of a run folder.
+    """Translates lines with the model of a run folder. `RunFolder` explains `trust_programs`.
 
     Returns:
       The best translation of each line, and a text that names the training step and the search.
     """
-    translator, search = _cached_translator(workdir)
+    translator, search = _cached_translator(workdir, trust_programs)
     best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
     return best, f"step {translator.step}, {search}"
 
 
 @functools.lru_cache(maxsize=2)
-def _cached_translator(workdir: Path) -> tuple[TextTranslator, str]:
+def _cached_translator(workdir: Path, trust_programs: bool) -> tuple[TextTranslator, str]:
     """Loads the translator of a run folder. Two stay in memory, for a run and its baseline."""
-    run = RunFolder(workdir)
+    run = RunFolder(workdir, trust_programs)
     config = read_run_config(run.config)
     return load_translator(config, run), config.decode.settings()

@@ -2,10 +2,11 @@
 
 config.gin        the resolved configuration
 parameters.txt    name, shape, dtype, sharding and bytes of every array
-data.json         languages, directions, vocabulary sizes and fingerprint of the prepared data
+data.json         languages, directions, vocabulary sizes, and what must not change (identity.py)
 source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 budget.json       tokens seen of each language, steps, seconds
+trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """
 
@@ -16,15 +17,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gshard_nmt
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import Config, differences
+from gshard_nmt.run import json_file
+from gshard_nmt.run.identity import VOCABULARIES, data_differences, hash_of_file, identity_of
+from gshard_nmt.run.lock import LOCK_NAME
+from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import program_cache
 from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.data.shards import PreparedData
     from gshard_nmt.data.vocabulary import Vocabulary
+
+RUN_FORMAT = "gshard-nmt run 1"
+"""The format of a run folder, as data.json records it."""
+
+_DATA = {
+    "format": str,
+    "version": str,
+    "source_vocabulary": int,
+    "target_vocabulary": int,
+    "corpus_fingerprint": str,
+    "pairs": [{"source": str, "target": str, "language": str, "train_pairs": int}],
+    "files": json_file.Table(str),
+    "prepared": dict,
+}
+"""The shape of data.json."""
+
+_BUDGET = {
+    "steps": int,
+    "seconds": float,
+    "parameters": int,
+    "tokens_by_language": json_file.Table(int),
+}
+"""The shape of budget.json."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +62,12 @@ class RunFolder:
 
     Attributes:
       path: the folder, `--workdir`.
+      trust_programs: whether decoding may execute the compiled programs in the folder. Programs are
+        code, and the folder may come from somebody else.
     """
 
     path: Path
+    trust_programs: bool = False
 
     @property
     def config(self) -> Path:
@@ -49,13 +81,26 @@ class RunFolder:
 
     @property
     def programs(self) -> Path:
-        """Path of the folder of lowered and compiled programs. It is a cache and may be deleted.
+        """Path of the folder of the programs of training. It is a cache and may be deleted.
+
+        Programs are code: training executes what is in this folder. Whoever resumes a run that
+        somebody else has trained should remove it first.
 
         The bilingual baselines of one run have equal programs, so they share one folder.
         """
         parent = self.path.parent
         shared = (parent / "baselines.json").exists()
         return (parent if shared else self.path) / "programs"
+
+    @property
+    def programs_to_decode(self) -> Path | None:
+        """Path of the folder of the programs of decoding; None if they are not kept.
+
+        It is the cache of the user, unless the programs in the run folder are trusted.
+        """
+        if self.trust_programs and self.programs.is_dir():
+            return self.programs
+        return program_cache.user_cache()
 
     @property
     def metrics(self) -> Path:
@@ -75,12 +120,37 @@ class RunFolder:
                 f"{self.path} is not a run folder: it has no data.json. Give the --workdir of a "
                 "gshard-train run."
             )
-        return json.loads(file.read_text())
+        data = json_file.read(file, _DATA, "Restore the file from a copy of the run folder.")
+        if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
+            raise UserError(
+                f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
+                f"is gshard-nmt {gshard_nmt.__version__}, which reads {RUN_FORMAT!r}. Use the version "
+                "that made the run, or train it again in another folder."
+            )
+        if not data["pairs"]:
+            raise UserError(
+                f"{file} is damaged: pairs is empty. Restore the file from a copy of the run folder."
+            )
+        return data
+
+    def identity(self) -> dict[str, str]:
+        """Returns the SHA-256 of what must stay the same in this run, by name, as hex digits.
+
+        They are recorded when the run begins; run/identity.py says what they are.
+
+        Raises:
+          UserError: the folder is not a run folder, or is damaged.
+        """
+        return dict(self.data["files"])
 
     def budget(self) -> dict[str, Any]:
         """Returns the contents of `budget.json`, or {} before the first checkpoint."""
         file = self.path / "budget.json"
-        return json.loads(file.read_text()) if file.exists() else {}
+        if not file.exists():
+            return {}
+        return json_file.read(
+            file, _BUDGET, "Remove it; the next checkpoint of gshard-train writes it again."
+        )
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a file of the folder. A reader sees the old file or the new one, never a part."""
@@ -91,9 +161,21 @@ class RunFolder:
         files.write(self.path / name, text)
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
-        """Loads the source and the target vocabulary."""
+        """Loads the source and the target vocabulary.
+
+        Raises:
+          UserError: a file is missing, or is not the one that the run was trained with.
+        """
         from gshard_nmt.data.vocabulary import Vocabulary
 
+        recorded = self.data.get("files", {})
+        for name in VOCABULARIES:
+            if not self._is_intact(name, recorded.get(name)):
+                raise UserError(
+                    f"{self.path / name} is damaged or missing: it is not the vocabulary that the run "
+                    "was trained with. Restore it from a copy of the run folder; gshard-train restores "
+                    "it from the prepared data."
+                )
         return (
             Vocabulary.load(self.path / "source.model"),
             Vocabulary.load(self.path / "target.model"),
@@ -129,11 +211,28 @@ class RunFolder:
             raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
         return source, target
 
-    def claim(self, config: Config, data: "PreparedData", write: bool = True) -> None:
-        """Makes the folder of a new run, or checks that it holds a run of the same model and data.
+    def check(self, config: Config, data: "PreparedData") -> None:
+        """Checks that the folder is free for a new run, or holds a run of the same model and data.
 
         When a run is resumed, the mesh, the number of processes and the number of steps may change.
-        The model, the vocabularies and the data may not.
+        The model, the vocabularies and the data may not. Nothing is written.
+
+        Raises:
+          UserError: the folder holds another run, or other files, or is damaged.
+        """
+        if (self.path / "data.json").exists():
+            self._check_same(config, data)
+        elif foreign := self._foreign_files(data):
+            raise UserError(
+                f"--workdir {self.path} has files in it and is not a run folder: {foreign[0]} is in it, "
+                "but no data.json. Choose a new folder, or empty this one."
+            )
+
+    def claim(self, config: Config, data: "PreparedData", write: bool = True) -> None:
+        """Makes the folder of a new run, or checks the run in it as `check` does.
+
+        `data.json` is written last and makes the folder a run folder. If a claim is killed at any
+        moment, the same claim can be made again.
 
         Args:
           config: the run.
@@ -141,41 +240,111 @@ class RunFolder:
           write: whether to write the files. Only the first process does; the others only check.
 
         Raises:
-          UserError: the folder holds another run, or other files.
+          UserError: the folder holds another run, or other files, or is damaged.
         """
-        fingerprint = data.manifest["corpus_fingerprint"]
-        if (self.path / "data.json").exists():
-            self._check_same(config, fingerprint)
+        self.check(config, data)
         if not write:
             return
-        if not (self.path / "data.json").exists() and self._has_files():
-            raise UserError(
-                f"--workdir {self.path} has files in it and is not a run folder; "
-                "choose a new folder, or empty this one."
-            )
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in ("source.model", "target.model"):
-            files.write(self.path / name, (data.folder / name).read_bytes())
-        self.write_text("config.gin", config.text)
-        self.write_json("data.json", data.summary(config.data))
+        is_new = not (self.path / "data.json").exists()
+        recorded = identity_of(config, data) if is_new else self.identity()
+        for name in VOCABULARIES:
+            # The folder of a run that is resumed gets a vocabulary only if it has lost its own.
+            if not self._is_intact(name, recorded[name]):
+                files.write(self.path / name, (data.folder / name).read_bytes())
+        if is_new:
+            self.write_text("config.gin", config.text)
+            facts = {
+                "format": RUN_FORMAT,
+                "version": gshard_nmt.__version__,
+                "files": recorded,
+                "prepared": data.manifest["data"],
+            }
+            self.write_json("data.json", facts | data.summary(config.data))
+        self._remove_leftovers()
 
-    def _has_files(self) -> bool:
-        return self.path.exists() and any(self.path.iterdir())
+    def write_config(self, config: Config) -> None:
+        """Writes the config of a run that is resumed. Call it when it is known that the run starts.
 
-    def _check_same(self, config: Config, fingerprint: str) -> None:
+        The config may have another mesh or another number of steps than before.
+        """
+        if self.config.read_text(encoding="utf-8") != config.text:
+            self.write_text("config.gin", config.text)
+
+    def check_data(self, data: "PreparedData") -> None:
+        """Checks that the prepared data on the disk is still that of this run.
+
+        Call it before a checkpoint is saved: if the data was prepared anew in the meantime, the run may
+        have seen examples of both.
+
+        Raises:
+          UserError: the data is another one, or is gone.
+        """
+        from gshard_nmt.data.manifest import read_manifest
+
+        manifest = read_manifest(data.folder)
+        if manifest is None:
+            raise UserError(
+                f"--data {data.folder} was removed or damaged while {self.path} was training on it; the "
+                "run stops without saving. Prepare the data again with the same settings, and start the "
+                "run again."
+            )
+        changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))
+        if changed:
+            raise UserError(
+                f"--data {data.folder} was prepared anew while {self.path} was training on it; the run "
+                "stops without saving:\n  "
+                + "\n  ".join(changed)
+                + "\nPrepare the data as it was, and "
+                "start the run again."
+            )
+
+    def _is_intact(self, name: str, recorded: str | None) -> bool:
+        """Returns whether a file exists and has the recorded hash; None means that none is recorded."""
+        path = self.path / name
+        return path.is_file() and recorded in (None, hash_of_file(path))
+
+    def _foreign_files(self, data: "PreparedData") -> list[str]:
+        """Returns the files in the folder that a claim of a run of this data would not have written."""
+        if not self.path.exists():
+            return []
+        return sorted(
+            path.name for path in self.path.iterdir() if not self._is_of_a_claim(path, data)
+        )
+
+    def _is_of_a_claim(self, path: Path, data: "PreparedData") -> bool:
+        if path.name in VOCABULARIES:
+            return path.is_file() and path.read_bytes() == (data.folder / path.name).read_bytes()
+        if path.name == self.config.name:
+            return path.is_file() and path.read_bytes().startswith(GIN_HEADER.encode())
+        return path.name.startswith((files.TEMPORARY_PREFIX, LOCK_NAME))
+
+    def _remove_leftovers(self) -> None:
+        """Removes temporary files of writers that were killed. The caller must hold the lock."""
+        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
+
+    def _check_same(self, config: Config, data: "PreparedData") -> None:
+        if "format" not in self.data:
+            raise UserError(
+                f"{self.path} was made by an earlier version of gshard-nmt, and this version cannot go "
+                "on with it. Use that version, or train the run again in another folder."
+            )
         recorded = read_run_config(self.config)
         changed = [
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
         ]
+        fingerprint = data.manifest["corpus_fingerprint"]
         if (recorded_fingerprint := self.data["corpus_fingerprint"]) != fingerprint:
             changed.append(f"the corpus: fingerprint {recorded_fingerprint}, now {fingerprint}")
+        changed += data_differences(self.data, data)
         if changed:
             raise UserError(
-                f"--workdir {self.path} was made with other settings:\n  "
+                f"--workdir {self.path} was made with other settings or other data:\n  "
                 + "\n  ".join(changed)
-                + "\nUse the config and data of that run, or another --workdir."
+                + "\nUse the config and data of that run, prepared as they were, or another --workdir."
             )
 
 

@@ -1,10 +1,9 @@
 """Progress of a training run: its bar on a terminal, its log of metrics, and how to interrupt it."""
 
-import json
 import math
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.line_log import EventFiles, LineLog
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
@@ -105,26 +105,31 @@ class TrainingProgress:
 
 
 class MetricsLog:
-    """Writes metrics.jsonl and TensorBoard event files."""
+    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run."""
 
-    def __init__(self, run: "RunFolder", counters: RunCounters, writes: bool = True) -> None:
+    def __init__(
+        self,
+        run: "RunFolder",
+        counters: RunCounters,
+        writes: bool = True,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         """Opens the log of a run, and removes the lines after the step that the run resumes from.
 
         Args:
           run: the run folder.
           counters: how far the run has come.
           writes: whether to write the log. Only the first process of a run does.
+          say: shows a line if the log is damaged or cannot be written; None shows nothing.
         """
         self._writes = writes
         self.restart_clock(counters)
         if not writes:
             return
-        from tensorboardX import SummaryWriter
-
-        lines = _until(run.metrics.read_text(), counters.step) if run.metrics.exists() else ""
-        run.write_text(run.metrics.name, lines)
-        self._file = run.metrics.open("a", buffering=1)
-        self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=counters.step + 1)
+        say = say or (lambda _: None)
+        self._lines = LineLog(run.metrics, say)
+        self._lines.resume(counters.step)
+        self._events = EventFiles(run.path / "tensorboard", counters.step + 1, say)
 
     def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, and the speed since the last restart of the clock.
@@ -159,19 +164,10 @@ class MetricsLog:
         """Writes one line to metrics.jsonl, and each of its values to TensorBoard."""
         if not self._writes:
             return
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items():
-            self._board.add_scalar(name, value, step)
+        self._lines.append({"step": step, **values})
+        self._events.add(step, values)
 
     def close(self) -> None:
         """Closes metrics.jsonl and the event files."""
         if self._writes:
-            self._file.close()
-            self._board.close()
-
-
-def _until(lines: str, step: int) -> str:
-    """Returns the lines of metrics.jsonl up to a step."""
-    return "".join(
-        line for line in lines.splitlines(keepends=True) if json.loads(line)["step"] <= step
-    )
+            self._events.close()

@@ -173,9 +173,14 @@ def named_settings(parts: Iterable[Any]) -> dict[Key, object]:
     }
 
 
+GIN_HEADER = "# The resolved configuration of this run: every setting with its value."
+GIN_END = "# End of the configuration."
+"""The first and the last line of the text of a config. A text without its last line was cut."""
+
+
 def as_gin(parts: Iterable[object]) -> str:
     """Returns the settings of these parts as gin bindings. Equal settings give equal text."""
-    lines = ["# The resolved configuration of this run: every setting with its value."]
+    lines = [GIN_HEADER]
     previous = ""
     for (class_name, field), value in named_settings(parts).items():
         if class_name != previous:
@@ -183,7 +188,7 @@ def as_gin(parts: Iterable[object]) -> str:
             previous = class_name
         literal = pprint.pformat(_plain(value), width=96, sort_dicts=False)
         lines.append(f"{class_name}.{field} = {literal}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", GIN_END]) + "\n"
 
 
 def differences(recorded: object, current: object) -> list[str]:

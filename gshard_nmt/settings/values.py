@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import CLASSES, Config, Key
+from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key
 from gshard_nmt.suggest import did_you_mean
 
 
@@ -39,7 +39,8 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
     """Reads the `config.gin` of a run folder.
 
     Raises:
-      UserError: there is no such file, or a line of it is not `Class.field = literal`.
+      UserError: there is no such file, a line of it is not `Class.field = literal`, or lines are
+        missing at the end.
     """
     if not path.is_file():
         raise UserError(
@@ -47,11 +48,12 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
             "run that gshard-train made."
         )
     try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
+        text = path.read_text(encoding="utf-8")
+        statements = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UserError(
-            f"{path} is damaged: {error}. Restore the file as gshard-train wrote it."
-        ) from error
+        raise _damaged(path, str(error)) from error
+    if not statements or (text.startswith(GIN_HEADER) and GIN_END not in text):
+        raise _damaged(path, "lines are missing at its end")
     bindings: dict[Key, Setting] = {}
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
@@ -64,6 +66,10 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
     return build(bindings, classes)
 
 
+def _damaged(path: pathlib.Path, problem: str) -> UserError:
+    return UserError(f"{path} is damaged: {problem}. Restore the file as gshard-train wrote it.")
+
+
 _ONLY_LITERALS = (
     "cannot read this line; the config.gin of a run folder has only lines `Class.field = value`. "
     "Restore the file as gshard-train wrote it."
@@ -73,7 +79,7 @@ _ONLY_LITERALS = (
 def _literal(node: ast.expr, where: str) -> object:
     try:
         return ast.literal_eval(node)
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise UserError(f"{where}: {_ONLY_LITERALS}") from error
 
 

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 import re
@@ -20,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, paths
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import program_cache
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
@@ -79,7 +79,8 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str(paths.absolute(cache / "xla")))
+        xla_folder = paths.absolute(program_cache.xla_folder(cache))
+        jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return Runtime(mesh, arranged(devices, mesh), cache, processes)
@@ -217,7 +218,9 @@ class Runtime:
         exported, signature = self._exported(key, lower)
         lower_seconds = time.perf_counter() - began
         jitted, arguments = self.jit(exported.call, signature, donate)
-        executable = jitted.lower(*arguments).compile()
+        lowered = jitted.lower(*arguments)
+        with program_cache.mended(self.cache):
+            executable = lowered.compile()
         compile_seconds = time.perf_counter() - began - lower_seconds
         return Program(signature, executable, lower_seconds, compile_seconds)
 
@@ -248,24 +251,32 @@ class Runtime:
         return jitted, arguments
 
     def _exported(self, key: str, lower: Callable[[], LoweredFunction]):
-        from jax import export
-
         if self.cache is None:
             lowered = lower()
             return self._export(lowered), lowered.signature
         artifact = self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
-        description = artifact.with_suffix(".json")
         # One process lowers the function, and the others read the file that it wrote.
-        if self.processes.is_first and not _is_current(description):
-            lowered = lower()
-            exported = self._export(lowered).serialize()
-            files.write(artifact.with_suffix(".jaxexport"), bytes(exported))
-            # The description is written last: if it exists, the other file is complete.
-            text = json.dumps(_describe(lowered.signature), indent=1)
-            files.write(description, text)
+        stored = None
+        if self.processes.is_first:
+            stored = program_cache.load(artifact)
+            if stored is None:
+                lowered = lower()
+                exported = self._export(lowered)
+                try:
+                    program_cache.store(artifact, exported, lowered.signature)
+                except OSError:
+                    # The cache only saves time, unless other processes need the file.
+                    if self.processes.count > 1:
+                        raise
+                stored = exported, lowered.signature
         self.processes.barrier(f"lowered {artifact.name}")
-        exported = export.deserialize(bytearray(artifact.with_suffix(".jaxexport").read_bytes()))
-        return exported, _signature_of(json.loads(description.read_text()))
+        stored = stored or program_cache.load(artifact)
+        if stored is None:
+            raise UserError(
+                f"{artifact}.jaxexport: process {self.processes.index} cannot read what process 0 wrote. "
+                "All processes must see the same --workdir; give a folder on a shared file system."
+            )
+        return stored
 
     def _export(self, lowered: LoweredFunction):
         from jax import export
@@ -302,45 +313,3 @@ def _source_fingerprint() -> str:
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _tensorflow_version() -> str | None:
-    """Returns the version of the installed TensorFlow without importing it; None without one."""
-    try:
-        return importlib.metadata.version("tensorflow")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _is_current(description: Path) -> bool:
-    """Returns whether the lowered function exists and can be used on this host.
-
-    If the host has TensorFlow, it must be the version that lowered the function.
-    """
-    if not description.exists() or not description.with_suffix(".jaxexport").exists():
-        return False
-    return _tensorflow_version() in (None, json.loads(description.read_text())["tensorflow"])
-
-
-def _describe(signature: Signature) -> dict[str, Any]:
-    def groups(specs):
-        return [
-            {name: [list(s.shape), np.dtype(s.dtype).name, s.letters] for name, s in group.items()}
-            for group in specs
-        ]
-
-    return {
-        "tensorflow": _tensorflow_version(),
-        "inputs": groups(signature.inputs),
-        "outputs": groups(signature.outputs),
-    }
-
-
-def _signature_of(description: Mapping[str, Any]) -> Signature:
-    def groups(data):
-        return tuple(
-            {name: ArraySpec(tuple(s), np.dtype(d), letters) for name, (s, d, letters) in g.items()}
-            for g in data
-        )
-
-    return Signature(groups(description["inputs"]), groups(description["outputs"]))

@@ -190,7 +190,10 @@ def test_the_best_checkpoint_is_loaded_or_else_the_last(monkeypatch, tmp_path, k
     monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
     sizes = {"source_vocabulary": 300, "target_vocabulary": 200}
     run = types.SimpleNamespace(
-        data=sizes, programs=None, checkpoints=tmp_path, vocabularies=lambda: (Letters(), Letters())
+        data=sizes,
+        programs_to_decode=None,
+        checkpoints=tmp_path,
+        vocabularies=lambda: (Letters(), Letters()),
     )
     loaded = load_translator(CONFIG, run)
     assert loaded.step == {BEST: 3, LAST: 5}[chosen]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.spmd import program_cache
 
 WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]
 SETTINGS = {
@@ -135,6 +136,10 @@ def trained(prepared) -> Path:
         succeed(program("train", "--config", "demo", *folders, *gin()))
         shutil.copytree(prepared / "run", untouched / "run")
         shutil.copytree(prepared / "programs", untouched / "run" / "programs")
+        # Decoding does not execute what a run folder brings, so it would lower the search anew.
+        cache = program_cache.user_cache()
+        assert cache is not None
+        shutil.copytree(prepared / "programs", cache, dirs_exist_ok=True)
 
     once(prepared / "untouched", train)
     return prepared / "run"

@@ -3,10 +3,12 @@
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gshard_nmt.spmd import program_cache
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
 
 
@@ -69,15 +71,52 @@ def test_sigterm_saves_and_the_same_command_goes_on(folder):
     assert saved >= 3
 
 
-def test_decoding_keeps_lines_in_order_and_starts_from_the_cached_program(folder):
+DECODE_AND_RECORD = """
+import pathlib, sys
+
+opened = []
+READS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.utime")
+sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event in READS else None)
+from gshard_nmt.cli import commands
+code = commands.decode_program(sys.argv[2:])
+pathlib.Path(sys.argv[1]).write_text("\\n".join(opened))
+sys.exit(code)
+"""
+
+
+def contents_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Returns the time of the last change and the bytes of every file, and the times of folders."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in folder.rglob("*")
+    }
+
+
+def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(folder, tmp_path):
+    """Nothing is written to the run folder, and no program that it brings is read."""
     text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
-    done = succeed(program("decode", "--workdir", folder / "run", "--lang", "fr", stdin=text))
+    flags = ["--workdir", folder / "run", "--lang", "fr"]
+    done = succeed(program("decode", *flags, stdin=text))
     assert len(done.stdout.split("\n")) == 5
     assert done.stdout.split("\n")[1] == ""
     programs = sorted((folder / "programs").glob("*.jaxexport"))
-    again = succeed(program("decode", "--workdir", folder / "run", "--lang", "fr", stdin=text))
-    assert again.stdout == done.stdout
-    assert sorted((folder / "programs").glob("*.jaxexport")) == programs
+    assert programs
+    before = contents_of(folder / "run"), contents_of(folder / "programs")
+    again = subprocess.run(
+        [sys.executable, "-c", DECODE_AND_RECORD, tmp_path / "opened", *map(str, flags)],
+        input=text,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=300,
+        check=False,
+    )
+    assert succeed(again).stdout == done.stdout
+    opened = (tmp_path / "opened").read_text().splitlines()
+    cache = program_cache.user_cache()
+    assert any(path.startswith(str(cache)) for path in opened)
+    assert not [path for path in opened if path.startswith(str(folder / "programs"))]
+    assert (contents_of(folder / "run"), contents_of(folder / "programs")) == before
     scored = succeed(
         program(
             "decode",
@@ -87,6 +126,7 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cached_program(folder
             "fr",
             "--nbest",
             2,
+            "--trust_programs",
             stdin="der\nelppa\n",
         )
     )
@@ -106,6 +146,7 @@ def test_baselines_and_the_report(folder):
         assert trained["tokens_by_language"][language] >= tokens
     evaluate = ["--workdir", folder / "run", "--corpus", folder / "corpus"]
     evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
+    evaluate += ["--trust_programs"]  # training has compiled the search already
     succeed(program("eval", *evaluate))
     found = json.loads((folder / "report" / "bleu.json").read_text())
     assert {row["lang"] for row in found["languages"]} == {"fr", "de"}

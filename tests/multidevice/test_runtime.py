@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd import program_cache, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
@@ -69,7 +69,7 @@ def test_a_function_lowered_by_another_tensorflow_is_lowered_again(compiled, tmp
     for description in tmp_path.glob("*.json"):
         text = json.loads(description.read_text()) | {"tensorflow": "0.1"}
         description.write_text(json.dumps(text))
-    monkeypatch.setattr(runtime, "_tensorflow_version", lambda: None)
+    monkeypatch.setattr(program_cache, "_tensorflow_version", lambda: None)
     assert compiled(Lowering(3.0)) == (2.0, False)
     monkeypatch.undo()
     assert compiled(Lowering(3.0)) == (3.0, True)
@@ -80,6 +80,45 @@ def test_a_missing_file_is_lowered_again(compiled, tmp_path):
     for artifact in tmp_path.glob("*.jaxexport"):
         artifact.unlink()
     assert compiled(Lowering(3.0)) == (3.0, True)
+
+
+DAMAGES = {
+    "emptied": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "flipped": lambda path: flip(path),
+    "another": lambda path: path.write_bytes(b'{"inputs": 5}'),
+}
+
+
+def flip(path) -> None:
+    """Flips a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("ending", [".jaxexport", ".json"])
+def test_a_damaged_file_is_lowered_again_once(compiled, tmp_path, ending, damage):
+    compiled(Lowering(2.0))
+    (path,) = tmp_path.glob(f"*{ending}")
+    DAMAGES[damage](path)
+    lowering = Lowering(2.0)
+    value, was_lowered = compiled(lowering)
+    assert value == 2.0
+    # A flipped bit in the description may be in the name of an array, which changes nothing here.
+    assert was_lowered or (damage, ending) == ("flipped", ".json")
+    assert compiled(lowering) == (2.0, False)
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(compiled, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(program_cache.files, "write", fail)
+    lowering = Lowering(2.0)
+    assert compiled(lowering) == (2.0, True)
+    assert compiled(lowering) == (2.0, True)
 
 
 def test_a_contraction_over_a_split_dimension_is_one_all_reduce():

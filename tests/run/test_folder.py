@@ -1,39 +1,55 @@
 """The run folder: whether a run may continue in it, and which directions it translates."""
 
-import types
+import dataclasses
+import json
+import os
 
 import pytest
 
+import gshard_nmt
+from gshard_nmt import files
+from gshard_nmt.data.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.identity import hash_of_file
 from gshard_nmt.settings.gin_reader import load_config
+from tests.data.synthetic import write_prepared_data
+
+DEMO = load_config("demo")
 
 
 @pytest.fixture
-def data(tmp_path):
-    """The parts of prepared data that a run folder uses."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for side in ("source", "target"):
-        (folder / f"{side}.model").write_bytes(side.encode())
-    manifest = {"corpus_fingerprint": "abc"}
-    pairs = [{"source": tag, "target": "en"} for tag in ("fr", "pt-BR")]
-    summary = lambda config: {"pairs": pairs, **manifest}  # noqa: E731
-    return types.SimpleNamespace(folder=folder, manifest=manifest, summary=summary)
+def data(tmp_path) -> PreparedData:
+    """Prepared data of two languages."""
+    return write_prepared_data(tmp_path / "data", DEMO.data, {"fr": 8, "pt-BR": 4})
+
+
+def with_manifest(prepared: PreparedData, **changes) -> PreparedData:
+    """Returns prepared data whose manifest has other contents, on the disk too."""
+    manifest = prepared.manifest | changes
+    (prepared.folder / MANIFEST).write_text(json.dumps(manifest))
+    return dataclasses.replace(prepared, manifest=manifest)
 
 
 @pytest.fixture
 def run(tmp_path, data):
     """The folder of a run of the demo."""
     folder = RunFolder(tmp_path / "run")
-    folder.claim(load_config("demo"), data)
+    folder.claim(DEMO, data)
     return folder
 
 
 def test_a_run_may_continue_for_more_steps_on_another_mesh(run, data):
-    config = load_config("demo").replace(train={"steps": 9999})
-    run.claim(config.replace(mesh={"shape": (4,)}), data)
-    assert "Train.steps = 9999" in run.config.read_text()
+    config = DEMO.replace(train={"steps": 9999}).replace(mesh={"shape": (4,)})
+    before = run.config.read_text()
+    run.claim(config, data)
+    # Until it is known that the run can start, decoding reads the config that worked before.
+    assert run.config.read_text() == before
+    run.write_config(config)
+    assert run.config.read_text() == config.text
+    again = run.config.stat().st_ino
+    run.write_config(config)
+    assert run.config.stat().st_ino == again
 
 
 @pytest.mark.parametrize(
@@ -47,7 +63,7 @@ def test_a_run_may_continue_for_more_steps_on_another_mesh(run, data):
 def test_every_setting_that_changed_is_in_the_error(run, data, part, values, message):
     before = run.config.read_text()
     with pytest.raises(UserError) as raised:
-        run.claim(load_config("demo").replace(**{part: values}), data)
+        run.claim(DEMO.replace(**{part: values}), data)
     assert f"\n  {message}\n" in str(raised.value)
     assert run.config.read_text() == before
 
@@ -55,25 +71,26 @@ def test_every_setting_that_changed_is_in_the_error(run, data, part, values, mes
 def test_a_setting_that_the_run_does_not_know_yet_has_its_default(run, data):
     lines = run.config.read_text().splitlines(keepends=True)
     run.config.write_text("".join(line for line in lines if "label_smoothing" not in line))
-    run.claim(load_config("demo"), data)
+    run.claim(DEMO, data)
 
 
 def test_another_corpus_is_an_error(run, data):
-    data.manifest["corpus_fingerprint"] = "xyz"
-    with pytest.raises(UserError, match="the corpus: fingerprint abc, now xyz"):
-        run.claim(load_config("demo"), data)
+    with pytest.raises(UserError, match="the corpus: fingerprint 0123456789abcdef, now xyz"):
+        run.claim(DEMO, with_manifest(data, corpus_fingerprint="xyz"))
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path, data):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(UserError, match="has files in it and is not a run folder"):
-        RunFolder(tmp_path / "thesis").claim(load_config("demo"), data)
+    with pytest.raises(
+        UserError, match="has files in it and is not a run folder: chapter is in it"
+    ):
+        RunFolder(tmp_path / "thesis").claim(DEMO, data)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
 
 
 def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
-    RunFolder(tmp_path / "run").claim(load_config("demo"), data, write=False)
+    RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -87,3 +104,226 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
         run.direction("fr", "de")
     with pytest.raises(UserError, match="--lang is missing: this model translates from fr, pt-BR"):
         run.direction("", "")
+
+
+def test_the_identity_of_a_run_is_recorded_and_stays(run, data):
+    identity = run.identity()
+    assert set(identity) == {"source.model", "target.model", "data", "config"}
+    assert identity["source.model"] == hash_of_file(data.folder / "source.model")
+    more_steps = DEMO.replace(train={"steps": 9999})
+    for config in (DEMO, more_steps):
+        RunFolder(run.path).claim(config, data)
+        assert RunFolder(run.path).identity() == identity
+    facts = json.loads((run.path / "data.json").read_text())
+    assert facts["version"] == gshard_nmt.__version__
+
+
+def test_data_prepared_anew_with_another_vocabulary_is_refused_and_the_settings_are_named(
+    run, data
+):
+    before = (run.path / "source.model").read_bytes()
+    (data.folder / "source.model").write_bytes(b"another vocabulary")
+    anew = data.manifest["data"] | {"vocabulary_sentences": 400_000, "character_coverage": 0.99}
+    with pytest.raises(UserError) as raised:
+        run.claim(DEMO, with_manifest(data, data=anew))
+    lines = str(raised.value).splitlines()
+    assert "  the prepared data: Data.character_coverage was 0.9995, now 0.99" in lines
+    assert "  the prepared data: Data.vocabulary_sentences was 200000, now 400000" in lines
+    assert any(line.startswith("  the source vocabulary: SHA-256 ") for line in lines)
+    assert lines[-1].startswith("Use the config and data of that run, prepared as they were")
+    assert (run.path / "source.model").read_bytes() == before
+
+
+def test_other_data_of_the_same_settings_is_refused(run, data):
+    with pytest.raises(
+        UserError, match="the prepared data: other contents, though it was prepared"
+    ):
+        run.claim(DEMO, with_manifest(data, pairs=data.manifest["pairs"][:1]))
+
+
+def test_a_temperature_that_prepare_only_prints_is_no_difference(run, data):
+    run.claim(DEMO, with_manifest(data, temperature=99.0))
+
+
+def test_data_that_is_swapped_under_a_run_is_noticed(run, data):
+    run.check_data(data)
+    with_manifest(data, corpus_fingerprint="anew")
+    with pytest.raises(UserError, match=r"was prepared anew while .* was training on it"):
+        run.check_data(data)
+    (data.folder / MANIFEST).unlink()
+    with pytest.raises(UserError, match=r"was removed or damaged while .* was training on it"):
+        run.check_data(data)
+
+
+def contents_of(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_claim_that_ends_at_any_moment_can_be_made_again(tmp_path, data, monkeypatch):
+    """Every write of a claim fails in turn, before the rename and after it."""
+    whole = RunFolder(tmp_path / "whole")
+    whole.claim(DEMO, data)
+    written = []
+    write = files.write
+
+    def failing(moment, renames):
+        def write_and_fail(path, content):
+            written.append(path.name)
+            if len(written) > moment:
+                if renames:
+                    write(path, content)
+                else:  # as a killed writer leaves it
+                    path.with_name(f"{files.TEMPORARY_PREFIX}x").write_bytes(b"ha")
+                raise OSError(28, "No space left on device")
+            write(path, content)
+
+        return write_and_fail
+
+    for renames in (False, True):
+        for moment in range(4):
+            run = RunFolder(tmp_path / f"run_{renames}_{moment}")
+            written.clear()
+            monkeypatch.setattr(files, "write", failing(moment, renames))
+            with pytest.raises(OSError, match="No space left"):
+                run.claim(DEMO, data)
+            monkeypatch.setattr(files, "write", write)
+            RunFolder(run.path).claim(DEMO, data)
+            assert contents_of(run.path) == contents_of(whole.path)
+    assert written == ["source.model", "target.model", "config.gin", "data.json"]
+
+
+def test_a_vocabulary_of_somebody_else_is_not_overwritten(tmp_path, data):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "source.model").write_bytes(b"my own")
+    with pytest.raises(UserError, match=r"source\.model is in it, but no data\.json"):
+        RunFolder(tmp_path / "models").claim(DEMO, data)
+    assert contents_of(tmp_path / "models") == {"source.model": b"my own"}
+
+
+def test_resuming_writes_no_vocabulary_unless_the_run_has_lost_it(run, data, monkeypatch):
+    before = contents_of(run.path)
+    inodes = {name: (run.path / name).stat().st_ino for name in before}
+    RunFolder(run.path).claim(DEMO, data)
+    assert {name: (run.path / name).stat().st_ino for name in before} == inodes
+    (run.path / "source.model").write_bytes(b"flipped")
+    (run.path / "target.model").unlink()
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"source\.model is damaged or missing"):
+            RunFolder(run.path).vocabularies()
+    RunFolder(run.path).claim(DEMO, data)
+    assert contents_of(run.path) == before
+
+
+DAMAGED = [
+    ("", "it is not JSON"),
+    ('{"pairs": [', "it is not JSON"),
+    ("[" * 100_000, "it is not JSON"),
+    ("[1]", "it does not hold a JSON object"),
+    ("{}", "pairs is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        *DAMAGED,
+        ('{"pairs": {}}', "pairs is {}; it must be a list"),
+        ('{"pairs": []}', "pairs is empty"),
+        ('{"pairs": [5]}', r"pairs[0] is 5; it must be an object"),
+        ('{"pairs": [{"source": "fr"}]}', r"pairs[0].target is missing"),
+        ('{"pairs": [{"source": 3}]}', r"pairs[0].source is 3; it must be a string"),
+    ],
+)
+def test_a_damaged_data_json_is_named(run, content, problem):
+    (run.path / "data.json").write_text(content)
+    with pytest.raises(UserError) as raised:
+        RunFolder(run.path).direction("fr", "")
+    assert f"{run.path / 'data.json'} is damaged: {problem}" in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["files", "prepared", "corpus_fingerprint"])
+@pytest.mark.parametrize("change", ["missing", "a number"])
+def test_every_key_of_data_json_is_checked_when_a_run_resumes(run, data, key, change):
+    facts = json.loads((run.path / "data.json").read_text())
+    facts[key] = 5
+    if change == "missing":
+        del facts[key]
+    (run.path / "data.json").write_text(json.dumps(facts))
+    anew = with_manifest(data, pairs=[])  # so that every key is needed
+    with pytest.raises(UserError, match=rf"data\.json is damaged: {key} is"):
+        RunFolder(run.path).claim(DEMO, anew)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        *DAMAGED[:4],
+        (
+            '{"tokens_by_language": {"fr": -1}}',
+            "tokens_by_language['fr'] is -1; it must be a whole",
+        ),
+        ('{"tokens_by_language": [1]}', "tokens_by_language is [1]; it must be an object"),
+        ('{"steps": true}', "steps is true; it must be a whole number of 0 or more"),
+    ],
+)
+def test_a_damaged_budget_is_named(run, content, problem):
+    (run.path / "budget.json").write_text(content)
+    with pytest.raises(UserError) as raised:
+        run.budget()
+    assert f"{run.path / 'budget.json'} is damaged: {problem}" in str(raised.value)
+    assert "Remove it; the next checkpoint of gshard-train writes it again." in str(raised.value)
+
+
+def test_a_missing_key_of_a_budget_is_named_when_it_is_read(run):
+    (run.path / "budget.json").write_text("{}")
+    assert run.budget().get("tokens_by_language", {}) == {}
+    with pytest.raises(UserError, match=r"budget\.json is damaged: seconds is missing"):
+        _ = run.budget()["seconds"]
+
+
+@pytest.mark.parametrize("lines", [0, 5, -2])
+def test_a_config_that_was_cut_is_not_resumed_from(run, data, lines):
+    text = run.config.read_text().splitlines(keepends=True)
+    run.config.write_text("".join(text[:lines]))
+    with pytest.raises(UserError, match=r"config\.gin is damaged: lines are missing at its end"):
+        RunFolder(run.path).claim(DEMO, data)
+
+
+def test_a_run_of_another_format_is_refused_with_its_version(run, data):
+    facts = json.loads((run.path / "data.json").read_text())
+    (run.path / "data.json").write_text(
+        json.dumps(facts | {"format": "gshard-nmt run 9", "version": "9.0"})
+    )
+    for use in (lambda r: r.direction("fr", ""), lambda r: r.claim(DEMO, data)):
+        with pytest.raises(
+            UserError,
+            match=r"has the format 'gshard-nmt run 9' of gshard-nmt 9\.0; this is gshard-",
+        ):
+            use(RunFolder(run.path))
+
+
+def test_a_run_from_before_there_were_formats_is_not_resumed(run, data):
+    facts = json.loads((run.path / "data.json").read_text())
+    del facts["format"]
+    (run.path / "data.json").write_text(json.dumps(facts))
+    with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
+        RunFolder(run.path).claim(DEMO, data)
+
+
+def test_a_claim_removes_what_killed_writers_left(run, data):
+    (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
+    RunFolder(run.path).claim(DEMO, data)
+    assert not [name for name in os.listdir(run.path) if name.startswith(files.TEMPORARY_PREFIX)]
+
+
+def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):
+    own = run.path.with_name("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own))
+    run.programs.mkdir()
+    users = own / "gshard-nmt" / "programs"
+    assert run.programs_to_decode == users
+    trusting = RunFolder(run.path, trust_programs=True)
+    assert trusting.programs_to_decode == run.programs
+    run.programs.rmdir()
+    # A run folder that cannot be written gets no folder for them.
+    assert trusting.programs_to_decode == users

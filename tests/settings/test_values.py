@@ -116,7 +116,7 @@ def test_the_text_names_every_setting_in_order():
         "Model.depth = None\nModel.kind = 'gather'\n\n"
         "Mesh.axes = ('x',)\nMesh.rules = {'G': 'x', 'E': ('x',)}\nMesh.pair = (1, 'a')\n\n"
         "Data.languages = ('fr',)\n\nOptimizer.rate = 1e-30\n\nTrain.steps = 7\n\n"
-        "Decode.beam = 4\n"
+        "Decode.beam = 4\n\n# End of the configuration.\n"
     )
 
 

@@ -1,0 +1,77 @@
+"""What must stay the same during a run: the vocabularies, the prepared data and the settings.
+
+The run folder records a hash of each when the run begins. Every checkpoint has the same hashes, so a
+checkpoint of another run is recognised.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gshard_nmt.settings.config import Config, as_gin
+
+if TYPE_CHECKING:
+    from gshard_nmt.data.shards import PreparedData
+
+VOCABULARIES = ("source.model", "target.model")
+"""The vocabularies, by the names of their files in the prepared data and in the run folder."""
+
+
+def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
+    """Returns the SHA-256 of all that must stay the same in a run, as hex digits.
+
+    Returns:
+      The hashes by name: "source.model" and "target.model" (the files), "data" (the manifest of the
+      prepared data) and "config" (the text of Model, Data and Optimizer).
+    """
+    text = as_gin([config.model, config.data, config.optimizer])
+    return {
+        **{name: hash_of_file(data.folder / name) for name in VOCABULARIES},
+        "data": hash_of_manifest(data.manifest),
+        "config": hashlib.sha256(text.encode()).hexdigest(),
+    }
+
+
+def hash_of_file(path: Path) -> str:
+    """Returns the SHA-256 of a small file as hex digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of the contents of a manifest as hex digits.
+
+    The order of the keys does not matter. `temperature` is left out: `prepare` only prints it, and
+    training takes its own from the config.
+    """
+    contents = {name: value for name, value in manifest.items() if name != "temperature"}
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[str]:
+    """Returns a line for each difference between the data of a run and other prepared data.
+
+    Args:
+      recorded: the contents of the run's `data.json`: the hashes are in `files`, and the settings
+        that the data was prepared with are in `prepared`.
+      data: the prepared data that is there now.
+    """
+    lines = []
+    files = recorded["files"]
+    if files["data"] != hash_of_manifest(data.manifest):
+        before, now = recorded["prepared"], data.manifest["data"]
+        settings = [
+            f"the prepared data: Data.{name} was {before.get(name)!r}, now {now.get(name)!r}"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name) != now.get(name)
+        ]
+        lines += settings or [
+            "the prepared data: other contents, though it was prepared with the same settings"
+        ]
+    for name in VOCABULARIES:
+        now = hash_of_file(data.folder / name)
+        if files[name] != now:
+            side = name.removesuffix(".model")
+            lines.append(f"the {side} vocabulary: SHA-256 {files[name][:12]}, now {now[:12]}")
+    return lines

@@ -1,0 +1,205 @@
+"""metrics.jsonl and the event files of TensorBoard: logs that lose nothing and never end a run.
+
+A line may be cut if the disk is full or the machine loses power. A run that is resumed removes what is
+cut, and everything after the step that it resumes from, because it will log these steps again.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Say = Callable[[str], None]
+"""Shows one line to the user."""
+
+_MOST_WAITING_LINES = 100_000
+_FLUSH_SECONDS = 10.0
+
+
+class LineLog:
+    """A file of JSON objects, one a line. Each object has the key "step".
+
+    If the file cannot be written, lines wait in memory. The user is told once, each new line tries
+    again, and training goes on.
+    """
+
+    def __init__(self, path: Path, say: Say) -> None:
+        """Opens nothing yet.
+
+        Args:
+          path: the file.
+          say: shows a line if the file is damaged or cannot be written.
+        """
+        self._path, self._say = path, say
+        self._waiting: list[bytes] = []
+        self._dropped = 0
+
+    def resume(self, step: int) -> None:
+        """Removes the lines after a step, and those that are damaged.
+
+        A cut last line is dropped. If more than that is damaged, everything from the first damaged
+        line on is moved to a file beside the log, so nothing is lost.
+        """
+        try:
+            with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
+                self._resume(file, step)
+        except OSError as error:
+            self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Writes one line, after those that could not be written before."""
+        self._waiting.append(json.dumps(values).encode() + b"\n")
+        try:
+            self._write(b"".join(self._waiting))
+        except OSError as error:
+            if len(self._waiting) == 1:
+                self._say(
+                    f"{self._path} cannot be written: {error.strerror}. Training goes on; the lines are "
+                    "written as soon as it is possible again"
+                )
+            if len(self._waiting) > _MOST_WAITING_LINES:
+                self._waiting.pop(0)
+                self._dropped += 1
+            return
+        if len(self._waiting) > 1:
+            lost = f"; {self._dropped} older lines are lost" if self._dropped else ""
+            self._say(f"{self._path} is written again{lost}")
+        self._waiting.clear()
+        self._dropped = 0
+
+    def _write(self, data: bytes) -> None:
+        """Appends to the file; leaves it as it was if not everything can be written."""
+        # The file is opened anew each time, so a file that somebody removed is made again.
+        with self._path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(data)
+                while rest:  # a disk that gets full takes a part, and then none
+                    rest = rest[file.write(rest) :]
+            except OSError:
+                file.truncate(before)
+                raise
+
+    def _resume(self, file: Any, step: int) -> None:
+        end, damaged = None, None
+        size = os.fstat(file.fileno()).st_size
+        line = b"\n"
+        for begin, line in _lines(file):
+            line_step = _step_of(line)
+            if line_step is None:
+                damaged = begin
+                break
+            if line_step > step and end is None:
+                end = begin
+        is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
+        if damaged is not None and not is_cut:
+            self._move_aside(file, damaged)
+        ends = [place for place in (end, damaged) if place is not None]
+        if ends:
+            file.truncate(min(ends))
+        elif not line.endswith(b"\n"):
+            # The last object is complete, but an editor has removed the newline.
+            file.seek(0, os.SEEK_END)
+            file.write(b"\n")
+
+    def _move_aside(self, file: Any, begin: int) -> None:
+        """Copies the file from a place on into a new file beside it."""
+        names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
+        aside = next(p for p in map(self._path.with_name, names) if not p.exists())
+        file.seek(begin)
+        with aside.open("xb") as copy:
+            while block := file.read(1 << 20):
+                copy.write(block)
+        self._say(
+            f"{self._path} is damaged {begin} bytes after its beginning; its lines from there on are now "
+            f"in {aside.name}"
+        )
+
+
+class EventFiles:
+    """The event files that TensorBoard shows.
+
+    They are written in the calling thread. tensorboardX's own writer uses a thread that ends at the first
+    error; its queue then fills up, and the next call waits forever.
+    """
+
+    def __init__(self, folder: Path, first_step: int, say: Say) -> None:
+        """Opens nothing yet.
+
+        Args:
+          folder: the folder of the files; it is made if it does not exist.
+          first_step: TensorBoard hides values of this step and later ones that an earlier attempt of
+            the run has written.
+          say: shows a line if the files cannot be written.
+        """
+        self._folder, self._first_step, self._say = folder, first_step, say
+        self._writer: Any = None
+        self._next_flush = 0.0
+        self._failed = False
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes scalars by name. If that fails, they are lost, and the next call tries again."""
+        try:
+            self._add(step, values)
+        except OSError as error:
+            if not self._failed:
+                self._say(
+                    f"{self._folder} cannot be written: {error.strerror}. Training goes on without "
+                    "its curves"
+                )
+            self._failed = True
+            # The file may end in a part of an event, so the next call begins a new file.
+            self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+        self._writer = None
+
+    def _add(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboardX import summary
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+
+        if self._writer is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # The writer's own names have seconds only, and it overwrites a file of the same name.
+            suffix = f".{time.time_ns()}"
+            self._writer = EventsWriter(str(self._folder / "events"), suffix)
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._writer.write_event(
+                event_pb2.Event(wall_time=time.time(), step=self._first_step, session_log=start)
+            )
+        for name, value in values.items():
+            event = event_pb2.Event(
+                wall_time=time.time(), step=step, summary=summary.scalar(name, value)
+            )
+            self._writer.write_event(event)
+        self._first_step = step + 1
+        if time.monotonic() >= self._next_flush:  # a flush waits for the disk
+            self._writer.flush()
+            self._next_flush = time.monotonic() + _FLUSH_SECONDS
+
+
+def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
+    """Yields each line of a binary file and the place where it begins."""
+    begin = 0
+    for line in file:
+        yield begin, line
+        begin += len(line)
+
+
+def _step_of(line: bytes) -> int | None:
+    """Returns the step of a line; None if the line is damaged."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    step = value.get("step") if isinstance(value, dict) else None
+    return step if type(step) is int else None

@@ -1,0 +1,370 @@
+"""The lock of a run folder: only one trainer at a time may write to the folder.
+
+Process 0 of a run holds `trainer.lock` while it trains. The file names the host and the process that hold
+it, and a number in it rises every few seconds (the heartbeat).
+
+A second trainer is refused. It takes the lock over if the owner is dead:
+
+- On the same machine, if the process is gone. The start time of the process and the machine's boot id
+  are compared too, so another process with the same number is not mistaken for the owner.
+- From another machine or container, whose processes cannot be seen, if there was no heartbeat for a
+  minute. The age of the last heartbeat comes from the clock of the file system, and in addition the
+  new trainer watches for three heartbeats. The clocks of the hosts are never compared.
+
+A trainer that was suspended for long may lose its lock to another one. It calls `check` before it saves
+or logs, and stops.
+
+A lock is created with a hard link and taken over with a rename, because NFS does both atomically.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import errno
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from gshard_nmt import files
+from gshard_nmt.errors import UserError
+
+LOCK_NAME = "trainer.lock"
+HEARTBEAT_SECONDS = 5.0
+STALE_SECONDS = 60.0
+"""An owner on another machine counts as dead if it has shown no heartbeat for this time."""
+WATCH_SECONDS = 3 * HEARTBEAT_SECONDS
+"""The least time to watch a lock for heartbeats before it is taken over."""
+
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_BEAT_DIGITS = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """The time, which tests replace."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    """Returns seconds that never go back."""
+    sleep: Callable[[float], None] = time.sleep
+
+
+SYSTEM_CLOCK = Clock()
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """The process that holds a lock.
+
+    Attributes:
+      host: name of its machine, for messages.
+      pid: its number.
+      started: when it started, in clock ticks since the machine booted; 0 if unknown.
+      boot: boot id of the machine; "" if unknown.
+      namespace: the namespace in which `pid` is valid; each container has its own. "" if unknown.
+      since: when it took the lock, UTC, for messages.
+      token: a random word that no other lock has.
+    """
+
+    host: str
+    pid: int
+    started: int
+    boot: str
+    namespace: str
+    since: str
+    token: str
+
+    @classmethod
+    def this_process(cls) -> Self:
+        """Returns this process as the owner of a new lock."""
+        now = datetime.datetime.now(datetime.UTC)
+        state = _state_of(os.getpid())
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started=state[1] if state else 0,
+            boot=_text_of("/proc/sys/kernel/random/boot_id"),
+            namespace=_link_of("/proc/self/ns/pid"),
+            since=f"{now:%Y-%m-%d %H:%M:%S} UTC",
+            token=secrets.token_hex(8),
+        )
+
+    def is_visible_from(self, other: "Owner") -> bool:
+        """Returns whether `other` runs on the same machine and can see this process by its number."""
+        place = (self.boot, self.namespace)
+        return all(place) and place == (other.boot, other.namespace)
+
+    def is_running(self) -> bool:
+        """Returns whether the process exists. It must be visible from this process."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # it exists and belongs to another user
+        state = _state_of(self.pid)
+        if state is None:
+            return True
+        letter, started = state
+        return letter not in "ZX" and started == self.started
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sighting:
+    """What a look at a lock file saw.
+
+    Attributes:
+      content: the bytes of the file, heartbeat included.
+      changed: time of the last change by the clock of the file system, in nanoseconds.
+    """
+
+    content: bytes
+    changed: int
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner; None if the file is damaged or not yet complete."""
+        return _parse(self.content)
+
+
+class RunLock:
+    """The lock of one run folder, as a context manager.
+
+    Entering it raises UserError if another trainer holds the lock.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        is_holder: bool = True,
+        say: Callable[[str], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        owner: Owner | None = None,
+    ) -> None:
+        """Takes no lock yet.
+
+        Args:
+          folder: the run folder. It must exist.
+          is_holder: whether this process is to hold the lock. In a run of several processes only the
+            first one does; for the others this object does nothing.
+          say: shows a line when this process begins to wait for a lock that may be stale.
+          clock: the time.
+          owner: this process; tests give another one.
+        """
+        self._path = folder / LOCK_NAME
+        self._is_holder = is_holder
+        self._say = say
+        self._clock = clock
+        self._owner = owner or Owner.this_process()
+        self._beat_count = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_until_the_end, daemon=True, name="lock")
+
+    def __enter__(self) -> Self:
+        if self._is_holder:
+            with files.reported_as(f"--workdir {self._path.parent}"):
+                while not self._create():
+                    self._remove_if_dead()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_holder:
+            return
+        self._ended.set()
+        self._thread.join(2 * HEARTBEAT_SECONDS)
+        with contextlib.suppress(OSError):
+            if self._is_own(self._look()):
+                self._path.unlink()
+
+    def check(self) -> None:
+        """Checks that this process still holds the lock. Call it before anything is written.
+
+        Raises:
+          UserError: another trainer took the lock over, or somebody removed it.
+        """
+        if not self._is_holder:
+            return
+        for _ in range(5):
+            try:
+                sighting = self._look()
+            except OSError:
+                return  # if the file server does not answer, the write that follows will tell
+            if self._is_own(sighting):
+                return
+            if sighting is not None and sighting.owner is not None:
+                break
+            # A trainer that took our lock for a stale one puts it back at once. Look again.
+            self._clock.sleep(0.2)
+        owner = sighting.owner if sighting else None
+        by = f"{_name(owner)} took it over" if owner else "somebody removed it"
+        raise UserError(
+            f"{self._path.parent}: this process held the lock of the run folder, but {by}. It stops "
+            "without saving; see which trainer is to go on, and start only that one."
+        )
+
+    def beat(self) -> None:
+        """Writes the next heartbeat, if this process still holds the lock."""
+        with self._path.open("r+b", buffering=0) as file:
+            content = file.read()
+            if self._is_own(_Sighting(content, 0)):
+                self._beat_count += 1
+                file.seek(content.index(b"\n") + 1)
+                file.write(f"{self._beat_count:0{_BEAT_DIGITS}}\n".encode())
+
+    def _beat_until_the_end(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            # A heartbeat that cannot be written is no reason to stop; `check` says what is.
+            with contextlib.suppress(OSError):
+                self.beat()
+
+    def _is_own(self, sighting: _Sighting | None) -> bool:
+        owner = sighting.owner if sighting else None
+        return owner is not None and owner.token == self._owner.token
+
+    def _create(self) -> bool:
+        """Creates the lock file with its content in one step; returns False if there is a lock."""
+        content = f"{json.dumps(dataclasses.asdict(self._owner))}\n{0:0{_BEAT_DIGITS}}\n".encode()
+        temporary = self._path.with_name(f"{files.TEMPORARY_PREFIX}{self._owner.token}")
+        try:
+            temporary.write_bytes(content)
+            os.link(temporary, self._path)
+        except FileExistsError:
+            # If an answer of the file server was lost, it may report that our own link exists.
+            return temporary.stat().st_nlink == 2
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            return self._create_without_links(content)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def _create_without_links(self, content: bytes) -> bool:
+        try:
+            with self._path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            return False
+        return True
+
+    def _remove_if_dead(self) -> None:
+        """Removes the lock if its owner is dead.
+
+        Raises:
+          UserError: the owner is alive.
+        """
+        sighting = self._look()
+        if sighting is None:
+            return
+        owner = sighting.owner
+        if owner is not None and owner.is_visible_from(self._owner):
+            if owner.is_running():
+                raise self._refusal(owner)
+        else:
+            self._watch(sighting)
+        self._remove(sighting)
+
+    def _watch(self, first: _Sighting) -> None:
+        """Waits until a lock has shown no heartbeat for long enough.
+
+        Raises:
+          UserError: it showed one.
+        """
+        age = max(0.0, (self._now_of_the_file_system() - first.changed) / 1e9)
+        wait = max(STALE_SECONDS - age, WATCH_SECONDS)
+        say = self._say or (lambda _: None)
+        say(
+            f"{self._path.parent} is locked by {_name(first.owner)}; waiting {wait:.0f} s for a sign "
+            "that it is still alive"
+        )
+        ends = self._clock.monotonic() + wait
+        while self._clock.monotonic() < ends:
+            self._clock.sleep(1.0)
+            sighting = self._look()
+            if sighting is None:
+                return
+            if sighting != first:
+                raise self._refusal(sighting.owner)
+
+    def _remove(self, dead: _Sighting) -> None:
+        """Removes a lock, unless it has changed in the meantime."""
+        aside = self._path.with_name(f"{LOCK_NAME}.{self._owner.token}")
+        try:
+            self._path.rename(aside)
+        except FileNotFoundError:
+            return  # another trainer was faster
+        if aside.read_bytes() != dead.content:
+            # This is the lock of another trainer, who was faster. It gets its lock back.
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, self._path)
+        aside.unlink()
+
+    def _look(self) -> _Sighting | None:
+        """Reads the lock file; returns None if there is none."""
+        try:
+            # Opening a file makes an NFS client ask the server for its present content.
+            with self._path.open("rb") as file:
+                return _Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
+        except FileNotFoundError:
+            return None
+
+    def _now_of_the_file_system(self) -> int:
+        """Returns the time that a file gets which is written now, in nanoseconds."""
+        probe = self._path.with_name(f"{files.TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+        probe.write_bytes(b"x")
+        try:
+            return probe.stat().st_mtime_ns
+        finally:
+            probe.unlink()
+
+    def _refusal(self, owner: Owner | None) -> UserError:
+        return UserError(
+            f"--workdir {self._path.parent} is in use: {_name(owner)} trains in it"
+            f"{f' since {owner.since}' if owner else ''}. Wait until it ends, stop it, or give another "
+            "--workdir."
+        )
+
+
+def _name(owner: Owner | None) -> str:
+    return f"process {owner.pid} on {owner.host}" if owner else "an unknown process"
+
+
+def _parse(content: bytes) -> Owner | None:
+    """Returns the owner that a lock file names; None if the file is damaged or not yet complete."""
+    try:
+        values: Any = json.loads(content.partition(b"\n")[0])
+    except ValueError:
+        return None
+    fields = {field.name: field.type for field in dataclasses.fields(Owner)}
+    if not isinstance(values, dict) or values.keys() != fields.keys():
+        return None
+    if any(type(values[name]) is not kind for name, kind in fields.items()):
+        return None
+    return Owner(**values)
+
+
+def _state_of(pid: int) -> tuple[str, int] | None:
+    """Returns the state of a process as a letter, and its start time; None if they are unknown."""
+    # The name of the program stands in parentheses and may itself have spaces and parentheses.
+    fields = _text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _link_of(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

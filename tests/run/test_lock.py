@@ -1,0 +1,248 @@
+"""The lock of a run folder: who is refused, whose lock is taken over, and who notices that it was."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run import lock
+from gshard_nmt.run.lock import LOCK_NAME, Clock, Owner, RunLock
+
+HERE = Owner.this_process()
+OTHER_HOST = dataclasses.replace(
+    HERE, host="other-host", pid=7, boot="another boot", token="theirs"
+)
+
+
+class Time:
+    """A clock that goes on only when somebody sleeps, and does something at each tick."""
+
+    def __init__(self, at_each_tick=lambda: None) -> None:
+        self.now, self.at_each_tick = 0.0, at_each_tick
+        self.clock = Clock(lambda: self.now, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.at_each_tick()
+
+
+def write_lock(folder, owner: Owner, age: float = 0.0):
+    """Writes the lock of another owner, whose last heartbeat was `age` seconds ago."""
+    path = folder / LOCK_NAME
+    path.write_text(json.dumps(dataclasses.asdict(owner)) + f"\n{0:012}\n")
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - int(age * 1e9)))
+    return path
+
+
+def owner_of(folder) -> Owner:
+    return lock._parse((folder / LOCK_NAME).read_bytes())
+
+
+@pytest.fixture
+def ended_process() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def test_the_lock_is_there_while_it_is_held_and_gone_afterwards(tmp_path):
+    with RunLock(tmp_path) as held:
+        assert os.listdir(tmp_path) == [LOCK_NAME]
+        assert owner_of(tmp_path).pid == os.getpid()
+        held.check()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_second_trainer_is_refused_and_told_who_holds_the_lock(tmp_path):
+    with RunLock(tmp_path), pytest.raises(UserError) as raised, RunLock(tmp_path):
+        pytest.fail("two trainers in one folder")
+    owner = Owner.this_process()
+    assert (
+        f"--workdir {tmp_path} is in use: process {os.getpid()} on {owner.host} trains in it"
+        in (str(raised.value))
+    )
+    assert " UTC. Wait until it ends, stop it, or give another --workdir." in str(raised.value)
+
+
+def test_a_process_that_does_not_write_takes_no_lock(tmp_path):
+    with RunLock(tmp_path), RunLock(tmp_path, is_holder=False) as second:
+        second.check()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_lock_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path, ended_process):
+    write_lock(tmp_path, dataclasses.replace(HERE, pid=ended_process, token="theirs"))
+    time = Time()
+    with RunLock(tmp_path, clock=time.clock) as held:
+        held.check()
+    assert time.now == 0
+
+
+def test_another_process_with_the_number_of_the_owner_is_not_mistaken_for_it(tmp_path):
+    write_lock(tmp_path, dataclasses.replace(HERE, started=HERE.started - 1, token="theirs"))
+    with RunLock(tmp_path) as held:
+        held.check()
+
+
+def test_a_killed_process_whose_parent_has_not_noticed_is_gone(tmp_path):
+    process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    _, started = lock._state_of(process.pid)
+    owner = dataclasses.replace(HERE, pid=process.pid, started=started)
+    assert owner.is_running()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not owner.is_running()
+    process.wait()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [{"boot": "another boot"}, {"namespace": "pid:[1]"}, {"boot": "", "namespace": ""}],
+)
+@pytest.mark.parametrize(
+    ("age", "seconds"),
+    [(0, 60), (20, 40), (3600, 15), (-600, 60)],
+    ids=["fresh", "20 s ago", "an hour ago", "the clock of the owner goes ahead"],
+)
+def test_a_lock_from_elsewhere_is_taken_over_after_a_minute_without_heartbeat(
+    tmp_path, elsewhere, age, seconds
+):
+    write_lock(tmp_path, dataclasses.replace(OTHER_HOST, **elsewhere), age)
+    time, lines = Time(), []
+    with RunLock(tmp_path, say=lines.append, clock=time.clock) as held:
+        held.check()
+    assert seconds - 1 <= time.now <= seconds + 1
+    assert lines[0].startswith(f"{tmp_path} is locked by process 7 on other-host; waiting ")
+
+
+def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
+    """Its clock is an hour behind, so its last heartbeat looks old."""
+    path = write_lock(tmp_path, OTHER_HOST, age=3600)
+    theirs = RunLock(tmp_path, owner=OTHER_HOST)
+
+    def beats():
+        if time.now == 5:
+            theirs.beat()
+
+    time = Time(beats)
+    with pytest.raises(UserError, match="process 7 on other-host trains in it since"):
+        RunLock(tmp_path, clock=time.clock).__enter__()
+    assert time.now == 5
+    assert owner_of(tmp_path) == OTHER_HOST
+    assert path.read_text().splitlines()[1] == f"{1:012}"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 5}', b"\xff\x00"])
+def test_a_damaged_lock_counts_as_one_without_heartbeat(tmp_path, content):
+    (tmp_path / LOCK_NAME).write_bytes(content)
+    time = Time()
+    with RunLock(tmp_path, clock=time.clock) as held:
+        held.check()
+    assert time.now == 60
+
+
+def test_a_trainer_that_lost_its_lock_notices_and_leaves_the_new_lock_alone(tmp_path):
+    with RunLock(tmp_path) as slept:
+        (tmp_path / LOCK_NAME).unlink()
+        write_lock(tmp_path, OTHER_HOST)
+        with pytest.raises(UserError) as raised:
+            slept.check()
+        slept.beat()
+    assert "process 7 on other-host took it over. It stops without saving" in str(raised.value)
+    assert owner_of(tmp_path) == OTHER_HOST
+    assert (tmp_path / LOCK_NAME).read_text().endswith(f"\n{0:012}\n")
+
+
+def test_a_lock_that_was_removed_is_lost(tmp_path):
+    time = Time()
+    with RunLock(tmp_path, clock=time.clock) as held:
+        (tmp_path / LOCK_NAME).unlink()
+        with pytest.raises(UserError, match="somebody removed it"):
+            held.check()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_that_is_away_for_a_moment_is_not_lost(tmp_path):
+    away = tmp_path / "away"
+    time = Time(lambda: away.rename(tmp_path / LOCK_NAME))
+    with RunLock(tmp_path, clock=time.clock) as held:
+        (tmp_path / LOCK_NAME).rename(away)
+        held.check()
+
+
+def test_of_two_trainers_that_find_a_dead_lock_one_gets_it(tmp_path):
+    """The slower one has judged the old lock when the faster one already holds a new lock."""
+    write_lock(tmp_path, OTHER_HOST)
+    slower = RunLock(tmp_path)
+    dead = slower._look()
+    (tmp_path / LOCK_NAME).unlink()
+    with RunLock(tmp_path) as faster:
+        slower._remove(dead)
+        faster.check()
+        with pytest.raises(UserError, match="is in use"), slower:
+            pytest.fail("two trainers in one folder")
+        faster.check()
+
+
+def test_a_lost_answer_of_the_file_server_is_no_refusal(tmp_path, monkeypatch):
+    link = os.link
+
+    def link_and_deny(*paths):
+        link(*paths)
+        raise FileExistsError(errno.EEXIST, "exists")
+
+    monkeypatch.setattr(lock.os, "link", link_and_deny)
+    with RunLock(tmp_path) as held:
+        held.check()
+
+
+def test_a_file_system_without_hard_links_is_locked_too(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(lock.os, "link", refuse)
+    with RunLock(tmp_path) as held:
+        held.check()
+        with pytest.raises(UserError, match="is in use"), RunLock(tmp_path):
+            pytest.fail("two trainers in one folder")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_heartbeat_comes_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.01)
+    beats = types.SimpleNamespace(count=0)
+    enough = lock.threading.Event()
+
+    class Counting(RunLock):
+        def beat(self) -> None:
+            super().beat()
+            beats.count += 1
+            if beats.count == 3:
+                enough.set()
+
+    with Counting(tmp_path):
+        assert enough.wait(30)
+        with contextlib.closing((tmp_path / LOCK_NAME).open()) as file:
+            assert int(file.read().splitlines()[1]) >= 2
+
+
+def test_a_trainer_that_was_killed_leaves_a_lock_that_the_next_one_takes(tmp_path):
+    program = (
+        "import os, pathlib, sys; from gshard_nmt.run.lock import RunLock\n"
+        "RunLock(pathlib.Path(sys.argv[1])).__enter__(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
+    assert os.listdir(tmp_path) == [LOCK_NAME]
+    time = Time()
+    with RunLock(tmp_path, clock=time.clock) as held:
+        held.check()
+    assert time.now == 0
