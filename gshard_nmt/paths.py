@@ -7,6 +7,7 @@ project uses: `/`, `name`, `parent`, `exists`, `is_dir`, `iterdir`, `read_text`,
 """
 
 import contextlib
+import errno
 import importlib
 import os
 from collections.abc import Iterator, Mapping
@@ -82,8 +83,9 @@ def user_cache() -> Path:
 
     The folder need not exist. Its contents may be removed at any time.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "gshard-nmt"
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that a relative path is to be ignored.
+    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "gshard-nmt"
 
 
 @contextlib.contextmanager
@@ -125,6 +127,17 @@ def sizes(folder: Path) -> Mapping[str, int]:
     return {name.removeprefix(f"{root}/"): entry["size"] for name, entry in listing.items()}
 
 
+def read_now(path: Path) -> bytes | None:
+    """Returns the content of a small file as the object store has it now; None if there is no file.
+
+    Raises:
+      OSError: the store does not answer.
+    """
+    with _store_errors(path):
+        current = _store_of(path).read(path.name).result()
+    return current.value if current.state == "value" else None
+
+
 def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
     """Replaces the content of a small file if it still is `previous`. No other host can come between.
 
@@ -137,15 +150,33 @@ def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
 
     Returns:
       Whether the file has the new content now. If not, another process was faster.
+
+    Raises:
+      OSError: the store does not answer.
     """
+    with _store_errors(path):
+        store = _store_of(path)
+        current = store.read(path.name).result()
+        if (current.value if current.state == "value" else None) != previous:
+            return False
+        stamp = store.write(path.name, content, if_equal=current.stamp.generation).result()
+        return bool(stamp.generation)
+
+
+def _store_of(path: Path) -> Any:
     import tensorstore
 
-    store = tensorstore.KvStore.open(f"{path.parent}/").result()
-    current = store.read(path.name).result()
-    if (current.value if current.state == "value" else None) != previous:
-        return False
-    stamp = store.write(path.name, content, if_equal=current.stamp.generation).result()
-    return bool(stamp.generation)
+    return tensorstore.KvStore.open(f"{path.parent}/").result()
+
+
+@contextlib.contextmanager
+def _store_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of tensorstore into OSErrors, as file systems raise them."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 def _set_up_store(flag: str, text: str) -> None:

@@ -19,6 +19,7 @@ from gshard_nmt.run.arrays import (
     with_weights,
     without_weights,
 )
+from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint import LAST, Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
@@ -61,7 +62,7 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
-    with RunLock(run.path, processes.is_first, progress.note) as lock:
+    with run_lock(run.path, processes.is_first, progress.note) as lock:
         run.claim(config, prepared, write=processes.is_first)
         _train(config, prepared, functions, run, lock, progress, processes)
 

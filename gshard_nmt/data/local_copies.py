@@ -44,6 +44,8 @@ class LocalCopies:
         copies = cls(source, paths.user_cache() / "data" / identity)
         if paths.is_url(source):
             with _reported(copies.folder):
+                # Others must not write here, because compiled programs are beside the data.
+                paths.user_cache().mkdir(mode=0o700, parents=True, exist_ok=True)
                 copies.folder.mkdir(parents=True, exist_ok=True)
                 os.utime(copies.folder)
                 _remove_unused(copies.folder.parent)
