@@ -30,7 +30,8 @@ def write(path: Path, content: bytes | str) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     if paths.is_url(path):
-        path.write_bytes(data)
+        with paths.store_errors(path):
+            path.write_bytes(data)
         return
     if is_stream(path):
         with path.open("ab") as file:

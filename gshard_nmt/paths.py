@@ -109,6 +109,18 @@ def reaching(flag: str, path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise OSError(errno.EIO, reason, str(path)) from error
+
+
 def sizes(folder: Path) -> Mapping[str, int]:
     """Returns the size in bytes of each file below a folder, by its path relative to the folder.
 
@@ -133,7 +145,7 @@ def read_now(path: Path) -> bytes | None:
     Raises:
       OSError: the store does not answer.
     """
-    with _store_errors(path):
+    with store_errors(path):
         current = _store_of(path).read(path.name).result()
     return current.value if current.state == "value" else None
 
@@ -154,7 +166,7 @@ def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
     Raises:
       OSError: the store does not answer.
     """
-    with _store_errors(path):
+    with store_errors(path):
         store = _store_of(path)
         current = store.read(path.name).result()
         if (current.value if current.state == "value" else None) != previous:
@@ -167,16 +179,6 @@ def _store_of(path: Path) -> Any:
     import tensorstore
 
     return tensorstore.KvStore.open(f"{path.parent}/").result()
-
-
-@contextlib.contextmanager
-def _store_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of tensorstore into OSErrors, as file systems raise them."""
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 def _set_up_store(flag: str, text: str) -> None:

@@ -135,6 +135,7 @@ def _train(
                 log.restart_clock(counters)
                 counters.skip_time()
             if saves:
+                log.flush()
                 run.check_data(prepared)
                 _save(run, checkpoints, counters, state, batches, processes)
                 saved_step = counters.step

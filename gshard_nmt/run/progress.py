@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.line_log import EventFiles, LineLog
+from gshard_nmt.run.log_mirror import LogMirror
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
@@ -127,9 +128,11 @@ class MetricsLog:
         if not writes:
             return
         say = say or (lambda _: None)
-        self._lines = LineLog(run.metrics, say)
+        self._mirror = LogMirror(run.path, (run.metrics.name,), say)
+        folder = self._mirror.folder
+        self._lines = LineLog(folder / run.metrics.name, say)
         self._lines.resume(counters.step)
-        self._events = EventFiles(run.path / "tensorboard", counters.step + 1, say)
+        self._events = EventFiles(folder / "tensorboard", counters.step + 1, say)
 
     def step_metrics(self, counters: RunCounters, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Writes the metrics of a training step, and the speed since the last restart of the clock.
@@ -166,8 +169,15 @@ class MetricsLog:
             return
         self._lines.append({"step": step, **values})
         self._events.add(step, values)
+        self._mirror.upload()
+
+    def flush(self) -> None:
+        """Writes what a bucket does not have yet. Call it before a checkpoint, so no line is lost."""
+        if self._writes:
+            self._mirror.upload(at_once=True)
 
     def close(self) -> None:
         """Closes metrics.jsonl and the event files."""
         if self._writes:
             self._events.close()
+            self._mirror.close()
