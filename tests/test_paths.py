@@ -107,6 +107,14 @@ def test_an_error_of_the_store_becomes_one_message(bucket):
         raise RuntimeError
 
 
+def test_errors_of_the_stores_libraries_become_oserrors_with_the_name(bucket):
+    file = paths.folder_path("data", "gs://bucket/d") / "a"
+    with pytest.raises(OSError, match="no quota: 'gs://bucket/d/a'"), paths.store_errors(file):
+        raise RuntimeError("no quota")
+    with pytest.raises(FileNotFoundError), paths.store_errors(file):
+        raise FileNotFoundError(2, "gone")
+
+
 def test_of_two_hosts_that_swap_one_wins(bucket):
     lock = paths.folder_path("workdir", "gs://bucket/run") / "lock"
     assert paths.swap(lock, b"first", None)

@@ -125,5 +125,8 @@ def _orbax():
 
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    # If a checkpoint cannot be written, orbax logs a traceback for each of its threads, and asyncio one
+    # for each task that was left. The error itself is raised here, so these would only hide it.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return ocp

@@ -61,10 +61,9 @@ class LogMirror:
         try:
             self._upload()
             self._failed = False
-        # The libraries of the store have exceptions of their own for an account and for a network.
-        except Exception as error:
+        except OSError as error:
             if not self._failed:
-                reason = " ".join(str(error).split())[:300]
+                reason = error.strerror or error
                 self._say(
                     f"the logs cannot be copied to {self._target}: {reason}. Training goes on"
                 )

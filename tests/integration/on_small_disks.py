@@ -51,6 +51,25 @@ def evaluate(disk: Path, run_folder: str, corpus: str) -> int:
     return _run("gshard-eval", command)
 
 
+def train(disk: Path, prepared: str, *gin: str) -> int:
+    """gshard-train in a process of its own, with the compiled programs of other runs."""
+    workdir = Path(prepared) / "on_a_small_disk"
+    workdir.mkdir(exist_ok=True)
+    subprocess.run(["mount", "--bind", disk, workdir], check=True)
+    flags = ["--config=demo", f"--data={prepared}/data", f"--workdir={workdir}", *gin]
+    done = subprocess.run(
+        [sys.executable, "-m", "gshard_nmt", "train", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    subprocess.run(["umount", workdir], check=True)
+    workdir.rmdir()
+    print(done.stderr, file=sys.stderr, end="")
+    return done.returncode
+
+
 def _run(name: str, function) -> int:
     return run(Command(name, "", "", (), lambda flags: None, function), [])
 
