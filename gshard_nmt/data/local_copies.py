@@ -12,9 +12,11 @@ import fcntl
 import os
 import shutil
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gshard_nmt import paths
+from gshard_nmt.data.manifest import checksum
 from gshard_nmt.errors import UserError
 
 _UNUSED_SECONDS = 7 * 24 * 3600
@@ -28,20 +30,25 @@ class LocalCopies:
     Attributes:
       source: the folder that has the files. If it is not a URL, nothing is copied.
       folder: the folder of the copies.
+      checksums: SHA-256 of the files, by name; a file that is not in it is checked by its size alone.
     """
 
     source: Path
     folder: Path
+    checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def open(cls, source: Path, identity: str) -> "LocalCopies":
+    def open(
+        cls, source: Path, identity: str, checksums: Mapping[str, str] | None = None
+    ) -> "LocalCopies":
         """Returns the copies of a data set, and removes those of data sets that are no longer used.
 
         Args:
           source: the folder that has the files.
           identity: a hash of the manifest of the data set.
+          checksums: SHA-256 of its files; None if they are not known.
         """
-        copies = cls(source, paths.user_cache() / "data" / identity)
+        copies = cls(source, paths.user_cache() / "data" / identity, checksums or {})
         if paths.is_url(source):
             with _reported(copies.folder):
                 # Others must not write here, because compiled programs are beside the data.
@@ -59,7 +66,8 @@ class LocalCopies:
           size: its size in bytes by the manifest.
 
         Raises:
-          UserError: the file cannot be read, does not have this size, or does not fit on the disk.
+          UserError: the file cannot be read, is not the one that was prepared, or does not fit on the
+            disk.
         """
         if not paths.is_url(self.source):
             return self.source / name
@@ -92,13 +100,18 @@ class LocalCopies:
                     f"--data {self.source} is damaged: {name} has {actual} bytes instead of {size}; copy "
                     "the folder of gshard-data prepare to the bucket again."
                 )
+            if (expected := self.checksums.get(name)) not in (None, checksum(temporary)):
+                raise UserError(
+                    f"--data {self.source} is damaged: the SHA-256 of {name} is not {expected}; copy the "
+                    "folder of gshard-data prepare to the bucket again."
+                )
             temporary.replace(copy)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _reported(copy: Path):
+def _reported(copy: Path) -> Iterator[None]:
     """Turns an OSError of the block into a UserError that says which folder needs space."""
     try:
         yield

@@ -293,7 +293,8 @@ class PreparedData:
     @functools.cached_property
     def _copies(self) -> LocalCopies:
         identity = json.dumps([str(self.folder), self.manifest], sort_keys=True)
-        return LocalCopies.open(self.folder, hashlib.sha256(identity.encode()).hexdigest()[:32])
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:32]
+        return LocalCopies.open(self.folder, digest, self.manifest.get("checksums"))
 
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.

@@ -102,6 +102,17 @@ def test_a_file_that_has_another_size_is_named(bucket):
     assert not copies(mine.folder)
 
 
+def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(bucket, local):
+    upload(bucket, local)
+    name = "bucket/data/fr-en/train-00000.array_record"
+    content = bytearray(bucket.read(name)[0])
+    content[len(content) // 2] ^= 1
+    bucket.write(name, bytes(content))
+    data = opened()
+    with pytest.raises(UserError, match=r"damaged: the SHA-256 of fr-en/train-00000\.array_record"):
+        data.reader(data.pairs[0], "train").read(np.arange(3))
+
+
 def test_a_missing_shard_is_named_before_training(bucket, local):
     upload(bucket, local)
     bucket.remove("bucket/data/fr-en/train-00000.array_record")
