@@ -121,6 +121,17 @@ def store_errors(path: Path) -> Iterator[None]:
         raise OSError(errno.EIO, reason, str(path)) from error
 
 
+def entries(folder: Path) -> list[Path]:
+    """Returns what is in a folder, sorted by name; nothing if there is no such folder.
+
+    A bucket has no empty folders: a folder of a URL is missing until a file is written into it.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
 def sizes(folder: Path) -> Mapping[str, int]:
     """Returns the size in bytes of each file below a folder, by its path relative to the folder.
 

@@ -81,6 +81,16 @@ def test_a_url_has_the_methods_of_a_path(bucket):
     assert bucket.names() == ["bucket/runs/a/x/y.json", "bucket/runs/a/z"]
 
 
+def test_a_folder_that_is_missing_has_no_entries(bucket, tmp_path):
+    for folder in (paths.folder_path("workdir", "gs://bucket/run"), tmp_path / "run"):
+        folder.mkdir(parents=True, exist_ok=True)
+        assert paths.entries(folder) == []
+        files.write(folder / "b", "")
+        files.write(folder / "a", "")
+        assert [path.name for path in paths.entries(folder)] == ["a", "b"]
+    assert paths.entries(tmp_path / "gone") == []
+
+
 def test_the_sizes_of_the_files_of_a_local_folder(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "y.json").write_text("{}")
