@@ -16,6 +16,8 @@ HERE = pathlib.Path(__file__).parent
 REQUIRES = [
     "absl-py>=2.1",
     "array_record>=0.8",
+    "etils>=1.13",
+    "fsspec>=2024.10",
     "gin-config>=0.5",
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
@@ -29,12 +31,15 @@ REQUIRES = [
     "tensorboardX>=2.6",
     "tensorflow>=2.21,<2.22",
     "tensorflow-text>=2.21.1,<2.22",
+    "tensorstore>=0.1.70",
 ]
 
 EXTRAS = {
     # For a TPU slice. It also has the compiler for slices that are not there.
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
+    # For --data and --workdir in Google Cloud Storage, gs://. orbax needs the second one.
+    "gcs": ["gcsfs>=2024.10", "google-cloud-storage>=2.18"],
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
     # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],

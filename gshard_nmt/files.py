@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 
 TEMPORARY_PREFIX = ".gshard-nmt-"
@@ -22,12 +23,16 @@ def write(path: Path, content: bytes | str) -> None:
 
     If `path` is a symbolic link, the link stays and the file that it points to is replaced. Pipes,
     devices and everything under /dev cannot be replaced, because other programs have them open. The
-    content is written into them instead.
+    content is written into them instead. An object of a bucket is replaced in one step by its store.
 
     Raises:
       OSError: the file cannot be written.
     """
     data = content.encode() if isinstance(content, str) else content
+    if paths.is_url(path):
+        with paths.store_errors(path):
+            path.write_bytes(data)
+        return
     if is_stream(path):
         with path.open("ab") as file:
             file.write(data)

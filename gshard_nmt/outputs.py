@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from gshard_nmt import files
+from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -47,6 +47,14 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
       UserError: a file is in the way, or nothing can be written there.
     """
     name = f"{flag} {folder}"
+    if paths.is_url(folder):
+        with paths.reaching(flag.removeprefix("--"), folder):
+            if folder.is_file():
+                raise UserError(f"{name}: it is not a folder. Give the path of another folder.")
+            probe = folder / ".gshard-nmt-probe"
+            probe.write_bytes(b"")
+            probe.unlink()
+        return
     try:
         # The system refuses a name that is too long, and links that lead in a circle.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -13,6 +13,7 @@ from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import divergence, training_state
 from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
+from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.compiled_steps import CompiledSteps
@@ -87,7 +88,7 @@ def train(
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
-    with RunLock(run.path, processes.is_first, progress.note) as lock:
+    with run_lock(run.path, processes.is_first, progress.note) as lock:
         run.claim(config, prepared, write=processes.is_first)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start or Start())
         return trainer.train(functions)
@@ -323,6 +324,7 @@ class _Trainer:
         return scores
 
     def _save(self, scores: Scores) -> None:
+        self.log.flush()
         self.run.check_data(self.prepared)
         self.state.cursors = self.batches.state()
         training_state.save(self.checkpoints, self.programs, self.state, scores)

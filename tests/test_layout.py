@@ -17,7 +17,10 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-GROUND = ("errors", "files", "json_shape", "outputs", "quantities", "ranges", "suggest", "web_page")
+GROUND = (
+    *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "suggest"),
+    "web_page",
+)
 PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "inspect")
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
@@ -25,8 +28,8 @@ PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", 
 # free to all.
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
-    "data/": ("data", "errors", "files", "json_shape", "ranges", "suggest"),
-    "spmd/": ("spmd", "errors", "files", "quantities", "ranges"),
+    "data/": ("data", "errors", "files", "json_shape", "paths", "ranges", "suggest"),
+    "spmd/": ("spmd", "errors", "files", "paths", "quantities", "ranges"),
     "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "inspection/": ("inspection", "spmd", *GROUND),
@@ -34,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
     "run/clock.py": (),
     "run/checksums.py": (),
-    "run/tensor_files.py": (),
+    "run/tensor_files.py": ("paths",),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("errors",),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
@@ -172,6 +175,7 @@ def test_the_command_line_loads_before_any_library():
         "errors.py",
         "files.py",
         "outputs.py",
+        "paths.py",
         "suggest.py",
         "run/hangup.py",
     }

@@ -6,8 +6,9 @@ import stat
 
 import pytest
 
-from gshard_nmt import outputs
+from gshard_nmt import outputs, paths
 from gshard_nmt.errors import UserError
+from tests import fake_bucket
 
 
 @pytest.mark.parametrize("name", ["new", "new/a/b", "there", "."])
@@ -179,3 +180,21 @@ def test_a_file_of_the_user_is_named_before_its_folder_is_replaced(tmp_path):
         f"--out {tmp_path} would be replaced, but a/notes in it is not from the program. Move that file "
         "away, or choose another folder."
     )
+
+
+def test_a_folder_in_a_bucket_is_checked_by_writing_to_it():
+    with fake_bucket.serving() as bucket:
+        folder = paths.folder_path("workdir", "gs://bucket/run")
+        outputs.check_folder("--workdir", folder)
+        assert not bucket.names()
+        bucket.write("bucket/run", b"a file")
+        with pytest.raises(
+            UserError, match=r"^--workdir gs://bucket/run: it is not a folder\. Give"
+        ):
+            outputs.check_folder("--workdir", folder)
+        bucket.remove("bucket/run")
+        bucket.full = True
+        with pytest.raises(
+            UserError, match=r"--workdir gs://bucket/run cannot be reached: .*may not wr"
+        ):
+            outputs.check_folder("--workdir", folder)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from gshard_nmt import paths
 from gshard_nmt.checks import versions
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import BATCH_ARRAYS
@@ -325,6 +326,10 @@ def disk_finding(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     """
     count = train.keep_last + train.keep_best + 1
     state = sum(spec.nbytes for spec in specs.values())
+    if paths.is_url(workdir):
+        return _ok(
+            "disk", f"{workdir} is in a bucket; three checkpoints take {size_text(3 * state)}"
+        )
     folder = workdir.absolute()
     while not folder.exists():
         folder = folder.parent

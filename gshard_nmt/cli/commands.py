@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs
+from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
@@ -106,10 +106,14 @@ def _define_harvest(flags: Flags) -> None:
 
 
 def _harvest(values: FlagValues) -> None:
-    outputs.check_folder("--out", Path(values.out), replaced=True)
+    out = paths.local_path("out", values.out)
+    outputs.check_folder("--out", out, replaced=True)
     from gshard_nmt.harvest import harvest
 
-    harvest(Path(values.out), [Path(root) for root in values.root])
+    harvest(out, [Path(root) for root in values.root])
+
+
+_CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
 
 
 def _define_prepare(flags: Flags) -> None:
@@ -120,19 +124,23 @@ def _define_prepare(flags: Flags) -> None:
 
 def _prepare(values: FlagValues) -> None:
     config = read_config(values)
-    corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
+    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    out = paths.local_path("out", values.out)
     from gshard_nmt.prepare import prepare
 
-    prepare(config.data, corpus, Path(values.out))
+    prepare(config.data, corpus, out)
 
 
 def _define_train(flags: Flags) -> None:
     define_config(flags)
-    flags.text("data", "DIR", "the folder that gshard-data prepare made")
+    flags.text(
+        "data", "DIR|URL", "the folder that gshard-data prepare made; may be gs://bucket/folder"
+    )
     flags.text(
         "workdir",
-        "DIR",
-        "the run folder; if it holds a run, training resumes from the last checkpoint",
+        "DIR|URL",
+        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from the "
+        "last checkpoint",
     )
     flags.text(
         "baselines_of",
@@ -140,6 +148,18 @@ def _define_train(flags: Flags) -> None:
         "the run folder of a multilingual model. If given, one bilingual baseline is trained for each of "
         "its languages, in --workdir/LANGUAGE. Each baseline sees the same number of tokens of its "
         "language as that model did",
+    )
+    flags.number(
+        "max_minutes",
+        "X",
+        "minutes after which this start saves and ends with exit code 0, counted from its beginning; the "
+        "same command goes on from there. 0 means no limit",
+        0.0,
+        minimum=0.0,
+    )
+    flags.switch(
+        "profile",
+        "write a trace of steps 6 to 10 of this start for TensorBoard, into tensorboard/ of --workdir",
     )
     flags.text(
         "coordinator",
@@ -162,29 +182,31 @@ def _define_train(flags: Flags) -> None:
 def _train(values: FlagValues) -> None:
     config = read_config(values)
     data = existing_folder(values, "data", "gshard-data prepare")
+    workdir = paths.folder_path("workdir", values.workdir)
     compared_run = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
     processes = _processes(values)
     if processes.is_first:  # its check must not see the temporary folder of another process's check
-        outputs.check_folder("--workdir", Path(values.workdir))
+        outputs.check_folder("--workdir", workdir)
     if processes.count > 1:
         from gshard_nmt.run import supervisor
 
         processes.local_devices(config.mesh.num_devices)
         if not worker.is_worker():
-            command, identity = (
-                worker.command_line(values, processes),
-                worker.identity(values, config),
-            )
-            sys.exit(supervisor.supervise(processes, command, Path(values.workdir), identity))
-    from gshard_nmt.train import train, train_baselines
+            command = worker.command_line(values, processes)
+            identity = worker.identity(values, config)
+            sys.exit(supervisor.supervise(processes, command, workdir, identity))
+    from gshard_nmt.run.clock import TimeLimit
+    from gshard_nmt.train import Start, train, train_baselines
+
+    start = Start(TimeLimit(values.max_minutes), values.profile)
 
     with processes.waiting_for_lost_peers():
         if compared_run:
-            train_baselines(config, data, compared_run, Path(values.workdir), processes)
+            train_baselines(config, data, compared_run, workdir, processes, start)
         else:
-            train(config, data, Path(values.workdir), processes)
+            train(config, data, workdir, processes, start)
 
 
 def _processes(values: FlagValues) -> "Processes":
@@ -200,7 +222,7 @@ def _processes(values: FlagValues) -> "Processes":
 
 
 def _define_eval(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder of the model")
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text("corpus", "DIR", "the corpus folder with the references")
     flags.text(
         "split", "NAME", "split of the corpus to translate, such as test or dev", default="test"
@@ -224,8 +246,8 @@ def _define_eval(flags: Flags) -> None:
 
 def _eval(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
-    corpus = existing_folder(values, "corpus", "gshard-data harvest, or put your own text there")
-    baselines = Path(values.baselines) if values.baselines else None
+    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
@@ -235,7 +257,7 @@ def _eval(values: FlagValues) -> None:
         raise UserError(
             f"--split {values.split} is a path. Give the name of a split, such as test."
         )
-    report = Path(values.report)
+    report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
     from gshard_nmt.decoding.translator import translate_run
     from gshard_nmt.evaluate import evaluate

@@ -25,7 +25,7 @@ _RUN_FILES = (
 
 
 def _define_decode(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder of the model")
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text(
         "lang",
         "TAG",

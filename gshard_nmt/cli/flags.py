@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -198,21 +199,27 @@ def read_config(values: flags.FlagValues) -> "Config":
     return load_config(values.config, values.gin)
 
 
-def existing_folder(values: flags.FlagValues, name: str, source: str) -> Path:
+def existing_folder(
+    values: flags.FlagValues, name: str, source: str, on_this_machine: bool = False
+) -> Path:
     """Returns the folder that a flag names.
 
     Args:
       values: the flags.
       name: the name of the flag, without dashes.
       source: the command that makes the folder. The error message names it.
+      on_this_machine: whether the folder must be on this machine and may not be a URL.
 
     Raises:
-      UserError: the folder does not exist, or it is a file.
+      UserError: the folder does not exist, it is a file, or its URL cannot be used.
     """
-    path = Path(str(values[name].value))
-    if path.is_file():
+    text = str(values[name].value)
+    path = paths.local_path(name, text) if on_this_machine else paths.folder_path(name, text)
+    with paths.reaching(name, path):
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if is_file:
         raise UserError(f"--{name} {path}: it is a file. Give a folder; make one with {source}.")
-    if not path.is_dir():
+    if not is_folder:
         raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
     return path
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs
+from gshard_nmt import outputs, paths
 from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
 from gshard_nmt.errors import UserError
 
@@ -103,7 +103,10 @@ def _inspect(values: FlagValues) -> None:
     if values.doctor:
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
-        data, workdir = (Path(name) if name else None for name in (values.data, values.workdir))
+        data, workdir = (
+            paths.folder_path(name, text) if text else None
+            for name, text in (("data", values.data), ("workdir", values.workdir))
+        )
         if values.read_data and data is None:
             raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
         show_doctor(

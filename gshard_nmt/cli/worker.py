@@ -9,7 +9,6 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -71,10 +70,11 @@ def identity(values: FlagValues, config: "Config") -> dict[str, str]:
       values: the flags of gshard-train.
       config: the config that they name.
     """
+    from gshard_nmt import paths
     from gshard_nmt.spmd.runtime import source_fingerprint
 
     settings = (line.partition(" = ") for line in config.text.splitlines() if " = " in line)
-    manifest = Path(values.data) / "manifest.json"
+    manifest = paths.folder_path("data", values.data) / "manifest.json"
     contents = manifest.read_bytes() if manifest.is_file() else b""
     return {
         **{name: value for name, _, value in settings},

@@ -11,14 +11,18 @@ both vocabularies have at most 65,536 ids, uint32 otherwise.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt import paths
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import (
     FORMAT,
     MANIFEST,
@@ -100,10 +104,17 @@ class ShardWriter:
 class ShardReader:
     """Random access to the examples of one split. Threads may share a reader."""
 
-    def __init__(self, folder: Path, split: SplitData, word: np.dtype) -> None:
-        """Keeps the paths of the shards. A shard is opened when an example of it is read first."""
-        self._folder = folder
-        self._paths = [folder / name for name, _ in split.files]
+    def __init__(self, copies: LocalCopies, pair: str, split: SplitData, word: np.dtype) -> None:
+        """Opens no shard yet. A shard is copied and opened when an example of it is read first.
+
+        Args:
+          copies: the files of the data set, on this machine.
+          pair: the folder of the language pair.
+          split: the split to read.
+          word: the type of ids.
+        """
+        self._copies = copies
+        self._shards = [(f"{pair}/{name}", size) for name, size in split.files]
         self._readers: dict[int, Any] = {}
         self._word = word
         self._examples = split.examples
@@ -134,29 +145,27 @@ class ShardReader:
 
     def _read_shard(self, shard: int, indices: list[int]) -> list[bytes]:
         """Returns the records of a shard at these indices. Raises as `read` does."""
-        path = self._paths[shard]
+        name, size = self._shards[shard]
+        path = self._copies.path(name, size)
         try:
-            records = self._reader(shard).read(indices)
+            records = self._reader(shard, path).read(indices)
         except (OSError, RuntimeError, ValueError, IndexError) as error:
             if "Too many open files" in str(error):
                 raise
             what = "cannot be read" if path.exists() else "is missing"
-            raise self._damaged(path, f"{what} ({error})") from error
+            raise damaged(self._copies.source, f"{name} {what} ({error})") from error
         # If a shard is too short, array_record returns records without content.
         if not all(records):
-            raise self._damaged(path, "ends too early")
+            raise damaged(self._copies.source, f"{name} ends too early")
         return records
 
-    def _damaged(self, path: Path, what: str) -> UserError:
-        return damaged(self._folder.parent, f"{self._folder.name}/{path.name} {what}")
-
-    def _reader(self, shard: int) -> Any:
+    def _reader(self, shard: int, path: Path) -> Any:
         from array_record.python.array_record_module import ArrayRecordReader
 
         # Two threads may both open the shard at the same time. Then one of the two readers is kept.
         if shard not in self._readers:
             reader = ArrayRecordReader(
-                str(self._paths[shard]), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
+                str(path), options=_READ_OPTIONS, file_reader_buffer_size=1 << 15
             )
             self._readers.setdefault(shard, reader)
         return self._readers[shard]
@@ -195,9 +204,10 @@ class PreparedData:
           UserError: the folder does not exist, is not prepared data, or is damaged.
         """
         remedy = "make it with gshard-data prepare"
-        if not folder.is_dir():
-            raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
-        manifest = read_manifest(folder)
+        with paths.reaching("data", folder):
+            if not folder.is_dir():
+                raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
+            manifest = read_manifest(folder)
         if manifest is None:
             is_there = (folder / MANIFEST).exists()
             what = f"its {MANIFEST} is of another program" if is_there else f"it has no {MANIFEST}"
@@ -276,9 +286,15 @@ class PreparedData:
 
     def reader(self, pair: PreparedPair, split: str) -> ShardReader:
         """Returns a reader of the examples of a split."""
-        folder = self.folder / pair_folder(pair.source, pair.target)
+        folder = pair_folder(pair.source, pair.target)
         word = word_type(self.source_vocabulary, self.target_vocabulary)
-        return ShardReader(folder, pair.splits[split], word)
+        return ShardReader(self._copies, folder, pair.splits[split], word)
+
+    @functools.cached_property
+    def _copies(self) -> LocalCopies:
+        identity = json.dumps([str(self.folder), self.manifest], sort_keys=True)
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:32]
+        return LocalCopies.open(self.folder, digest, self.manifest.get("checksums"))
 
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
@@ -317,9 +333,9 @@ class PreparedData:
                 yield name
 
     def _check_files(self) -> None:
+        sizes = paths.sizes(self.folder)
         for name, size in files_of(self.manifest).items():
-            path = self.folder / name
-            actual = path.stat().st_size if path.is_file() else None
+            actual = sizes.get(name)
             if actual is None or size not in (None, actual):
                 what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
                 raise damaged(self.folder, f"{name} {what}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from gshard_nmt import files
 from gshard_nmt.errors import UserError
 
 PAD, EOS, UNK, BOS = 0, 1, 2, 3
@@ -186,7 +187,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
         num_threads=TRAINING_THREADS,
         minloglevel=2,
     )
-    path.write_bytes(model.getvalue())
+    files.write(path, model.getvalue())
     return Vocabulary(model.getvalue())
 
 

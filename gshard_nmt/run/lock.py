@@ -115,7 +115,7 @@ class Owner:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sighting:
+class Sighting:
     """What a look at a lock file saw.
 
     Attributes:
@@ -179,8 +179,7 @@ class RunLock:
         self._ended.set()
         self._thread.join(2 * HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
-            if self._is_own(self._look()):
-                self._path.unlink()
+            self._release()
 
     def check(self) -> None:
         """Checks that this process still holds the lock. Call it before anything is written.
@@ -212,10 +211,20 @@ class RunLock:
         """Writes the next heartbeat, if this process still holds the lock."""
         with self._path.open("r+b", buffering=0) as file:
             content = file.read()
-            if self._is_own(_Sighting(content, 0)):
+            if self._is_own(Sighting(content, 0)):
                 self._beat_count += 1
                 file.seek(content.index(b"\n") + 1)
                 file.write(f"{self._beat_count:0{_BEAT_DIGITS}}\n".encode())
+
+    def _release(self) -> None:
+        """Removes the lock, if this process still holds it."""
+        if self._is_own(self._look()):
+            self._path.unlink()
+
+    def _content(self) -> bytes:
+        """Returns what this process writes into the lock."""
+        owner = json.dumps(dataclasses.asdict(self._owner))
+        return f"{owner}\n{self._beat_count:0{_BEAT_DIGITS}}\n".encode()
 
     def _beat_until_the_end(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
@@ -223,13 +232,13 @@ class RunLock:
             with contextlib.suppress(OSError):
                 self.beat()
 
-    def _is_own(self, sighting: _Sighting | None) -> bool:
+    def _is_own(self, sighting: Sighting | None) -> bool:
         owner = sighting.owner if sighting else None
         return owner is not None and owner.token == self._owner.token
 
     def _create(self) -> bool:
         """Creates the lock file with its content in one step; returns False if there is a lock."""
-        content = f"{json.dumps(dataclasses.asdict(self._owner))}\n{0:0{_BEAT_DIGITS}}\n".encode()
+        content = self._content()
         temporary = self._path.with_name(f"{files.TEMPORARY_PREFIX}{self._owner.token}")
         try:
             temporary.write_bytes(content)
@@ -270,7 +279,7 @@ class RunLock:
             self._watch(sighting)
         self._remove(sighting)
 
-    def _watch(self, first: _Sighting) -> None:
+    def _watch(self, first: Sighting) -> None:
         """Waits until a lock has shown no heartbeat for long enough.
 
         Raises:
@@ -292,7 +301,7 @@ class RunLock:
             if sighting != first:
                 raise self._refusal(sighting.owner)
 
-    def _remove(self, dead: _Sighting) -> None:
+    def _remove(self, dead: Sighting) -> None:
         """Removes a lock, unless it has changed in the meantime."""
         aside = self._path.with_name(f"{LOCK_NAME}.{self._owner.token}")
         try:
@@ -305,12 +314,12 @@ class RunLock:
                 os.link(aside, self._path)
         aside.unlink()
 
-    def _look(self) -> _Sighting | None:
+    def _look(self) -> Sighting | None:
         """Reads the lock file; returns None if there is none."""
         try:
             # Opening a file makes an NFS client ask the server for its present content.
             with self._path.open("rb") as file:
-                return _Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
+                return Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
         except FileNotFoundError:
             return None
 

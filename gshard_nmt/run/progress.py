@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.hangup import leave_terminal, stop_signals
 from gshard_nmt.run.line_log import EventFiles, LineLog
+from gshard_nmt.run.log_mirror import LogMirror
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
@@ -130,12 +131,13 @@ class MetricsLog:
         """
         self._run, self._writes, self._say = run, writes, say or (lambda _: None)
         if writes:
+            self._mirror = LogMirror(run.path, (run.metrics.name,), self._say)
             self._open(step)
 
     def _open(self, step: int) -> None:
-        self._lines = LineLog(self._run.metrics, self._say)
+        self._lines = LineLog(self._mirror.folder / self._run.metrics.name, self._say)
         self._lines.resume(step)
-        self._events = EventFiles(self._run.path / "tensorboard", step + 1, self._say)
+        self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
 
     def go_back(self, step: int) -> None:
         """Removes the lines after a step: the run has gone back to it and will log them again."""
@@ -152,13 +154,20 @@ class MetricsLog:
             line = {name: value if math.isfinite(value) else None for name, value in values.items()}
             self._lines.append({"step": step, **line})
             self._events.add(step, values)
+            self._mirror.upload()
 
     def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
         """Writes one line to metrics.jsonl that has the key "event" besides its values."""
         if self._writes:
             self._lines.append({"step": step, "event": name, **values})
 
+    def flush(self) -> None:
+        """Writes what a bucket does not have yet. Call it before a checkpoint, so no line is lost."""
+        if self._writes:
+            self._mirror.upload(at_once=True)
+
     def close(self) -> None:
         """Closes metrics.jsonl and the event files."""
         if self._writes:
             self._events.close()
+            self._mirror.close()

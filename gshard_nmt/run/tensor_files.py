@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt import paths
+
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
 
@@ -163,7 +165,7 @@ def location(folder: Path) -> Any:
     """Returns the absolute path of a folder, as orbax takes it."""
     from etils import epath
 
-    return epath.Path(folder).absolute()
+    return epath.Path(paths.absolute(folder))
 
 
 @functools.cache
@@ -176,5 +178,6 @@ def orbax() -> Any:
 
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return ocp

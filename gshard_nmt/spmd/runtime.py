@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import program_cache
 from gshard_nmt.spmd.lowering import (
@@ -87,9 +88,8 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
-        jax.config.update(
-            "jax_compilation_cache_dir", str(program_cache.xla_folder(cache).absolute())
-        )
+        xla_folder = paths.absolute(program_cache.xla_folder(cache))
+        jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return Runtime(mesh, arranged(devices, mesh), cache, processes)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gshard_nmt.data import shards
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import SplitData, read_manifest
 from gshard_nmt.data.shards import (
     PreparedData,
@@ -45,7 +46,12 @@ def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, e
         writer.write(examples[3:])
         files = writer.close()
         assert len(files) == -(-len(examples) // 4)
-        reader = ShardReader(folder, SplitData(len(examples), len(examples), files=files), word)
+        reader = ShardReader(
+            LocalCopies(folder.parent, folder),
+            folder.name,
+            SplitData(len(examples), len(examples), files=files),
+            word,
+        )
         assert len(reader) == len(examples)
         indices = list(range(len(examples))) * 2
         order.shuffle(indices)

@@ -1,0 +1,214 @@
+"""Paths that users give: folders of this machine, and URLs of folders in Google Cloud Storage.
+
+A URL such as gs://bucket/run becomes an `epath.Path`, which has the methods of `pathlib.Path` that this
+project uses: `/`, `name`, `parent`, `exists`, `is_dir`, `iterdir`, `read_text`, `read_bytes`. It has no
+`absolute` that works, cannot append to a file, and cannot lock one. So write files with
+`files.write`, get absolute paths from `absolute`, and agree with other hosts through `swap`.
+"""
+
+import contextlib
+import errno
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from gshard_nmt.errors import UserError
+
+_URL = "://"
+_STORE = "gs"
+_PACKAGES = {"gcsfs": "gcsfs", "google.cloud.storage": "google-cloud-storage"}
+"""Modules that gs:// needs, and the packages that have them. orbax imports the second one."""
+
+
+def folder_path(flag: str, text: str) -> Path:
+    """Returns the path of a folder that a flag names: a local one, or gs://bucket/folder.
+
+    Args:
+      flag: the name of the flag without dashes, for messages.
+      text: its value. file:///folder is a local folder.
+
+    Raises:
+      UserError: the URL has an unknown scheme or no bucket, or a package that it needs is missing.
+    """
+    scheme, separator, rest = text.partition(_URL)
+    if not separator:
+        return Path(text)
+    if scheme == "file" and rest.startswith("/"):
+        return Path(rest)
+    if scheme != _STORE:
+        raise UserError(
+            f"--{flag} {text}: this kind of URL is unknown; a folder is a path of this machine or a URL "
+            "gs://bucket/folder. Copy the data to one of these."
+        )
+    bucket, _, folder = rest.partition("/")
+    if not bucket or not folder.strip("/"):
+        raise UserError(
+            f"--{flag} {text}: the URL must name a bucket and a folder. Give gs://bucket/folder."
+        )
+    _set_up_store(flag, text)
+    from etils import epath
+
+    return cast(Path, epath.Path(f"{_STORE}{_URL}{bucket}/{folder.strip('/')}"))
+
+
+def local_path(flag: str, text: str) -> Path:
+    """Returns the path of a file or folder that must be on this machine.
+
+    Raises:
+      UserError: it is a URL.
+    """
+    scheme, separator, rest = text.partition(_URL)
+    if separator and not (scheme == "file" and rest.startswith("/")):
+        raise UserError(
+            f"--{flag} {text}: it is a URL, but this flag takes a path of this machine. Give a local "
+            "path; gcloud storage cp -r copies a folder from and to a bucket."
+        )
+    return Path(rest if separator else text)
+
+
+def is_url(path: Path) -> bool:
+    """Returns whether a path is a URL and not a path of this machine."""
+    return str(path).startswith(f"{_STORE}{_URL}")
+
+
+def absolute(path: Path) -> Path:
+    """Returns the absolute path. A URL is absolute already."""
+    return path if is_url(path) else path.absolute()
+
+
+def user_cache() -> Path:
+    """Returns the folder of this project in the user's cache: below XDG_CACHE_HOME, or ~/.cache.
+
+    The folder need not exist. Its contents may be removed at any time.
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that a relative path is to be ignored.
+    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "gshard-nmt"
+
+
+@contextlib.contextmanager
+def reaching(flag: str, path: Path) -> Iterator[None]:
+    """Turns an error of the block into a UserError if `path` is a URL. Use it at the first access.
+
+    The libraries of an object store have exceptions of their own for a bucket that does not exist, an
+    account that may not read it and a network that fails.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if not is_url(path):
+            raise
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(
+            f"--{flag} {path} cannot be reached: {reason}. Check the name of the bucket, the network and "
+            "the account of this machine: gcloud auth application-default login."
+        ) from error
+
+
+@contextlib.contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise OSError(errno.EIO, reason, str(path)) from error
+
+
+def entries(folder: Path) -> list[Path]:
+    """Returns what is in a folder, sorted by name; nothing if there is no such folder.
+
+    A bucket has no empty folders: a folder of a URL is missing until a file is written into it.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def sizes(folder: Path) -> Mapping[str, int]:
+    """Returns the size in bytes of each file below a folder, by its path relative to the folder.
+
+    Of a URL all names are listed together, which takes a request for each thousand of them.
+    """
+    if not is_url(folder):
+        return {
+            str(file.relative_to(folder)): file.stat().st_size
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+    import fsspec
+
+    filesystem, root = fsspec.url_to_fs(str(folder))
+    listing = filesystem.find(root, detail=True)
+    return {name.removeprefix(f"{root}/"): entry["size"] for name, entry in listing.items()}
+
+
+def read_now(path: Path) -> bytes | None:
+    """Returns the content of a small file as the object store has it now; None if there is no file.
+
+    Raises:
+      OSError: the store does not answer.
+    """
+    with store_errors(path):
+        current = _store_of(path).read(path.name).result()
+    return current.value if current.state == "value" else None
+
+
+def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
+    """Replaces the content of a small file if it still is `previous`. No other host can come between.
+
+    It needs an object store. On a file system use locks.
+
+    Args:
+      path: the file, a URL.
+      content: the new content.
+      previous: what the caller has read; None if there was no such file.
+
+    Returns:
+      Whether the file has the new content now. If not, another process was faster.
+
+    Raises:
+      OSError: the store does not answer.
+    """
+    with store_errors(path):
+        store = _store_of(path)
+        current = store.read(path.name).result()
+        if (current.value if current.state == "value" else None) != previous:
+            return False
+        stamp = store.write(path.name, content, if_equal=current.stamp.generation).result()
+        return bool(stamp.generation)
+
+
+def _store_of(path: Path) -> Any:
+    import tensorstore
+
+    return tensorstore.KvStore.open(f"{path.parent}/").result()
+
+
+def _set_up_store(flag: str, text: str) -> None:
+    """Chooses the libraries that read and write gs://, before epath is asked for such a path.
+
+    epath would take TensorFlow's file system if TensorFlow is installed. A program that resumes or
+    decodes needs no TensorFlow and starts faster without. fsspec would keep the listing of a folder in
+    memory; then this process would not see what orbax and other hosts have written.
+    """
+    os.environ.setdefault("EPATH_USE_TF", "false")
+    for module, package in _PACKAGES.items():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f"--{flag} {text}: the package {package} is not installed ({error}), and gs:// needs it. "
+                "Install it: pip install 'gshard-nmt[gcs]'."
+            ) from error
+    import fsspec.config
+
+    options: dict[str, Any] = fsspec.config.conf.setdefault("gcs", {})
+    options.setdefault("use_listings_cache", False)

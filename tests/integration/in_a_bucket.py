@@ -1,0 +1,38 @@
+"""Runs the programs on a bucket that this process serves; see test_bucket.py.
+
+`python -m tests.integration.in_a_bucket PREPARED` uploads PREPARED/data, trains, resumes and decodes in
+the bucket, and copies what the run folder has afterwards to PREPARED/downloaded.
+"""
+
+import sys
+from pathlib import Path
+
+from gshard_nmt.cli import commands
+from tests import fake_bucket
+from tests.integration.conftest import gin
+
+
+def main(prepared: Path) -> None:
+    """Runs the programs, and exits with an error if one of them does."""
+    with fake_bucket.serving() as bucket:
+        for file in (prepared / "data").rglob("*"):
+            if file.is_file():
+                name = file.relative_to(prepared).as_posix()
+                bucket.write(f"bucket/{name}", file.read_bytes())
+        workdir = "--workdir=gs://bucket/run"
+        for steps in (4, 6):
+            flags = ["--config=demo", "--data=gs://bucket/data", workdir, *gin(STEPS=steps)]
+            assert commands.train_program(flags) == 0
+        text = prepared / "text"
+        text.write_text("der elppa\n")
+        output = f"--output={prepared / 'translation'}"
+        flags = [workdir, "--lang=fr", f"--input={text}", output]
+        assert commands.decode_program(flags) == 0
+        for name in bucket.names("bucket/run/"):
+            file = prepared / "downloaded" / name.removeprefix("bucket/run/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bucket.read(name)[0])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

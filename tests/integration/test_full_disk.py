@@ -1,0 +1,70 @@
+"""A full disk at every kind of write: one message, nothing half-written, and a command that goes on."""
+
+import pytest
+
+from tests.faults import Outcome, small_disks
+from tests.integration.conftest import gin
+from tests.test_harvest import write_catalogue
+
+
+def messages_of(outcomes: list[Outcome], program: str) -> list[str]:
+    """Checks what the command did on each small disk, and returns the messages of those that failed.
+
+    The first disk must be too small, and the last one must not be.
+    """
+    messages = []
+    for outcome in outcomes:
+        assert outcome.second_code == 0, outcome
+        assert "Traceback" not in outcome.stderr, outcome
+        assert not [name for name in outcome.left if name.startswith(".")], outcome
+        if outcome.code:
+            message = outcome.stderr.splitlines()[-1]
+            assert outcome.code == 2, outcome
+            assert message.startswith(f"{program}: "), outcome
+            messages.append(message)
+    assert outcomes[0].code == 2, outcomes[0]
+    assert outcomes[-1].code == 0, outcomes[-1]
+    return messages
+
+
+def assert_some_name(messages: list[str], *names: str) -> None:
+    for name in names:
+        assert any(name in message for message in messages), (name, messages)
+
+
+def test_harvest(tmp_path):
+    for number in range(1, 7):
+        write_catalogue(tmp_path / "locale", "fr", "Fichier introuvable", number)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    outcomes = small_disks("harvest", [tmp_path / "locale"], scratch, range(1, 16), [4, 12, 80])
+    messages = messages_of(outcomes, "gshard-data harvest")
+    assert_some_name(messages, "train.fr.gz", "test.en.gz", "corpus.json")
+    # There is no part of a corpus.
+    assert all(outcome.left == [] for outcome in outcomes if outcome.code)
+
+
+def test_prepare(prepared, tmp_path):
+    arguments = [prepared / "corpus", *gin()]
+    outcomes = small_disks("prepare", arguments, tmp_path, range(1, 16), [4, 250, 300, 2000])
+    messages = messages_of(outcomes, "gshard-data prepare")
+    assert_some_name(
+        messages, "source.model", "target.model", "train-00000.array_record", "manifest.json"
+    )
+    assert all(outcome.left == [] for outcome in outcomes if outcome.code)
+
+
+def test_eval(trained, prepared, tmp_path):
+    arguments = [trained, prepared / "corpus"]
+    outcomes = small_disks("evaluate", arguments, tmp_path, [5, 10, 14], [400])
+    messages = messages_of(outcomes, "gshard-eval")
+    assert_some_name(messages, "decodes", "out/")
+
+
+@pytest.mark.slow
+def test_train(prepared, tmp_path):
+    """Each file of a run folder but the logs, which end no run, and the parts of checkpoints."""
+    sizes = [244, 272, 300, 700, 1100, 20_000]
+    outcomes = small_disks("train", [prepared, *gin()], tmp_path, [1, 3, 4, 5, 40], sizes)
+    messages = messages_of(outcomes, "gshard-train")
+    assert_some_name(messages, "source.model", "config.gin", "data.json", "checkpoints")
