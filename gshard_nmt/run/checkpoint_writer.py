@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files
+from gshard_nmt import files, paths
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run import tensor_files
@@ -55,7 +55,7 @@ class CheckpointWriter(Checkpoints):
         if self._processes.is_first:
             self.folder.mkdir(parents=True, exist_ok=True)
             committed = set(self._committed())
-            for path in list(self.folder.iterdir()):
+            for path in paths.entries(self.folder):
                 if path.name.isdecimal() and int(path.name) not in committed:
                     tensor_files.remove(path)
                     left.append(int(path.name))

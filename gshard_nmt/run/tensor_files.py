@@ -123,7 +123,7 @@ def _open(folder: Path, group: str, name: str) -> Any:
     import tensorstore
 
     path = location(folder)
-    base: Any = str(path) if "://" in str(path) else {"driver": "file", "path": f"{path}/"}
+    base: Any = f"{path}/" if paths.is_url(path) else {"driver": "file", "path": f"{path}/"}
     spec = {
         "driver": "zarr",
         "kvstore": {"driver": "ocdbt", "base": base, "path": f"{group}.{name}/"},

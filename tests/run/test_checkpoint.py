@@ -6,13 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.manifest import UnsoundError
 from gshard_nmt.run.retention import Retention, Scores
-from tests import fake_bucket
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, files_of, state
 
 IDENTITY = {"source.model": "aa", "config": "bb"}
@@ -245,22 +243,3 @@ def test_a_checkpoint_that_is_damaged_for_another_process_is_damaged_for_all(wri
     checkpoints = Checkpoints(written, processes=processes)
     with pytest.raises(UnsoundError, match="process 0 cannot read it"):
         checkpoints._read(2, specs())
-
-
-def test_a_bucket_has_a_checkpoint_only_after_its_commit_file():
-    with fake_bucket.serving() as bucket:
-        folder = paths.folder_path("workdir", "gs://bucket/run") / "checkpoints"
-        writer = CheckpointWriter(folder, Retention(best=0))
-        for step in (3, 5, 7):
-            writer.save(step, state(step), LETTERS, {"seconds": 1.0})
-        writer.close()
-        # The newest two stay.
-        names = bucket.names("bucket/run/checkpoints/")
-        assert "bucket/run/checkpoints/7/commit_success.txt" in names
-        assert not [name for name in names if "/checkpoints/3/" in name]
-        restored = Checkpoints(folder).restore(abstract(state(7)))
-        assert restored.manifest.step == 7
-        assert_equal(restored.groups, state(7))
-        # A host that was killed while it wrote leaves a checkpoint without this file.
-        bucket.remove("bucket/run/checkpoints/7/commit_success.txt")
-        assert Checkpoints(folder).steps() == [5]

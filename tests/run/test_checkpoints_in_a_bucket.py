@@ -1,0 +1,44 @@
+"""Checkpoints of a run folder in a bucket."""
+
+import pytest
+
+from gshard_nmt import paths
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.tensor_files import COMMIT_FILE
+from tests import fake_bucket
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    with fake_bucket.serving() as objects:
+        yield objects
+
+
+def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
+    folder = paths.folder_path("workdir", "gs://bucket/run") / "checkpoints"
+    writer = CheckpointWriter(folder)
+    for step in (3, 5, 7, 9):
+        assert writer.save(step, state(step), LETTERS, {"step": step}, Scores())
+    writer.close()
+    steps = {name.split("/")[3] for name in bucket.names("bucket/run/checkpoints/")}
+    assert steps == {"7", "9"}
+    groups = {name: abstract(arrays) for name, arrays in state(9).items()}
+    restored = Checkpoints(folder).restore(groups)
+    assert restored.manifest.step == 9
+    for group, arrays in state(9).items():
+        assert_equal(restored.groups[group], arrays)
+    # A host that was killed while it wrote leaves a checkpoint without this file.
+    bucket.remove(f"bucket/run/checkpoints/9/{COMMIT_FILE}")
+    assert Checkpoints(folder).steps() == [7]
+    assert CheckpointWriter(folder).start_saving() == [9]
+    # A byte of an array that is not what was written.
+    (name,) = [n for n in bucket.names("bucket/run/checkpoints/7/d/")][:1]
+    content = bytearray(bucket.read(name)[0])
+    content[len(content) // 2] ^= 1
+    bucket.write(name, bytes(content))
+    with pytest.raises(UserError, match="no checkpoint can be used"):
+        Checkpoints(folder).restore(groups)
