@@ -1,5 +1,6 @@
 """gshard-train: trains a run, or resumes it from its last checkpoint."""
 
+import contextlib
 import dataclasses
 import functools
 from pathlib import Path
@@ -173,14 +174,13 @@ class _Trainer:
 
         # 5. The loop
         with self.progress, Interrupt(self.processes) as interrupt:
-            ending = self._loop(interrupt)
+            try:
+                ending = self._loop(interrupt)
 
-            # 6. Wait until the last checkpoint is on the disk
-            self.checkpoints.close()
-            self.batches.close()
-            self.log.close()
-            if line := self.profile.close():
-                self.progress.note(line)
+                # 6. Wait until the last checkpoint is on the disk
+                self.checkpoints.close()
+            finally:
+                self._release()
         return self._close(ending)
 
     def _loop(self, interrupt: Interrupt) -> str:
@@ -335,6 +335,17 @@ class _Trainer:
             self.state.counters.read()
             self._save(Scores())
             self.checkpoints.close()
+
+    def _release(self) -> None:
+        """Ends the background threads, also after an error."""
+        self.batches.close()
+        self.log.close()
+        if line := self.profile.close():
+            self.progress.note(line)
+        if self.processes.count == 1:
+            # If the run ends because of an error, an error of the last checkpoint comes second.
+            with contextlib.suppress(UserError):
+                self.checkpoints.close()
 
     def _is_complete(self, counters: RunCounters) -> bool:
         limits, data = self.config.train, self.config.data

@@ -36,7 +36,7 @@ def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
     assert Checkpoints(folder).steps() == [7]
     assert CheckpointWriter(folder).start_saving() == [9]
     # A byte of an array that is not what was written.
-    (name,) = [n for n in bucket.names("bucket/run/checkpoints/7/d/")][:1]
+    name = next(iter(bucket.names("bucket/run/checkpoints/7/d/")))
     content = bytearray(bucket.read(name)[0])
     content[len(content) // 2] ^= 1
     bucket.write(name, bytes(content))

@@ -1,0 +1,283 @@
+"""The loop of gshard-train with a training step that is a Python function: what it does in trouble."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt import train
+from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.errors import UserError
+from gshard_nmt.model.guard import BAD_LOSS, FINE
+from gshard_nmt.run import divergence
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.training_state import counts_of
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.memory import ProgramMemory
+from tests.data.synthetic import write_prepared_data
+
+CONFIG = load_config("demo").replace(
+    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
+    model={"num_groups": 4},
+    train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0},
+)
+LANGUAGES = 2
+TOKENS_PER_STEP = 100
+
+bad_calls: set[int] = set()
+calls: list[int] = []
+
+
+class Step:
+    """A training step that adds 1 to the weights, unless its call is one of `bad_calls`."""
+
+    lower_seconds = compile_seconds = 0.0
+
+    def __init__(self, steps: "Steps") -> None:
+        self.steps = steps
+
+    def collectives(self) -> dict[str, int]:
+        return {}
+
+    def memory(self) -> ProgramMemory:
+        return ProgramMemory(1, 1, 1, 1)
+
+    def __call__(self, state, batch, control):
+        assert batch["source_ids"].shape == (4, 24)
+        calls.append(len(calls) + 1)
+        status = BAD_LOSS if calls[-1] in bad_calls else FINE
+        host = {name: np.array(array) for name, array in state.items()}
+        host["step"] += 1
+        host["tokens"][0, 0] += TOKENS_PER_STEP
+        if status == FINE:
+            host["parameters/w"] += 1
+        loss = np.nan if status else 1.0
+        metrics = {
+            **dict.fromkeys(("loss", "nll"), np.float32(loss)),
+            **dict.fromkeys(("aux_loss", "overflow_fraction", "tokens"), np.float32(1)),
+            **dict.fromkeys(("gradient_norm", "usual_gradient_norm"), np.float32(1)),
+            "last_step": np.int32(CONFIG.train.steps),
+            "status": np.int32(status),
+            "tokens_seen": host["tokens"],
+            "layer_effective_experts": np.full(2, 8, np.float32),
+        }
+        return self.steps.devices.put(host, self.steps.state_specs), metrics
+
+
+class Steps(CompiledSteps):
+    """The programs of a run whose model is one weight."""
+
+    @property
+    def state_specs(self):
+        return {
+            "parameters/w": ArraySpec((2,), np.dtype(np.float32), "E"),
+            "step": ArraySpec((), np.dtype(np.int32), ""),
+            "tokens": ArraySpec((LANGUAGES, 2), np.dtype(np.uint32), "__"),
+        }
+
+    @property
+    def train_step(self):
+        return Step(self)
+
+    def initialize(self):
+        zeros = {name: np.zeros(s.shape, s.dtype) for name, s in self.state_specs.items()}
+        return self.devices.put(zeros, self.state_specs)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "prepared"
+    return write_prepared_data(folder, CONFIG.data, {"fr": 40, "de": 20})
+
+
+@pytest.fixture
+def run(prepared, tmp_path, monkeypatch):
+    """Returns a function that starts the run with some changed settings."""
+    bad_calls.clear()
+    calls.clear()
+    words = types.SimpleNamespace(decode=lambda sentences: [str(ids) for ids in sentences])
+    monkeypatch.setattr(train, "CompiledSteps", Steps)
+    monkeypatch.setattr(RunFolder, "vocabularies", lambda self: (words, words))
+
+    def start(limit=None, **changes):
+        config = CONFIG.replace(train=changes)
+        options = train.Start(limit) if limit else None
+        return train.train(config, prepared.folder, tmp_path / "run", start=options)
+
+    start.folder = RunFolder(tmp_path / "run")
+    return start
+
+
+def lines_of(run) -> list[dict]:
+    return [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
+
+
+def final(run) -> tuple[int, float, int]:
+    """Returns the step, the weight and the tokens of the newest checkpoint."""
+    checkpoints = Checkpoints(run.folder.checkpoints)
+    manifest = checkpoints.newest()
+    counters, _ = counts_of(manifest, "dev_nll")
+    weight = checkpoints.read(manifest, "parameters", "w")
+    return counters.step, float(weight[0]), counters.total_tokens
+
+
+def draws_taken(run) -> int:
+    """Returns the sum of the cursors of the newest checkpoint."""
+    checkpoints = Checkpoints(run.folder.checkpoints)
+    return int(checkpoints.read(checkpoints.newest(), "input", "cursors")[:, 0].sum())
+
+
+def draws_after(prepared, batches: int) -> int:
+    """Returns the sum of the cursors after a number of batches."""
+    made = TrainBatches(prepared, CONFIG.data)
+    for _ in range(batches):
+        next(made)
+    made.close()
+    return int(made.state()["cursors"].sum())
+
+
+def test_all_is_well(run, prepared):
+    assert run()
+    assert final(run) == (6, 6.0, 600)
+    assert [line["step"] for line in lines_of(run)] == [1, 2, 3, 4, 5, 6]
+    assert Checkpoints(run.folder.checkpoints).steps() == [4, 6]
+    assert draws_taken(run) == draws_after(prepared, 6)
+    assert not (run.folder.path / "divergence").exists()
+
+
+def test_a_bad_step_is_skipped_and_its_batch_is_kept(run, capsys):
+    bad_calls.add(3)
+    assert run(log_every=3, checkpoint_every=100)
+    assert final(run) == (6, 5.0, 600)
+    (event,) = [line for line in lines_of(run) if "event" in line]
+    assert (event["event"], event["bad_step"], event["decision"]) == ("divergence", 3, "skip")
+    record = json.loads((run.folder.path / event["batch"]).read_text())
+    assert record["reason"] == event["reason"] == "the loss is not finite"
+    assert {pair["language"] for pair in record["sentences"]} == {"fr", "de"}
+    assert "step 3: the loss is not finite; its update was left out" in capsys.readouterr().err
+    # The loss of this step, which is no number, is null in its line.
+    assert [line["loss"] for line in lines_of(run) if "event" not in line] == [None, 1.0]
+
+
+def test_a_run_that_learns_nothing_any_more_stops(run, monkeypatch):
+    monkeypatch.setattr(divergence, "MOST_SKIPS", 3)
+    bad_calls.update(range(2, 100))
+    with pytest.raises(UserError, match=r"diverged at step 4: .* Lower Optimizer\.learning_rate"):
+        run(steps=50)
+    assert final(run)[:2] == (4, 1.0)
+
+
+def test_a_run_may_stop_at_a_bad_step_and_go_on_after_it(run):
+    bad_calls.add(3)
+    with pytest.raises(
+        UserError, match=r"diverged at step 3: the loss is not finite\. The weights"
+    ):
+        run(on_divergence="stop")
+    assert final(run) == (3, 2.0, 300)
+    assert run(on_divergence="stop")
+    assert final(run) == (6, 5.0, 600)
+
+
+def test_a_run_may_go_back_and_on_with_other_batches(run, prepared, capsys):
+    bad_calls.add(5)
+    assert run(on_divergence="rollback")
+    # Two of the steps from the checkpoint of step 4 on are computed again, with the next batches.
+    assert len(calls) == 7
+    assert final(run) == (6, 6.0, 600)
+    assert draws_taken(run) == draws_after(prepared, 7)
+    assert [line["step"] for line in lines_of(run)] == [1, 2, 3, 4, 4, 5, 6]
+    assert [line.get("event") for line in lines_of(run)][4] == "divergence"
+    assert "goes on from the checkpoint of step 4" in capsys.readouterr().err
+
+
+def test_a_run_without_a_checkpoint_cannot_go_back(run):
+    bad_calls.add(1)
+    with pytest.raises(UserError, match="diverged at step 1"):
+        run(on_divergence="rollback")
+
+
+def test_going_back_again_and_again_ends(run):
+    bad_calls.update(range(5, 100))
+    with pytest.raises(UserError, match=r"Going back to the last checkpoint did not help"):
+        run(on_divergence="rollback")
+    assert len(calls) == 4 + 1 + divergence.MOST_ROLLBACKS
+
+
+class Limit:
+    """A time limit that is over after some questions."""
+
+    minutes = 1
+
+    def __init__(self, questions: int) -> None:
+        self.questions = questions
+
+    def is_over(self) -> bool:
+        self.questions -= 1
+        return self.questions < 0
+
+
+def test_a_start_may_take_some_minutes_only(run, prepared, capsys):
+    assert not run(limit=Limit(2))
+    assert final(run) == (3, 3.0, 300)
+    assert "because the 1 minutes of --max_minutes are over" in capsys.readouterr().err
+    assert run()
+    assert final(run) == (6, 6.0, 600)
+    assert draws_taken(run) == draws_after(prepared, 6)
+
+
+def test_a_run_ends_if_its_score_does_not_improve(run, monkeypatch, capsys):
+    scores = iter([3.0, 2.0, 2.5, 2.5, 1.0])
+
+    class Validation:
+        warning = ""
+
+        def __init__(self, *_):
+            pass
+
+        def run(self, counters, state, log):
+            return f"step {counters.step}", Scores({"dev_nll": next(scores)}, {})
+
+    monkeypatch.setattr(train, "Validation", Validation)
+    assert run(dev_every=1, patience=2)
+    assert final(run)[0] == 4
+    assert "2 validations in a row without a better dev_nll than 2.000" in capsys.readouterr().err
+    # The run is finished, also for the same command.
+    assert run(dev_every=1, patience=2)
+    assert "is finished: 4 steps, nothing to do" in capsys.readouterr().err
+    # The best checkpoint is still there.
+    assert Checkpoints(run.folder.checkpoints).best_first()[0] == 2
+
+
+def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch):
+    read = TrainBatches.__next__
+
+    def fail_at_the_fourth(self):
+        if len(calls) == 3:
+            raise UserError("--data is damaged")
+        return read(self)
+
+    monkeypatch.setattr(TrainBatches, "__next__", fail_at_the_fourth)
+    with pytest.raises(UserError, match="--data is damaged"):
+        run()
+    assert final(run) == (3, 3.0, 300)
+
+
+def test_a_validation_that_fails_does_not_cost_the_steps_so_far(run, monkeypatch):
+    class Validation:
+        warning = ""
+
+        def __init__(self, *_):
+            pass
+
+        def run(self, *_):
+            raise RuntimeError("the devices have no memory left")
+
+    monkeypatch.setattr(train, "Validation", Validation)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        run(dev_every=3)
+    assert final(run) == (3, 3.0, 300)
