@@ -113,6 +113,36 @@ def test_two_processes_give_the_result_of_one(trained, together):
     assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
 
 
+def tokens_after(run: Path, step: int) -> int:
+    """Returns the tokens that a run had seen after a step, by its log."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return next(line["tokens"] for line in lines if line["step"] == step and "tokens" in line)
+
+
+def ends_after_four_steps(prepared: Path, trained: Path, run: Path, **changes: object) -> None:
+    """Checks that two processes stop at the step at which one process has seen Train.tokens.
+
+    They log seldom, so they do not look at their tokens after every step.
+    """
+    tokens = tokens_after(trained, 4)
+    limits = {"Train.tokens": tokens, "Train.steps": 2000, "Train.log_every": 50}
+    for code, stderr in ends(start(prepared, run, **(limits | {"Train.dev_every": 0} | changes))):
+        assert code == 0, stderr
+    budget = json.loads((run / "budget.json").read_text())
+    assert budget["steps"] == 4
+    assert sum(budget["tokens_by_language"].values()) == tokens == tokens_after(run, 4)
+
+
+def test_two_processes_stop_at_the_tokens_of_the_run(prepared, runs, trained):
+    ends_after_four_steps(prepared, trained, runs / "tokens")
+
+
+@pytest.mark.slow
+def test_rows_that_both_processes_hold_are_counted_once(prepared, runs, trained):
+    mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (1, 2), "Mesh.rules": {"B": "x", "E": "y"}}
+    ends_after_four_steps(prepared, trained, runs / "shared_rows", **mesh)
+
+
 def test_two_runs_of_two_processes_give_the_same_result(prepared, together, tmp_path):
     """The second run lowers its programs anew, and validation leaves no trace in the state."""
     again = start(prepared, tmp_path / "again", **{"Train.dev_every": 0})
