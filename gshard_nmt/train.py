@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,10 @@ def train(config: Config, data: Path, workdir: Path, processes: Processes = ALON
         state, cursors, counters = _restore(checkpoints, programs, progress)
     else:
         state = programs.initialize()
+    specs = _specs(programs)
+    checkpoints.prepare(
+        {group: devices.abstract(arrays) for group, arrays in specs.items()}, _letters(specs)
+    )
     for step in checkpoints.start_saving():
         progress.note(f"{run.checkpoints / str(step)} was not finished; it is removed")
     rows = devices.local_rows(programs.batch_specs["source_ids"])
@@ -212,12 +217,8 @@ def _save(
         "optimizer": without_weights(state),
         "input": input_state.to_devices(batches.state(), specs["input"], programs.devices),
     }
-    letters = {
-        group: {name: spec.letters for name, spec in arrays.items()}
-        for group, arrays in specs.items()
-    }
     facts = {"step": counters.step, "tokens": counters.tokens, "seconds": counters.seconds}
-    checkpoints.save(counters.step, groups, letters, facts, scores)
+    checkpoints.save(counters.step, groups, _letters(specs), facts, scores)
 
 
 def _write_budget(run: RunFolder, manifest: Manifest) -> None:
@@ -238,6 +239,13 @@ def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
         "parameters": weights_of(programs.state_specs),
         "optimizer": without_weights(programs.state_specs),
         "input": input_state.input_specs(programs.config.data),
+    }
+
+
+def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:
+    return {
+        group: {name: spec.letters for name, spec in arrays.items()}
+        for group, arrays in specs.items()
     }
 
 
