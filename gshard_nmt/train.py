@@ -150,6 +150,7 @@ class _Trainer:
             self.state = self._restore()
         else:
             self.state = TrainingState(self.programs.initialize(), None, counters, patience)
+        training_state.prepare(self.checkpoints, self.programs)
         for step in self.checkpoints.start_saving():
             self.progress.note(
                 f"{self.run.checkpoints / str(step)} was not finished; it is removed"

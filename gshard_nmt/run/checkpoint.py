@@ -159,7 +159,7 @@ class Checkpoints:
           UnsoundError: it is damaged.
         """
         tensor = manifest.tensors[group][name]
-        arguments = (group, name, tensor.shape, tensor.dtype)
+        arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
         array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
         _check(group, {name: on_host(array, tensor.letters)}, manifest)
         return array
@@ -175,7 +175,7 @@ class Checkpoints:
             manifest = self.manifest(step)
             for group, arrays in groups.items():
                 manifest.check_arrays(group, arrays)
-            return manifest, self._loading(tensor_files.load, step, groups)
+            return manifest, self._loading(tensor_files.load, step, groups, manifest.places)
 
         manifest, arrays = self._together(load, step)
         letters = {

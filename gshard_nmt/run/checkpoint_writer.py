@@ -17,7 +17,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, flat
-from gshard_nmt.run.checksums import NotFiniteError, on_devices
+from gshard_nmt.run.checksums import NotFiniteError, on_devices, program
 from gshard_nmt.run.manifest import Manifest, Tensor
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -62,6 +62,15 @@ class CheckpointWriter(Checkpoints):
         self._processes.barrier("ready to save checkpoints")
         self._writer = tensor_files.new_writer(self._write_manifest)
         return self._of_first_process(sorted(left))
+
+    def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
+        """Compiles the program that computes the checksums, so that the first save need not.
+
+        Args:
+          groups: the shapes, dtypes and shardings of the arrays that will be saved.
+          letters: as for `save`.
+        """
+        program(flat(groups), flat(letters))
 
     def would_be_best(self, step: int, scores: Scores) -> bool:
         """Returns whether a checkpoint with these scores would be kept because it is one of the best."""
@@ -110,7 +119,8 @@ class CheckpointWriter(Checkpoints):
                 "gshard-nmt. Move it away, or start again with a new --workdir."
             )
         manifest = self._describe(step, groups, letters, facts, scores or Scores(), average_of)
-        tree = {name: dict(group) for name, group in groups.items()}
+        tree, places = tensor_files.pack(groups)
+        manifest = manifest.placed(places)
         with self._writing(step):
             folder = self.folder / str(step)
             if self._processes.is_first:

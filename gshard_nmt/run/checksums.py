@@ -77,21 +77,37 @@ def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[st
     """
     import jax
 
-    names = sorted(arrays)
-    table = tuple((name, letters.get(name, "")) for name in names)
-    sums, not_finite = jax.device_get(_program(table)({name: arrays[name] for name in names}))
+    placed = {
+        name: jax.numpy.asarray(array) if isinstance(array, np.ndarray) else array
+        for name, array in arrays.items()
+    }
+    sums, not_finite = jax.device_get(program(placed, letters)(placed))
     checksums, start = {}, 0
-    for (name, spelled), count in zip(table, not_finite, strict=True):
-        shape = tuple(arrays[name].shape[d] for d in sliced_dimensions(spelled))
+    for name, count in zip(sorted(arrays), not_finite, strict=True):
+        shape = tuple(arrays[name].shape[d] for d in sliced_dimensions(letters.get(name, "")))
         stop = start + math.prod(shape)
         checksums[name] = Checksums(sums[start:stop].reshape(shape), int(count))
         start = stop
     return checksums
 
 
+def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:
+    """Returns the compiled program for arrays like these. It is compiled once.
+
+    Args:
+      arrays: arrays, or their shapes, dtypes and shardings, by name.
+      letters: as for `on_devices`.
+    """
+    return _compiled(
+        tuple(
+            (name, letters.get(name, ""), array.shape, array.dtype, array.sharding)
+            for name, array in sorted(arrays.items())
+        )
+    )
+
+
 @functools.lru_cache(maxsize=4)
-def _program(table: tuple[tuple[str, str], ...]) -> Any:
-    """Returns the jitted program for arrays with these names and letters."""
+def _compiled(table: tuple[tuple[str, str, Any, Any, Any], ...]) -> Any:
     import jax
     import jax.numpy as jnp
 
@@ -99,11 +115,20 @@ def _program(table: tuple[tuple[str, str], ...]) -> Any:
     single = jax.jit(_sums_and_count, static_argnums=1)
 
     def checksums(arrays: Mapping[str, Any]) -> tuple[Any, Any]:
-        results = [single(arrays[name], letters) for name, letters in table]
+        results = [single(arrays[name], letters) for name, letters, *_ in table]
         sums = [sums.reshape(-1) for sums, _ in results]
         return jnp.concatenate(sums), jnp.stack([count for _, count in results])
 
-    return jax.jit(checksums)
+    arguments = {
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+        for name, _, shape, dtype, sharding in table
+    }
+    meshes = [sharding.mesh for *_, sharding in table if hasattr(sharding, "mesh")]
+    # Every process reads the results.
+    whole = None
+    if meshes:
+        whole = jax.sharding.NamedSharding(meshes[0], jax.sharding.PartitionSpec())
+    return jax.jit(checksums, out_shardings=whole).lower(arguments).compile()
 
 
 def _sums_and_count(array: Any, letters: str) -> tuple[Any, Any]:

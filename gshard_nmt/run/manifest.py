@@ -40,12 +40,14 @@ class Tensor:
       dtype: the name of its dtype.
       letters: its letters; "" if they are not known.
       sums: uint32[R, E] checksums, without the dimensions that the tensor does not have.
+      place: its first word in the array that holds the small tensors; None if it has files of its own.
     """
 
     shape: tuple[int, ...]
     dtype: str
     letters: str
     sums: np.ndarray
+    place: int | None = None
 
     def damaged(self, checksums: Checksums) -> str:
         """Returns which slices have other checksums, such as "repeat 0, expert 3"; "" if none has."""
@@ -82,6 +84,27 @@ class Manifest:
     average_of: tuple[str, ...] = ()
     version: str = gshard_nmt.__version__
     saved_at: float = dataclasses.field(default_factory=time.time)
+
+    @property
+    def places(self) -> dict[tuple[str, str], int]:
+        """The places of the packed tensors, as `tensor_files.pack` returned them."""
+        return {
+            (group, name): tensor.place
+            for group, tensors in self.tensors.items()
+            for name, tensor in tensors.items()
+            if tensor.place is not None
+        }
+
+    def placed(self, places: Mapping[tuple[str, str], int]) -> "Manifest":
+        """Returns a copy with the places of the packed tensors."""
+        tensors = {
+            group: {
+                name: dataclasses.replace(tensor, place=places.get((group, name)))
+                for name, tensor in table.items()
+            }
+            for group, table in self.tensors.items()
+        }
+        return dataclasses.replace(self, tensors=tensors)
 
     @property
     def nbytes(self) -> int:
@@ -189,13 +212,13 @@ class Manifest:
 
 def _described(tensor: Tensor) -> list[Any]:
     sums = "".join(f"{value:08x}" for value in tensor.sums.reshape(-1).tolist())
-    return [list(tensor.shape), tensor.dtype, tensor.letters, sums]
+    return [list(tensor.shape), tensor.dtype, tensor.letters, sums, tensor.place]
 
 
-def _tensor(shape: list[int], dtype: str, letters: str, sums: str) -> Tensor:
+def _tensor(shape: list[int], dtype: str, letters: str, sums: str, place: int | None) -> Tensor:
     apart = [shape[d] for d in sliced_dimensions(letters)]
     values = [int(sums[i : i + 8], 16) for i in range(0, len(sums), 8)]
-    return Tensor(tuple(shape), dtype, letters, np.array(values, np.uint32).reshape(apart))
+    return Tensor(tuple(shape), dtype, letters, np.array(values, np.uint32).reshape(apart), place)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

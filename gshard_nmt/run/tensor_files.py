@@ -1,13 +1,15 @@
 """The files of a checkpoint's arrays, through orbax: written in the background, read by shards.
 
-The arrays are not compressed: trained weights are nearly random, and compression only takes time.
+Orbax spends more than a millisecond on each array, however small, and most arrays of a model are
+small. So small arrays that every device holds are packed into one array of words. Nothing is
+compressed: trained weights are nearly random, and compression only takes time.
 """
 
 import functools
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,48 @@ def new_writer(before_commit: Callable[[], None]) -> Any:
     )
 
 
+Places = Mapping[tuple[str, str], int]
+"""The first word of each packed array in the array of words, by its group and name."""
+
+
+def pack(groups: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], Places]:
+    """Packs small arrays into one array.
+
+    Returns:
+      The arrays to write, with an array `packed/words` uint32[n] if any is small, and the places of the
+      small arrays in it.
+    """
+    import jax
+
+    small = {
+        (group, name): array
+        for group, arrays in groups.items()
+        for name, array in arrays.items()
+        if array.nbytes <= _SMALL_BYTES
+        and array.dtype.itemsize == 4
+        and getattr(array, "is_fully_replicated", True)
+    }
+    tree = {
+        group: {name: array for name, array in arrays.items() if (group, name) not in small}
+        for group, arrays in groups.items()
+    }
+    tree = {group: arrays for group, arrays in tree.items() if arrays}
+    places, place = {}, 0
+    for key, array in small.items():
+        places[key] = place
+        place += array.size
+    if small:
+        # Every process has all values of these arrays, so this moves no array between processes.
+        copies = jax.device_get(list(small.values()))
+        words = [np.ascontiguousarray(copy).reshape(-1).view(np.uint32) for copy in copies]
+        tree[_PACKED] = {_WORDS: np.concatenate(words)}
+    return tree, places
+
+
+_SMALL_BYTES = 2**16
+_PACKED, _WORDS = "packed", "words"
+
+
 def _silence_unfinished_writes() -> None:
     """Keeps Python from printing what becomes of the other arrays if orbax cannot write one.
 
@@ -58,7 +102,9 @@ def _silence_unfinished_writes() -> None:
     sys.unraisablehook = hook
 
 
-def load(folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def load(
+    folder: Path, wanted: Mapping[str, Mapping[str, Any]], places: Places
+) -> dict[str, dict[str, Any]]:
     """Reads arrays of a checkpoint and places them on the devices of this process.
 
     It reads through tensorstore, because orbax prints a traceback for each array that it was still
@@ -67,6 +113,7 @@ def load(folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dic
     Args:
       folder: the folder of the checkpoint.
       wanted: the shape, dtype and sharding of each array, by the name of its group and its own name.
+      places: as `pack` returned them.
 
     Raises:
       ValueError, OSError, KeyError and others: the files are damaged.
@@ -74,7 +121,16 @@ def load(folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dic
     import jax
 
     arrays: dict[str, dict[str, Any]] = {group: {} for group in wanted}
-    for names in _batches(wanted):
+    keys = [(group, name) for group, table in wanted.items() for name in table]
+    packed = [key for key in keys if key in places]
+    words = _read_words(folder) if packed else np.empty(0, np.uint32)
+    for group, name in packed:
+        array = wanted[group][name]
+        whole = _unpacked(words, places[group, name], array.shape, array.dtype)
+        arrays[group][name] = jax.make_array_from_callback(
+            array.shape, array.sharding, lambda index, whole=whole: whole[index]
+        )
+    for names in _batches([key for key in keys if key not in places], wanted):
         stores = {(group, name): _open(folder, group, name) for group, name in names}
         reads: dict[tuple[str, str], dict[Any, Any]] = {}
         for (group, name), opening in stores.items():
@@ -92,29 +148,46 @@ def load(folder: Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dic
     return arrays
 
 
-def load_to_host(folder: Path, group: str, name: str, shape: Any, dtype: Any) -> Any:
-    """Reads one array of a checkpoint to the host. The errors are those of `load`."""
+def load_to_host(
+    folder: Path, group: str, name: str, shape: Any, dtype: Any, place: int | None
+) -> Any:
+    """Reads one array of a checkpoint to the host. `place` is None if the array is not packed.
+
+    The errors are those of `load`.
+    """
+    if place is not None:
+        return _unpacked(_read_words(folder), place, shape, dtype)
     store = _open(folder, group, name).result()
     _check_same(f"{group}/{name}", store, shape, dtype)
     return store.read().result()
+
+
+def _read_words(folder: Path) -> np.ndarray:
+    return _open(folder, _PACKED, _WORDS).result().read().result()
+
+
+def _unpacked(words: np.ndarray, place: int, shape: Any, dtype: Any) -> np.ndarray:
+    return words[place : place + math.prod(shape)].view(dtype).reshape(shape)
 
 
 _BATCH_BYTES = 2**31
 """The arrays that are read at once have at most this size in total, or there is only one of them."""
 
 
-def _batches(wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[list[tuple[str, str]]]:
+def _batches(
+    keys: Sequence[tuple[str, str]], wanted: Mapping[str, Mapping[str, Any]]
+) -> Iterator[list[tuple[str, str]]]:
     """Yields the names of the arrays that are read at once."""
     batch: list[tuple[str, str]] = []
     size = 0
-    for group, arrays in wanted.items():
-        for name, array in arrays.items():
-            shard = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
-            if batch and size + shard > _BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-            batch.append((group, name))
-            size += shard
+    for group, name in keys:
+        array = wanted[group][name]
+        shard = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+        if batch and size + shard > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((group, name))
+        size += shard
     yield batch
 
 

@@ -73,6 +73,13 @@ def restore(
     return TrainingState(arrays, cursors, counters, patience), restored
 
 
+def prepare(checkpoints: CheckpointWriter, programs: CompiledSteps) -> None:
+    """Compiles the checksums, so that the first checkpoint does not wait for the compiler."""
+    specs = _specs(programs)
+    abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}
+    checkpoints.prepare(abstract, _letters(specs))
+
+
 def save(
     checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState, scores: Scores
 ) -> None:
@@ -88,13 +95,9 @@ def save(
         "optimizer": without_weights(state.arrays),
         "input": input_state.to_devices(state.cursors, specs["input"], programs.devices),
     }
-    letters = {
-        group: {name: spec.letters for name, spec in arrays.items()}
-        for group, arrays in specs.items()
-    }
     facts = state.counters.metadata() | {"patience": state.patience.facts()}
     try:
-        checkpoints.save(state.counters.step, groups, letters, facts, scores)
+        checkpoints.save(state.counters.step, groups, _letters(specs), facts, scores)
     except NotFiniteError as error:
         raise UserError(
             f"the state of step {state.counters.step} is damaged, {error}, and is not saved. No training "
@@ -121,4 +124,11 @@ def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
         "parameters": weights_of(programs.state_specs),
         "optimizer": without_weights(programs.state_specs),
         "input": input_state.input_specs(programs.config.data),
+    }
+
+
+def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:
+    return {
+        group: {name: spec.letters for name, spec in arrays.items()}
+        for group, arrays in specs.items()
     }

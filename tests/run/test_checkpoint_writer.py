@@ -173,8 +173,9 @@ def test_what_a_manifest_says(open_writer):
     assert manifest.tensors["optimizer"]["step"].dtype == "int32"
     assert manifest.nbytes == 384 * 4 + 3 * 4 + 4
     record = json.loads((writer.folder / "3" / "manifest.json").read_text())["manifest"]
-    shape, dtype, letters, sums = record["tensors"]["parameters"]["experts/w"]
+    shape, dtype, letters, sums, place = record["tensors"]["parameters"]["experts/w"]
     assert (shape, dtype, letters, len(sums)) == ([1, 2, 16, 12], "float32", "REMH", 16)
+    assert isinstance(place, int)
 
 
 def test_a_checkpoint_is_saved_because_it_would_be_the_best(open_writer):

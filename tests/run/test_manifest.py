@@ -13,7 +13,7 @@ from gshard_nmt.run.retention import Scores
 SUMS = np.arange(6, dtype=np.uint32).reshape(2, 3) + np.uint32(2**32 - 3)
 MANIFEST = Manifest(
     step=7,
-    tensors={"parameters": {"w": Tensor((2, 3, 4), "bfloat16", "REM", SUMS)}},
+    tensors={"parameters": {"w": Tensor((2, 3, 4), "bfloat16", "REM", SUMS, 5)}},
     files={"config": "aa"},
     facts={"tokens": {"fr": 2**60}},
     scores=Scores({"dev_nll": 1.25}, {"beam": 4}),
@@ -29,6 +29,8 @@ def test_it_is_read_as_it_was_written():
     for name in ("step", "files", "facts", "scores", "average_of", "version", "saved_at"):
         assert getattr(parsed, name) == getattr(MANIFEST, name)
     assert parsed.text == MANIFEST.text
+    assert parsed.places == {("parameters", "w"): 5}
+    assert parsed.placed({}).places == {}
     assert parsed.nbytes == 48
 
 

@@ -1,11 +1,15 @@
 """The files of arrays, read by shards."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+
+# Whole arrays of at most 64 KiB, of 32 bits an element, are packed.
+PLACES = {("g", "n"): 0, ("g", "small"): 1}
 
 
 def split(*axes: str) -> jax.sharding.NamedSharding:
@@ -16,17 +20,21 @@ def split(*axes: str) -> jax.sharding.NamedSharding:
 @pytest.fixture(scope="module")
 def arrays() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    return {"a/b.c": rng.standard_normal((8, 6)).astype(np.float32), "n": np.array(3, np.int32)}
+    return {
+        "a/b.c": rng.standard_normal((8, 6)).astype(np.float32),
+        "n": np.array(3, np.int32),
+        "small": rng.standard_normal((2, 3)).astype(np.float32),
+        "half": rng.standard_normal(4).astype(jnp.bfloat16),
+        "large": rng.standard_normal((2, 2**14)).astype(np.float32),
+    }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, arrays):
     """A checkpoint whose larger array was written by four devices."""
     writer = CheckpointWriter(tmp_path_factory.mktemp("with space %41"))
-    placed = {
-        "a/b.c": jax.device_put(arrays["a/b.c"], split("x", "y")),
-        "n": jax.device_put(arrays["n"]),
-    }
+    placed = {name: jax.device_put(array, split()) for name, array in arrays.items()}
+    placed["a/b.c"] = jax.device_put(arrays["a/b.c"], split("x", "y"))
     writer.save(1, {"g": placed}, {}, {})
     writer.close()
     return writer.folder / "1"
@@ -36,25 +44,44 @@ def folder(tmp_path_factory, arrays):
 @pytest.mark.parametrize("batch_bytes", [1, 2**31])
 def test_each_sharding_reads_the_same_values(folder, arrays, axes, batch_bytes, monkeypatch):
     monkeypatch.setattr(tensor_files, "_BATCH_BYTES", batch_bytes)
-    shardings = {"a/b.c": split(*axes), "n": split()}
+    shardings = {**dict.fromkeys(arrays, split()), "a/b.c": split(*axes), "small": split("x")}
     wanted = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=shardings[name])
         for name, array in arrays.items()
     }
-    loaded = tensor_files.load(folder, {"g": wanted})["g"]
+    loaded = tensor_files.load(folder, {"g": wanted}, PLACES)["g"]
     for name, array in arrays.items():
         np.testing.assert_array_equal(loaded[name], array)
         assert loaded[name].sharding == shardings[name]
 
 
-def test_another_shape_or_dtype_is_an_error(folder, arrays):
-    np.testing.assert_array_equal(
-        tensor_files.load_to_host(folder, "g", "n", (), "int32"), arrays["n"]
-    )
-    with pytest.raises(ValueError, match=r"g/n is int32\[\], not float32\[\]"):
-        tensor_files.load_to_host(folder, "g", "n", (), "float32")
-    with pytest.raises(ValueError, match=r"g/n is int32\[\], not int32\[1\]"):
-        tensor_files.load_to_host(folder, "g", "n", (1,), "int32")
+def test_one_array_is_read_to_the_host(folder, arrays):
+    for name, array in arrays.items():
+        place = PLACES.get(("g", name))
+        read = tensor_files.load_to_host(folder, "g", name, array.shape, array.dtype, place)
+        np.testing.assert_array_equal(read, array)
+        assert read.dtype == array.dtype
+
+
+def test_small_arrays_are_packed(folder, arrays):
+    placed = {name: jax.device_put(array, split()) for name, array in arrays.items()}
+    placed["a/b.c"] = jax.device_put(arrays["a/b.c"], split("x"))
+    tree, places = tensor_files.pack({"g": placed, "h": {"only": np.zeros(2, np.int32)}})
+    assert places == {**PLACES, ("h", "only"): 7}
+    assert {group: sorted(table) for group, table in tree.items()} == {
+        "g": ["a/b.c", "half", "large"],
+        "packed": ["words"],
+    }
+    words = tree["packed"]["words"]
+    assert (words.dtype, words.shape) == (np.uint32, (9,))
+    assert CheckpointWriter(folder.parent).manifest(1).places == PLACES
+
+
+def test_another_shape_or_dtype_is_an_error(folder):
+    with pytest.raises(ValueError, match=r"g/large is float32\[2, 16384\], not int32\[2, 16384\]"):
+        tensor_files.load_to_host(folder, "g", "large", (2, 2**14), "int32", None)
+    with pytest.raises(ValueError, match=r"g/large is float32\[2, 16384\], not float32\[3\]"):
+        tensor_files.load_to_host(folder, "g", "large", (3,), "float32", None)
 
 
 def test_a_removed_checkpoint_first_loses_its_commit_file(tmp_path, monkeypatch):
