@@ -18,24 +18,31 @@ assert supervisor.is_watched()
 from gshard_nmt.spmd.processes import Processes
 processes = Processes({coordinator!r}, 2, {index}, {timeout})
 processes.join()
+import jax
+jax.devices()
+time.sleep({late})
 processes.barrier("all are there")
 print(os.getpid(), flush=True)
 with processes.waiting_for_lost_peers():
-    time.sleep({nap})
     {then}
 """
 
 
-def worker(coordinator: str, index: int, then: str, nap: float = 60) -> str:
-    """Returns the program of a worker that connects, prints its process ID, naps, and then does more."""
-    return WORKER.format(coordinator=coordinator, index=index, then=then, timeout=TIMEOUT, nap=nap)
+def worker(coordinator: str, index: int, then: str, late: float = 0) -> str:
+    """Returns the program of a worker that connects, prints its process ID, and then does more.
+
+    It comes to the first barrier `late` seconds after it has connected.
+    """
+    return WORKER.format(
+        coordinator=coordinator, index=index, then=then, timeout=TIMEOUT, late=late
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [1, 0])
 def test_a_worker_that_hangs_is_named_and_all_end_in_time(supervised, index):
     """Process 0 runs jax's coordination service, so the others notice that it hangs in another way."""
-    workers = [worker(supervised.coordinator, i, "") for i in range(2)]
+    workers = [worker(supervised.coordinator, i, "time.sleep(60)") for i in range(2)]
     processes = supervised.start(*workers)
     pids = [int(process.stderr.readline()) for process in processes]
     os.kill(pids[index], signal.SIGSTOP)
@@ -54,9 +61,8 @@ def test_an_error_of_one_worker_ends_all_long_before_the_timeout(supervised):
         supervised.coordinator,
         1,
         "print('gshard-train: shard 3 is damaged.', flush=True); os._exit(2)",
-        nap=0,
     )
-    waiting = worker(supervised.coordinator, 0, "processes.barrier('never')", nap=0)
+    waiting = worker(supervised.coordinator, 0, "processes.barrier('never')")
     processes = supervised.start(waiting, failing)
     began = time.monotonic()
     (zero, printed), (one, _) = ends(processes)
@@ -70,12 +76,7 @@ def test_an_error_of_one_worker_ends_all_long_before_the_timeout(supervised):
 def test_a_process_may_be_slower_than_the_others_by_more_than_gloo_waits(supervised):
     """One host compiles 32 seconds longer. Gloo gives up after 30 seconds of the first collective."""
     workers = [
-        worker(
-            supervised.coordinator,
-            index,
-            "processes.barrier('compiled'); print(processes.sum({'n': 2}), flush=True)",
-            nap=32 * index,
-        )
+        worker(supervised.coordinator, index, "print(processes.sum({'n': 2}))", late=32 * index)
         for index in range(2)
     ]
     processes = supervised.start(*workers)

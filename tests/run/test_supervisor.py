@@ -211,7 +211,8 @@ def test_a_run_that_was_started_with_nohup_ignores_a_lost_connection(supervised)
 
 
 def test_a_supervisor_that_vanishes_is_named(supervised):
-    processes = supervised.start(ENDLESS, "print('ready', flush=True); time.sleep(60)")
+    watched = "print('ready', flush=True); os.read(int(os.environ['GSHARD_NMT_WATCHED']), 1)"
+    processes = supervised.start(ENDLESS, watched)
     assert processes[1].stderr.readline() == "ready\n"
     processes[1].kill()
     (code, printed), _ = ends(processes)
