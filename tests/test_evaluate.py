@@ -203,7 +203,10 @@ def test_a_text_that_does_not_fit_its_description_is_translated_again(folders):
 
 def test_a_new_checkpoint_makes_old_translations_out_of_date(folders):
     scores_of(folders, Translator())
-    (folders / "run" / "checkpoints" / "12").mkdir(parents=True)
+    checkpoint = folders / "run" / "checkpoints" / "12"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / COMMIT_FILE).touch()
+    (checkpoint / "manifest.json").write_text(Manifest(12, {}).text)
     translate = Translator()
     scores_of(folders, translate)
     assert len(translate.calls) == 2

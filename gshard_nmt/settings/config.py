@@ -88,8 +88,8 @@ class Train:
         Rule(
             ("gradient_jump",),
             lambda value: value == 0 or 1 < value <= MOST,
-            f"0, or above 1 and at most {MOST}",
-            "0 or above 1",
+            f"above 1 and at most {MOST}, or 0",
+            "above 1, or 0",
         ),
         between(0, 2**32 - 1, "seed"),
         matching(

@@ -7,7 +7,6 @@ import pytest
 
 from gshard_nmt import paths
 from gshard_nmt.run import log_mirror
-from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log_mirror import LogMirror
 from gshard_nmt.run.progress import MetricsLog
@@ -79,11 +78,11 @@ def test_a_bucket_that_cannot_be_written_ends_no_run(bucket, folder, clock):
 
 def test_the_log_of_a_run_in_a_bucket_goes_on_from_its_checkpoint(bucket, folder):
     run = RunFolder(folder)
-    log = MetricsLog(run, RunCounters())
+    log = MetricsLog(run, step=0)
     for step in (1, 2, 3):
         log.write(step, {"nll": 1.0 / step})
     log.close()
-    log = MetricsLog(run, RunCounters(step=2))
+    log = MetricsLog(run, step=2)
     log.write(3, {"nll": 9.0})
     log.flush()
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
