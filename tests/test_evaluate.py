@@ -5,6 +5,8 @@ import pytest
 from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
+from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.tensor_files import COMMIT_FILE
 
 SENTENCES = [
     f"sentence number {n} is here for you" for n in ["one", "two", "three", "four", "five"]
