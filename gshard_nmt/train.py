@@ -21,6 +21,7 @@ from gshard_nmt.run.arrays import (
     without_weights,
 )
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checksums import NotFiniteError
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
@@ -218,7 +219,14 @@ def _save(
         "input": input_state.to_devices(batches.state(), specs["input"], programs.devices),
     }
     facts = {"step": counters.step, "tokens": counters.tokens, "seconds": counters.seconds}
-    checkpoints.save(counters.step, groups, _letters(specs), facts, scores)
+    try:
+        checkpoints.save(counters.step, groups, _letters(specs), facts, scores)
+    except NotFiniteError as error:
+        raise UserError(
+            f"the state of step {counters.step} is {error}: training has diverged, and this state is not "
+            "saved. Lower Optimizer.learning_rate or set Optimizer.linear_warmup_steps; the earlier "
+            "checkpoints are sound."
+        ) from error
 
 
 def _write_budget(run: RunFolder, manifest: Manifest) -> None:

@@ -95,6 +95,22 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
             np.testing.assert_array_equal(actual[name], array)
 
 
+def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
+    devices = runtime.start(DEMO.mesh)
+    specs = {"parameters/w": ArraySpec((2, 3), np.dtype(np.float32), "EM")}
+    state = devices.put({"parameters/w": np.full((2, 3), np.nan, np.float32)}, specs)
+    programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+    window = DEMO.data.packing_window
+    cursors = {"cursors": np.zeros(4, np.int64), "waiting": np.zeros((4, window), np.int64)}
+    batches = types.SimpleNamespace(state=lambda: cursors)
+    checkpoints = CheckpointWriter(tmp_path)
+    message = r"the state of step 5 is not finite: parameters/w \(6\): training has diverged"
+    with pytest.raises(UserError, match=message):
+        train._save(checkpoints, RunCounters(step=5), state, batches, Scores(), programs)
+    checkpoints.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_budget_counts_the_weights(tmp_path):
     sums = np.array(0, np.uint32)
     tensors = {
