@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test for each fault. Each of these tests exists, and is as slow as it says."""
+"""docs/reliability.md names a test for each fault. They all exist, and are as slow as it says."""
 
 import ast
 import functools
