@@ -258,7 +258,7 @@ class _Trainer:
 
     def _ending(self, interrupt: Interrupt) -> str:
         """Returns "done", "interrupted" or "time" if the run ends after this step, otherwise ""."""
-        interrupted = interrupt.stops_after(self.state.counters.step)
+        interrupted = interrupt.stops_now()
         if self._is_complete(self.state.counters):
             return "done"
         if interrupted:
@@ -268,8 +268,7 @@ class _Trainer:
     def _react(self) -> Decision:
         """Decides what to do about the steps whose update was withheld, and records it."""
         decision: Decision = "skip"
-        bad_steps, self.watch = self.watch.bad, StepWatch()
-        for bad in bad_steps:
+        for bad in self.watch.take_bad():
             back_to = self._newest_checkpoint()
             decision = self.policy.decide(bad.number, back_to)
             metrics = self.monitor.names.values(bad.metrics)
@@ -299,6 +298,7 @@ class _Trainer:
     def _go_back(self) -> None:
         """Restores the newest checkpoint. The next batch is the one that would have come anyway."""
         seconds = self.state.counters.seconds
+        self.watch = StepWatch()  # the step that has been started meanwhile is undone too
         # Two states may not fit into the memory.
         self.state.arrays.clear()
         self.state = self._restore()

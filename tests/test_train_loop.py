@@ -164,6 +164,14 @@ def test_a_bad_step_is_skipped_and_its_batch_is_kept(run, capsys):
     assert [line["loss"] for line in lines_of(run) if "event" not in line] == [None, 1.0]
 
 
+def test_every_one_of_many_bad_steps_is_seen_between_two_lines(run):
+    bad_calls.update((2, 3, 4))
+    assert run(log_every=100, checkpoint_every=100)
+    events = [line for line in lines_of(run) if "event" in line]
+    assert [event["bad_step"] for event in events] == [2, 3, 4]
+    assert final(run) == (6, 3.0, 600)
+
+
 def test_a_run_that_learns_nothing_any_more_stops(run, monkeypatch):
     monkeypatch.setattr(divergence, "MOST_SKIPS", 3)
     bad_calls.update(range(2, 100))

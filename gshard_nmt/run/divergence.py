@@ -76,6 +76,11 @@ class StepWatch:
         if last is not None and last.reason():
             self.bad.append(last)
 
+    def take_bad(self) -> list[Step]:
+        """Returns the bad steps and forgets them. The last step, still unknown, stays watched."""
+        bad, self.bad = self.bad, []
+        return bad
+
 
 class DivergencePolicy:
     """Decides how a run goes on after bad steps."""

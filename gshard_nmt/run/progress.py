@@ -39,9 +39,9 @@ class Interrupt:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def stops_after(self, step: int) -> bool:
-        """Returns whether to stop now. It must be called after every step, with its number."""
-        if self._processes.should_stop(step):
+    def stops_now(self) -> bool:
+        """Returns whether to stop now. It must be called after every step."""
+        if self._processes.should_stop():
             self.requested = True
         return self.requested
 

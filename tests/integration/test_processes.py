@@ -4,96 +4,30 @@ import json
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integration.conftest import command, environment, gin, share_programs
+from tests.integration.two_processes import (
+    ENDLESS,
+    TIMEOUT,
+    ends,
+    no_process_stays,
+    runs,
+    start,
+    wait_for_step,
+)
 from tests.run.checkpoints import whole_state
 
-TIMEOUT = 20
-ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
-
-
-STARTED: list["subprocess.Popen[str]"] = []
-"""The processes that a test has started."""
-
-
-@pytest.fixture(autouse=True)
-def no_process_stays():
-    """Kills the processes that a failed test has left. A worker ends with its supervisor."""
-    yield
-    for process in STARTED:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    STARTED.clear()
-
-
-def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
-    flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
-    return [*flags, *gin(**changes)]
-
-
-def start(prepared: Path, workdir: Path, *others: Path, **changes: object):
-    """Starts the two processes of a run, which connect to process 0 over the loopback.
-
-    If another prepared folder is given, process 1 reads it instead.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
-    folders = (prepared, *others, prepared)[:2]
-    started = [
-        subprocess.Popen(
-            command(
-                "train", *train_flags(folder, workdir, **changes), *shared, "--process_id", index
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        for index, folder in enumerate(folders)
-    ]
-    STARTED.extend(started)
-    return started
-
-
-def ends(processes) -> list[tuple[int, str]]:
-    """Waits for all processes and returns their exit codes and stderr."""
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def wait_for_step(workdir: Path, step: int) -> None:
-    """Returns once the log has reached a step."""
-    for _ in range(3000):
-        metrics = workdir / "metrics.jsonl"
-        if metrics.exists() and f'"step": {step},' in metrics.read_text():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{workdir} did not reach step {step}")
+__all__ = ["no_process_stays", "runs"]
 
 
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
     """Returns every array of a run's last checkpoint, including the positions of its input."""
     arrays, _ = whole_state(workdir / "checkpoints")
     return arrays
-
-
-@pytest.fixture(scope="module")
-def runs(prepared) -> Path:
-    """A folder for runs of several processes; the first of them lowers the programs of all."""
-    share_programs(prepared / "several")
-    return prepared / "several"
 
 
 @pytest.fixture(scope="module")

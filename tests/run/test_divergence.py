@@ -159,3 +159,13 @@ def test_a_bad_step_is_seen_after_the_next_one_has_started():
     assert watch.bad[1].reason() == "the loss is not finite"
     watch.settle()
     assert len(watch.bad) == 2
+
+
+def test_the_step_after_a_bad_one_stays_watched():
+    watch = StepWatch()
+    watch.add(step(1, BAD_LOSS))
+    watch.add(step(2, BAD_LOSS))
+    assert [bad.number for bad in watch.take_bad()] == [1]
+    watch.add(step(3, FINE))
+    assert [bad.number for bad in watch.take_bad()] == [2]
+    assert watch.take_bad() == []
