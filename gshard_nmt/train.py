@@ -171,7 +171,9 @@ class _Trainer:
         self.monitor = Monitor(
             self.log, self.progress, self.processes, self.start.limit, names, alarm
         )
-        self.profile = Profile(self.run.path / "tensorboard", self.start.profile)
+        self.profile = Profile(
+            self.run.path / "tensorboard", self.start.profile, self.processes.index
+        )
 
         # 5. The loop
         with self.progress, Interrupt(self.processes) as interrupt:
@@ -234,7 +236,7 @@ class _Trainer:
                     self._save(scores)
             if logs:
                 checkpoints.check_for_errors()
-            if line := self.profile.count_step():
+            if line := self.profile.count_step(step):
                 self.progress.note(line)
             if ending:
                 return ending
@@ -253,7 +255,7 @@ class _Trainer:
         placed = programs.devices.put(batch, programs.batch_specs, self.rows)
         self.state.arrays, metrics = programs.train_step(self.state.arrays, placed, control)
         counters.count(metrics["tokens_seen"], self.languages)
-        self.watch.add(Step(counters.step, batch, metrics))
+        self.watch.add(Step(counters.step, batch, metrics, self.rows))
         return metrics
 
     def _ending(self, interrupt: Interrupt) -> str:

@@ -4,6 +4,7 @@ The step itself withholds an update that would spoil the weights (model/guard.py
 in any case. Here the host decides how to go on: `Train.on_divergence`.
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -23,7 +24,7 @@ MOST_ROLLBACKS = 3
 """If a run has gone back to the same checkpoint this number of times, it stops."""
 
 MOST_RECORDS = 100
-"""Batches of bad steps that a run folder keeps as text. Later ones are only named in metrics.jsonl."""
+"""Batches of bad steps that each process keeps as text. Later ones are only named in metrics.jsonl."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,11 +36,13 @@ class Step(NamedTuple):
       number: its number.
       batch: the arrays of its batch, with the rows of this process.
       metrics: the metrics of the step by name; arrays of the devices.
+      rows: the numbers of these rows in the batch of all processes; () if they are 0, 1, 2 and so on.
     """
 
     number: int
     batch: Arrays
     metrics: Mapping[str, Any]
+    rows: Sequence[int] = ()
 
     def reason(self) -> str:
         """Returns why the update of the step was withheld; "" if it was not. Waits for the step."""
@@ -125,8 +128,9 @@ def record(
     """Writes the batch of a bad step as text, with its languages and the metrics of the step.
 
     Args:
-      run: the run folder. The file is divergence/step-N.json; in a run of several processes, each
-        writes its own rows, to step-N.process-I.json.
+      run: the run folder. The file is divergence/step-N.json, or step-N.2.json if the run has gone
+        back and comes to a bad step of this number for the second time. In a run of several processes,
+        each writes its own rows, to step-N.process-1.json.
       bad: the step.
       metrics: its metrics as numbers, with the figures of the router.
       decision: what the run does next.
@@ -138,11 +142,20 @@ def record(
     """
     folder = run.path / "divergence"
     folder.mkdir(parents=True, exist_ok=True)
-    if sum(1 for _ in folder.iterdir()) >= MOST_RECORDS:
+    ending = f".process-{process}.json" if process else ".json"
+    own = {
+        path.name
+        for path in folder.iterdir()
+        if path.name.endswith(ending) and (process or ".process-" not in path.name)
+    }
+    if len(own) >= MOST_RECORDS:
         return ""
-    part = f".process-{process}" if process else ""
-    name = f"divergence/step-{bad.number}{part}.json"
-    sentences = sentences_of(bad.batch, run.vocabularies(), languages)
+    beginnings = itertools.chain(
+        [f"step-{bad.number}"], (f"step-{bad.number}.{time}" for time in itertools.count(2))
+    )
+    name = next(f"{start}{ending}" for start in beginnings if f"{start}{ending}" not in own)
+    name = f"{folder.name}/{name}"
+    sentences = sentences_of(bad.batch, run.vocabularies(), languages, bad.rows)
     content = {
         "step": bad.number,
         "reason": bad.reason(),
@@ -160,7 +173,10 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def sentences_of(
-    batch: Arrays, vocabularies: tuple[Vocabulary, Vocabulary], languages: Sequence[str]
+    batch: Arrays,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    languages: Sequence[str],
+    rows: Sequence[int] = (),
 ) -> list[dict[str, str | int]]:
     """Returns the sentence pairs of a batch as text.
 
@@ -168,6 +184,7 @@ def sentences_of(
       batch: the arrays of a batch, int32[B, L] each.
       vocabularies: the source and the target vocabulary.
       languages: the languages of the run.
+      rows: the number of each row; () numbers them from 0.
 
     Returns:
       For each pair `row`, `language`, `source` and `target`, in the order of the rows.
@@ -179,7 +196,7 @@ def sentences_of(
             is_source = batch["source_segments"][row] == segment
             is_target = segments == segment
             language = int(batch["target_languages"][row][is_target][0])
-            pairs.append({"row": row, "language": languages[language - 1]})
+            pairs.append({"row": rows[row] if rows else row, "language": languages[language - 1]})
             sides[0].append(batch["source_ids"][row][is_source].tolist())
             sides[1].append(batch["target_labels"][row][is_target].tolist())
     texts = [vocabulary.decode(ids) for vocabulary, ids in zip(vocabularies, sides, strict=True)]

@@ -85,12 +85,17 @@ def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run)
 def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_end(
     run, monkeypatch
 ):
-    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES, process=3) == (
-        "divergence/step-450.process-3.json"
-    )
-    monkeypatch.setattr(divergence, "MOST_RECORDS", 1)
-    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES) == ""
-    assert len(list((run.path / "divergence").iterdir())) == 1
+    monkeypatch.setattr(divergence, "MOST_RECORDS", 2)
+    bad = bad_step(run)._replace(rows=[6, 7])
+    names = [
+        divergence.record(run, bad, METRICS, "skip", LANGUAGES, process)
+        for process in (3, 13, 0, 3, 3, 0, 0)
+    ]
+    parts = [".process-3", ".process-13", "", ".2.process-3", None, ".2", None]
+    assert names == ["" if part is None else f"divergence/step-450{part}.json" for part in parts]
+    assert len(list((run.path / "divergence").iterdir())) == 5
+    content = json.loads((run.path / names[0]).read_text())
+    assert [pair["row"] for pair in content["sentences"]] == [6, 6, 7]
 
 
 def test_a_row_without_text_has_no_sentences(run):

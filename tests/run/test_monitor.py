@@ -117,6 +117,10 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     assert [note.partition(":")[0] for note in shown.notes] == ["process 1 is slow"]
     # The time of the other process is over, so all end at this step.
     assert watched.time_is_up()
+    # It is named once.
+    step(watched, now, counters, 10, 1.0)
+    watched.log_step(counters, METRICS)
+    assert len(shown.notes) == 1
 
 
 def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
