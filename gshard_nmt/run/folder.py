@@ -13,6 +13,7 @@ tensorboard/  checkpoints/  programs/
 import dataclasses
 import functools
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,6 +270,19 @@ class RunFolder:
             }
             self.write_json("data.json", facts | data.summary(config.data))
         self._remove_leftovers()
+
+    def wait_for(self, name: str, seconds: float) -> None:
+        """Waits until this process sees a file that process 0 writes.
+
+        A network file system may show a folder for some seconds as it was when somebody last looked.
+
+        Args:
+          name: the name of the file.
+          seconds: the longest time to wait. Then the code that needs the file says that it is missing.
+        """
+        deadline = time.monotonic() + seconds
+        while not (self.path / name).exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def write_config(self, config: Config) -> None:
         """Writes the config of a run that is resumed. Call it when it is known that the run starts.

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gshard_nmt.run.divergence import MOST_ROLLBACKS
 from tests.integration.two_processes import (
     ENDLESS,
     TIMEOUT,
+    check_records,
     ends,
+    lines_of,
     no_process_stays,
     runs,
     start,
@@ -121,6 +124,26 @@ def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
     steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
     saved = json.loads((run / "budget.json").read_text())["steps"]
     assert steps == {saved}
+
+
+def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step(prepared, runs):
+    run = runs / "diverged"
+    changes = ENDLESS | {"Train.on_divergence": "rollback", "Train.checkpoint_every": 3}
+    ended = ends(start(prepared, run, faults={0: "gradient", 1: "gradient"}, **changes))
+    assert [code for code, _ in ended] == [2, 2], ended
+    events = [line for line in lines_of(run) if line.get("event") == "divergence"]
+    assert [event["decision"] for event in events] == ["rollback"] * MOST_ROLLBACKS + ["stop"]
+    assert {event["step"] for event in events[:-1]} == {6}
+    check_records(run, MOST_ROLLBACKS + 1)
+    for _, stderr in ended:
+        assert "Traceback" not in stderr
+        last = stderr.splitlines()[-1]
+        assert last.startswith(
+            f"gshard-train: {run}: training has diverged at step 7: the gradient is"
+        ), stderr
+    # What the run tells on its way is told once.
+    notes = "goes on from the checkpoint of step 6"
+    assert [stderr.count(notes) for _, stderr in ended] == [MOST_ROLLBACKS, 0]
 
 
 @pytest.mark.slow

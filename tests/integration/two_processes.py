@@ -1,10 +1,12 @@
 """What the tests of two processes of one run share: they start the programs and wait for their ends."""
 
+import json
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,7 @@ def start(
     prepared: Path,
     workdir: Path,
     *others: Path,
-    fault: str = "",
+    faults: Mapping[int, str] = types.MappingProxyType({}),
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
@@ -49,7 +51,7 @@ def start(
       prepared: the folder with the data and the programs.
       workdir: the run folder.
       *others: if another prepared folder is given, process 1 reads it instead.
-      fault: a fault of process 1, see faulty_worker/sitecustomize.py.
+      faults: the faults of processes by their numbers, see faulty_worker/sitecustomize.py.
       extra: further flags of both.
       **changes: settings.
     """
@@ -65,7 +67,7 @@ def start(
             ),
             stderr=subprocess.PIPE,
             text=True,
-            env=environment() | (_with_fault(fault) if fault and index else {}),
+            env=environment() | (_with_fault(faults[index]) if index in faults else {}),
         )
         for index, folder in enumerate(folders)
     ]
@@ -97,6 +99,29 @@ def wait_for_step(workdir: Path, step: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"{workdir} did not reach step {step}")
+
+
+def lines_of(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def records_of(run: Path, process: int) -> dict[str, dict]:
+    """Returns the bad batches that a process has kept, by the names of their files without a number."""
+    part = f".process-{process}" if process else ""
+    files = [path for path in (run / "divergence").iterdir() if ("process" in path.name) == process]
+    return {path.name.replace(part, ""): json.loads(path.read_text()) for path in files}
+
+
+def check_records(run: Path, count: int) -> None:
+    """Checks that both processes have kept the same bad steps, and each the rows that it holds."""
+    zero, one = records_of(run, 0), records_of(run, 1)
+    assert len(zero) == count
+    assert zero.keys() == one.keys()
+    for name, record in zero.items():
+        facts = ("step", "reason", "decision")
+        assert [record[fact] for fact in facts] == [one[name][fact] for fact in facts]
+        rows = [{pair["row"] for pair in part["sentences"]} for part in (record, one[name])]
+        assert rows == [{0, 1, 2, 3}, {4, 5, 6, 7}]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import threading
 
 import pytest
 
@@ -99,6 +100,18 @@ def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_fir
     RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
     with pytest.raises(UserError, match="programs is in it, but no data"):
         RunFolder(tmp_path / "run").claim(DEMO, data)
+
+
+def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
+    run = RunFolder(tmp_path)
+    writer = threading.Timer(0.15, run.write_json, ("data.json", {}))
+    writer.start()
+    run.wait_for("data.json", seconds=10)
+    assert (tmp_path / "data.json").exists()
+    writer.join()
+    run.wait_for(
+        "missing.json", seconds=0.1
+    )  # the code that needs the file says that it is missing
 
 
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):

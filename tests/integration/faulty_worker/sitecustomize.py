@@ -7,8 +7,11 @@ environment of workers only:
 - `memory`: the host has no memory for the fourth batch.
 - `device`: the device has no memory for the fourth batch.
 - `disk`: the disk is full from the fourth batch on.
+- `gradient`: from step 7 on the gradient is not a number; all processes must have this fault.
+- `late`: each run folder is claimed one second later.
 """
 
+import itertools
 import os
 import resource
 import time
@@ -33,16 +36,36 @@ def _fail(batch: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
 
 
-if FAULT and "GSHARD_NMT_WATCHED" in os.environ:
-    from gshard_nmt.data.batches import TrainBatches
+if "GSHARD_NMT_WATCHED" in os.environ:
+    import numpy as np
 
-    read = TrainBatches.__next__
-    batches = 0
+    from gshard_nmt import train
+    from gshard_nmt.data.batches import TrainBatches
+    from gshard_nmt.run.arrays import CONTROL
+    from gshard_nmt.run.folder import RunFolder
+
+    read, claim, step = TrainBatches.__next__, RunFolder.claim, train._Trainer._train_step
+    batches = itertools.count(1)
 
     def read_with_fault(self):
-        global batches
-        batches += 1
-        _fail(batches)
+        """Reads a batch as TrainBatches does, after a fault."""
+        _fail(next(batches))
         return read(self)
 
+    def claim_late(self, *arguments, **options):
+        """Claims a run folder as RunFolder does, but late."""
+        time.sleep(1)
+        claim(self, *arguments, **options)
+
+    def step_without_gradient(self, batch, control):
+        """Does a training step, whose gradient starts from NaN instead of 1."""
+        if self.state.counters.step >= 6:
+            nan = {"one": np.array(np.nan, np.float32)}
+            control = control | self.programs.devices.put(nan, {"one": CONTROL["one"]})
+        return step(self, batch, control)
+
     TrainBatches.__next__ = read_with_fault
+    if FAULT == "late":
+        RunFolder.claim = claim_late
+    elif FAULT == "gradient":
+        train._Trainer._train_step = step_without_gradient
