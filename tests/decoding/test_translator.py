@@ -197,6 +197,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
+        identity=dict,
         checkpoints=tmp_path,
         vocabularies=lambda: (Letters(), Letters()),
     )
