@@ -188,7 +188,7 @@ def test_the_best_checkpoint_is_loaded_or_else_the_last(monkeypatch, tmp_path, k
     devices.abstract = lambda specs: specs
     monkeypatch.setattr(translator.runtime, "start", lambda mesh, cache: devices)
     monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
-    sizes = {"source_vocabulary": 300, "target_vocabulary": 200}
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
     run = types.SimpleNamespace(
         data=sizes, programs=None, checkpoints=tmp_path, vocabularies=lambda: (Letters(), Letters())
     )
