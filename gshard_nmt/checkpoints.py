@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -53,7 +53,8 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
         return
     table = Table(title=f"checkpoints of {workdir}")
     for name in ("step", "date", "size", rules.metric, "kept as"):
-        table.add_column(name, justify="right" if name in ("step", "size") else "left")
+        justify: Literal["left", "right"] = "right" if name in ("step", "size") else "left"
+        table.add_column(name, justify=justify, overflow="fold")
     for row in rows:
         if "problem" in row:
             table.add_row(str(row["step"]), "", "", "", row["problem"])
@@ -103,7 +104,7 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
         problems, tensors = _problems(checkpoints, number, workdir)
         results.append({"step": number, "tensors": tensors, "problems": problems})
         if not as_json:
-            outcome = f"{len(problems)} problems" if problems else "sound"
+            outcome = "damaged" if problems else "sound"
             _say(f"step {number}: {tensors} tensors, {outcome}")
     if as_json:
         _print_json(results)
@@ -183,7 +184,7 @@ def diff(
     if differences:
         table = Table(title=f"{one.label} and {other.label}")
         for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
-            table.add_column(name)
+            table.add_column(name, overflow="fold")
         for row in differences:
             relative = "the first is 0" if row.relative is None else f"{row.relative:.3g}"
             numbers = ("", "") if row.reason else (f"{row.largest:.3g}", relative)

@@ -285,7 +285,7 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     functions = step_functions(config, run.data)
     # Reading a checkpoint starts jax, so the devices must be set up before.
     devices = runtime.start(config.mesh, run.programs_to_decode)
-    checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train))
+    checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
     specs = devices.abstract(weight_specs(functions))
     restored = checkpoints.restore({"parameters": specs}, checkpoints.best_first())
     step = restored.manifest.step

@@ -62,3 +62,23 @@ def test_an_error_names_the_settings_it_is_about(changes, named):
         Decode(**changes)
     assert named in error.value.settings
     assert named in str(error.value)
+
+
+@pytest.mark.parametrize("metric", ["dev_nll", "dev_bleu", "dev_nll/fr", "dev_bleu/pt_BR", ""])
+def test_the_best_metric_is_a_score(metric):
+    train = Train(best_metric=metric, bleu_sentences=5)
+    assert train.metric == (metric or "dev_bleu")
+    assert Train().metric == "dev_nll"
+
+
+@pytest.mark.parametrize("metric", ["nll", "dev_bleu/", "dev_nll/fr/en", "loss", "dev_nll "])
+def test_another_name_is_no_metric(metric):
+    with pytest.raises(UserError, match=r"it must be 'dev_nll' or 'dev_bleu', with or without"):
+        Train(best_metric=metric, bleu_sentences=5)
+
+
+def test_bleu_chooses_only_if_it_is_computed():
+    with pytest.raises(UserError, match=r"Train\.bleu_sentences is 0, so BLEU is not computed"):
+        Train(best_metric="dev_bleu")
+    with pytest.raises(UserError, match=r"Train\.keep_last is 1; it must be from 2"):
+        Train(keep_last=1)
