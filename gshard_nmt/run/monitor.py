@@ -50,7 +50,7 @@ class Monitor:
         self._alarm = alarm
         self._tokens_before = 0
         self._time_is_up = False
-        self._slow: int | None = None
+        self._named: set[int] = set()
 
     def start(self, counters: RunCounters) -> None:
         """Starts the clock of the first line. Call it just before the first step."""
@@ -102,7 +102,7 @@ class Monitor:
         step_seconds: Sequence[float] = (step_times / _MICROSECONDS).tolist()
         own_seconds: Sequence[float] = (own_times / _MICROSECONDS).tolist()
         slow = slow_process(step_seconds, own_seconds)
-        if slow is not None and slow != self._slow:
+        if slow is not None and slow not in self._named:
+            self._named.add(slow)  # the log has its times in every line
             self._progress.note(slow_process_text(slow, own_seconds))
-        self._slow = slow
         return process_metrics(step_seconds, own_seconds)

@@ -3,7 +3,7 @@
 The environment variable GSHARD_TEST_FAULT says what goes wrong, and GSHARD_NMT_WATCHED is in the
 environment of workers only:
 
-- `slow`: reading each batch takes 0.2 seconds longer.
+- `slow`: reading each batch takes 0.4 seconds longer.
 - `memory`: the host has no memory for the fourth batch.
 - `device`: the device has no memory for the fourth batch.
 - `disk`: the disk is full from the fourth batch on.
@@ -22,7 +22,7 @@ FAULT = os.environ.get("GSHARD_TEST_FAULT", "")
 def _fail(batch: int) -> None:
     """Does what the fault does before a batch is read."""
     if FAULT == "slow":
-        time.sleep(0.2)
+        time.sleep(0.4)
     elif batch == 4 and FAULT == "memory":
         raise MemoryError
     elif batch == 4 and FAULT == "device":
