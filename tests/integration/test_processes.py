@@ -21,6 +21,7 @@ from tests.integration.two_processes import (
     no_process_stays,
     runs,
     start,
+    train_flags,
     wait_for_step,
 )
 from tests.run.checkpoints import whole_state
