@@ -7,6 +7,7 @@ cut, and everything after the step that it resumes from, because it will log the
 import contextlib
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +39,7 @@ class LineLog:
         self._waiting: list[bytes] = []
         self._dropped = 0
 
-    def resume(self, step: int) -> None:
+    def resume(self, step: int, rollbacks: float = math.inf) -> None:
         """Removes the lines after a step, and those that are damaged.
 
         A cut last line is dropped. If more than that is damaged, everything from the first damaged
@@ -46,7 +47,7 @@ class LineLog:
         """
         try:
             with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
-                self._resume(file, step)
+                self._resume(file, step, rollbacks)
         except OSError as error:
             self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
 
@@ -84,16 +85,16 @@ class LineLog:
                 file.truncate(before)
                 raise
 
-    def _resume(self, file: Any, step: int) -> None:
+    def _resume(self, file: Any, step: int, rollbacks: float) -> None:
         end, damaged = None, None
         size = os.fstat(file.fileno()).st_size
         line = b"\n"
         for begin, line in _lines(file):
-            line_step = _step_of(line)
-            if line_step is None:
+            place = _place_of(line)
+            if place is None:
                 damaged = begin
                 break
-            if line_step > step and end is None:
+            if end is None and (place[0] > step or place[1] > rollbacks):
                 end = begin
         is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
         if damaged is not None and not is_cut:
@@ -195,11 +196,13 @@ def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
         begin += len(line)
 
 
-def _step_of(line: bytes) -> int | None:
-    """Returns the step of a line; None if the line is damaged."""
+def _place_of(line: bytes) -> tuple[int, int] | None:
+    """Returns the step of a line, and the number of rollbacks that it tells; None if it is damaged."""
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
-    step = value.get("step") if isinstance(value, dict) else None
-    return step if type(step) is int else None
+    if not isinstance(value, dict):
+        return None
+    step, rollbacks = value.get("step"), value.get("rollbacks", 0)
+    return (step, rollbacks) if type(step) is int and type(rollbacks) is int else None
