@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt.json_shape import fields, parse, whole
+
 Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _MOST_WAITING_LINES = 100_000
 _FLUSH_SECONDS = 10.0
+_LINE = fields({"step": whole()})
 
 
 class LineLog:
@@ -198,8 +201,6 @@ def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
 def _step_of(line: bytes) -> int | None:
     """Returns the step of a line; None if the line is damaged."""
     try:
-        value = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        return int(parse(line, _LINE)["step"])
+    except ValueError:
         return None
-    step = value.get("step") if isinstance(value, dict) else None
-    return step if type(step) is int else None

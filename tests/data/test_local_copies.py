@@ -63,6 +63,22 @@ def test_a_local_folder_is_read_where_it_is(local, tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_user_without_a_home_folder_reads_local_data_and_is_told_about_a_bucket(
+    bucket, local, monkeypatch
+):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(paths.Path, "home", no_home)
+    reopened = PreparedData.open(local.folder)
+    assert len(reopened.reader(local.pairs[0], "train").read(np.arange(2))) == 2
+    upload(bucket, local)
+    with pytest.raises(UserError, match=r"no home folder.* Set XDG_CACHE_HOME to a folder"):
+        opened().reader(local.pairs[0], "train").read(np.arange(2))
+
+
 def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, monkeypatch):
     bucket.write("bucket/data/fr-en/a", b"12345")
     all_opened = threading.Barrier(4)
