@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
-    *("source.model", "target.model", "metrics.jsonl", "budget.json"),
+    *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
+    *("trainer.lock", "deaths.json"),
 )
 """The files and folders of a run folder that are no place for translations."""
 

@@ -335,7 +335,10 @@ class RunFolder:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
         for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
             for path in self.path.glob(pattern):
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    path.rmdir()  # `outputs.check_folder` made it
+                else:
+                    path.unlink(missing_ok=True)
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         recorded = read_run_config(self.config)

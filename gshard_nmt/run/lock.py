@@ -46,7 +46,7 @@ _BEAT_DIGITS = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Clock:
+class Time:
     """The time, which tests replace."""
 
     monotonic: Callable[[], float] = time.monotonic
@@ -54,7 +54,7 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
-SYSTEM_CLOCK = Clock()
+SYSTEM_TIME = Time()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ class RunLock:
         folder: Path,
         is_holder: bool = True,
         say: Callable[[str], None] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Time = SYSTEM_TIME,
         owner: Owner | None = None,
     ) -> None:
         """Takes no lock yet.

@@ -146,7 +146,11 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"]
+    "name",
+    [
+        *("config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"),
+        *("trainer.lock", "deaths.json", "divergence/step-4.json"),
+    ],
 )
 def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded):
     (run_folder / "link").symlink_to("checkpoints/5/x")

@@ -153,9 +153,9 @@ def test_baselines_and_the_report(folder):
     evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
     evaluate += ["--trust_programs"]  # training has compiled the search already
     succeed(program("eval", *evaluate))
-    found = json.loads((folder / "report" / "bleu.json").read_text())
-    assert {row["lang"] for row in found["languages"]} == {"fr", "de"}
-    assert all(row["delta_ci95"] for row in found["languages"])
+    report = json.loads((folder / "report" / "bleu.json").read_text())
+    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
+    assert all(row["delta_ci95"] for row in report["languages"])
     decoded = folder / "run" / "decodes" / "test.fr-en.txt"
     before = decoded.stat().st_mtime_ns
     succeed(program("eval", *evaluate))
@@ -188,10 +188,10 @@ def _dense() -> list[str]:
     ],
 )
 def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
-    given = ["--workdir", folder / "run", *arguments]
+    flags = ["--workdir", folder / "run", *arguments]
     if name == "train":
-        given = ["--config", "demo", "--data", folder / "data", *gin(), *given]
-    done = program(name, *given, stdin="")
+        flags = ["--config", "demo", "--data", folder / "data", *gin(), *flags]
+    done = program(name, *flags, stdin="")
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

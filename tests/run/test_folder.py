@@ -319,6 +319,7 @@ def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
     for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
         (run.path / name).write_bytes(b"half")
+    (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
     RunFolder(run.path).claim(DEMO, data)
     assert sorted(os.listdir(run.path)) == before
 
