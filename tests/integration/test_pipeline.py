@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gshard_nmt.cli.decode_command import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
 
@@ -37,6 +38,11 @@ def test_a_run_folder_says_what_was_run(folder):
     assert budget["steps"] == 6
     assert set(budget["tokens_by_language"]) == {"de", "fr"}
     assert sum(budget["tokens_by_language"].values()) == steps[-1]["tokens"]
+
+
+def test_no_file_of_a_run_folder_may_be_an_output_of_gshard_decode(folder):
+    """The list of these files is by hand; a new file belongs on it."""
+    assert {path.name for path in (folder / "run").iterdir()} <= {*RUN_FILES, "programs"}
 
 
 def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
