@@ -272,10 +272,21 @@ class Maker:
         file = (
             self.rng.choice(named) if named and self.rng.random() < 0.7 else self.rng.choice(files)
         )
-        if self.rng.random() < 0.1:
-            file.unlink()
-            return f"{file.relative_to(folder)} is missing"
-        return f"{file.relative_to(folder)}: " + _damage_file(file, file.read_bytes(), self.rng)
+        name, content = file.relative_to(folder), file.read_bytes()
+        way = self.rng.choices(["gone", "folder", "link", "other", "content"], [8, 6, 4, 8, 74])[0]
+        if way == "content":
+            return f"{name}: " + _damage_file(file, content, self.rng)
+        file.unlink()
+        if way == "folder":
+            file.mkdir()
+        elif way == "link":
+            file.symlink_to("nowhere")
+        elif way == "other":
+            alike = [path for path in files if path.suffix == file.suffix and path != file]
+            other = self.rng.choice(alike or [self.data / "manifest.json"])
+            file.write_bytes(other.read_bytes())
+            return f"{name} has the content of {other.name} in {other.parent.name}"
+        return f"{name} is {'missing' if way == 'gone' else f'a {way}'}"
 
 
 def _damage_file(file: Path, content: bytes, rng: random.Random) -> str:
