@@ -134,11 +134,11 @@ def draws_taken(run) -> int:
 
 def draws_after(prepared, batches: int) -> int:
     """Returns the sum of the cursors after a number of batches."""
-    made = TrainBatches(prepared, CONFIG.data)
+    source = TrainBatches(prepared, CONFIG.data)
     for _ in range(batches):
-        next(made)
-    made.close()
-    return int(made.state()["cursors"].sum())
+        next(source)
+    source.close()
+    return int(source.state()["cursors"].sum())
 
 
 def test_all_is_well(run, prepared):

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt.json_shape import fields, parse, whole
+
 Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _MOST_WAITING_LINES = 100_000
 _FLUSH_SECONDS = 10.0
+_LINE = fields({"step": whole()}, optional={"rollbacks": whole()})
 
 
 class LineLog:
@@ -199,10 +202,7 @@ def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
 def _place_of(line: bytes) -> tuple[int, int] | None:
     """Returns the step of a line, and the number of rollbacks that it tells; None if it is damaged."""
     try:
-        value = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        value = parse(line, _LINE)
+    except ValueError:
         return None
-    if not isinstance(value, dict):
-        return None
-    step, rollbacks = value.get("step"), value.get("rollbacks", 0)
-    return (step, rollbacks) if type(step) is int and type(rollbacks) is int else None
+    return value["step"], value.get("rollbacks", 0)

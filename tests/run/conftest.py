@@ -1,0 +1,16 @@
+"""A clock of the training loop that a test moves on."""
+
+import types
+
+import pytest
+
+from gshard_nmt.run import clock as clock_module
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time of `run/clock.py`; a test adds seconds to its `now`."""
+    time = types.SimpleNamespace(now=100.0)
+    time.perf_counter = lambda: time.now
+    monkeypatch.setattr(clock_module, "time", time)
+    return time
