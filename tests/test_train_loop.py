@@ -48,7 +48,7 @@ class Step:
         return ProgramMemory(1, 1, 1, 1)
 
     def __call__(self, state, batch, control):
-        assert batch["source_ids"].shape == (4, 24)
+        assert batch["source_ids"].shape == (self.steps.config.data.rows, 24)
         calls.append(len(calls) + 1)
         status = BAD_LOSS if calls[-1] in bad_calls else FINE
         host = {name: np.array(array) for name, array in state.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gshard_nmt.spmd import program_cache
+from tests.faults import has_namespaces
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
 
 
@@ -93,12 +94,23 @@ def contents_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     """Returns the time of the last change and the bytes of every file, and the times of folders."""
     return {
         path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
-        for path in folder.rglob("*")
+        for path in [folder, *folder.rglob("*")]
     }
 
 
+def with_read_only(folder: Path) -> list[str]:
+    """Returns the beginning of a command line that sees a folder read-only, also as root.
+
+    If the system allows no namespaces, it is empty.
+    """
+    if not has_namespaces():
+        return []
+    mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && ! touch "$0/x" 2>&- && exec "$@"'
+    return ["unshare", "-Urm", "sh", "-c", mount, str(folder)]
+
+
 def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(folder, tmp_path):
-    """Nothing is written to the run folder, and no program that it brings is read."""
+    """It works with a read-only run folder, and reads no program that the folder brings."""
     text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
     flags = ["--workdir", folder / "run", "--lang", "fr"]
     done = succeed(program("decode", *flags, stdin=text))
@@ -108,7 +120,10 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     assert programs
     before = contents_of(folder / "run"), contents_of(folder / "programs")
     again = subprocess.run(
-        [sys.executable, "-c", DECODE_AND_RECORD, tmp_path / "opened", *map(str, flags)],
+        [
+            *with_read_only(folder / "run"),
+            *(sys.executable, "-c", DECODE_AND_RECORD, str(tmp_path / "opened"), *map(str, flags)),
+        ],
         input=text,
         capture_output=True,
         text=True,

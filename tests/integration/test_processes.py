@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.divergence import MOST_ROLLBACKS
+from tests.integration.conftest import program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     TIMEOUT,
@@ -20,6 +21,7 @@ from tests.integration.two_processes import (
     no_process_stays,
     runs,
     start,
+    train_flags,
     wait_for_step,
 )
 from tests.run.checkpoints import whole_state
@@ -78,6 +80,21 @@ def test_two_processes_stop_at_the_tokens_of_the_run(prepared, runs, trained):
 def test_rows_that_both_processes_hold_are_counted_once(prepared, runs, trained):
     mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (1, 2), "Mesh.rules": {"B": "x", "E": "y"}}
     ends_after_four_steps(prepared, trained, runs / "shared_rows", **mesh)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(prepared, runs, trained, together):
+    for name, finished in (("1_to_1", trained), ("1_to_2", trained), ("2_to_1", together)):
+        shutil.copytree(finished, runs / name)
+    more = {"Train.steps": 8}
+    assert [code for code, _ in ends(start(prepared, runs / "1_to_2", **more))] == [0, 0]
+    for name in ("1_to_1", "2_to_1"):
+        succeed(program("train", *train_flags(prepared, runs / name, **more)))
+    expected = state_of(runs / "1_to_1")
+    assert int(expected["optimizer/step"]) == 8
+    for name in ("1_to_2", "2_to_1"):
+        for key, array in state_of(runs / name).items():
+            np.testing.assert_allclose(array, expected[key], rtol=0, atol=1e-5, err_msg=key)
 
 
 def test_two_runs_of_two_processes_give_the_same_result(prepared, together, tmp_path):
