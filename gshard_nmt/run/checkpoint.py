@@ -249,19 +249,16 @@ class Checkpoints:
             result = read(step)
         except UnsoundError as error:
             problem = error
-        # The words of a message; all are 0 if there is none.
-        text = (
-            (str(problem) or "unknown" if problem else "")
-            .encode()[:_REASON_BYTES]
-            .ljust(_REASON_BYTES, b"\0")
-        )
-        reasons = self._processes.gather(np.frombuffer(text, np.int64))
+        reason = b"" if problem is None else (str(problem) or "unknown").encode()[:_REASON_BYTES]
+        # All words of a process are 0 if it has no problem.
+        words = np.frombuffer(reason.ljust(_REASON_BYTES, b"\0"), np.int64)
+        reasons = self._processes.gather(words)
         if problem is not None:
             raise problem
         if (failed := reasons.any(axis=1)).any():
             process = int(failed.argmax())
-            reason = reasons[process].tobytes().rstrip(b"\0").decode(errors="replace")
-            raise UnsoundError(f"process {process} cannot read it: {reason}")
+            text = reasons[process].tobytes().rstrip(b"\0").decode(errors="replace")
+            raise UnsoundError(f"process {process} cannot read it: {text}")
         return result
 
 
