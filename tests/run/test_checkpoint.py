@@ -239,7 +239,8 @@ def test_process_0_decides_which_checkpoints_there_are(written):
 
 
 def test_a_checkpoint_that_is_damaged_for_another_process_is_damaged_for_all(written):
-    processes = OtherProcesses([1])
+    reason = b"_CHECKPOINT is missing".ljust(240, b"\0")
+    processes = OtherProcesses(np.frombuffer(reason, np.int64))
     checkpoints = Checkpoints(written, processes=processes)
-    with pytest.raises(UnsoundError, match="process 0 cannot read it"):
+    with pytest.raises(UnsoundError, match=r"^process 0 cannot read it: _CHECKPOINT is missing$"):
         checkpoints._read(2, specs())
