@@ -120,7 +120,7 @@ def test_if_none_is_sound_each_is_named(folder):
     first, second, third, last = str(error.value).splitlines()
     assert first == "no checkpoint can be used:"
     assert second.startswith(f"  {folder}/2: its arrays cannot be read: ")
-    assert third == f"  {folder}/1: manifest.json is damaged: 'manifest'"
+    assert third == f"  {folder}/1: manifest.json is damaged: sha256 is missing"
     assert last.startswith("Restore one of these folders from a copy")
 
 
