@@ -100,19 +100,22 @@ def process_metrics(
     return named | {f"process_own_seconds/{i}": seconds for i, seconds in enumerate(own_seconds)}
 
 
-def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> str:
-    """Returns a sentence that names the process which all others wait for; "" if there is none.
+def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> int | None:
+    """Returns the number of the process which all others wait for; None if there is none.
 
-    A process is named if its own work takes at least a tenth of a step, and SLOW_PROCESS times the
-    median of all processes.
+    Its own work takes at least a tenth of a step, and SLOW_PROCESS times the median of all processes.
     """
     slowest = int(np.argmax(own_seconds))
     own, median = own_seconds[slowest], float(np.median(own_seconds))
-    if own < 0.1 * step_seconds[slowest] or own < SLOW_PROCESS * median:
-        return ""
+    is_slow = own >= 0.1 * step_seconds[slowest] and own >= SLOW_PROCESS * median
+    return slowest if is_slow else None
+
+
+def slow_process_text(process: int, own_seconds: Sequence[float]) -> str:
+    """Returns the sentence that tells the user about a slow process."""
     return (
-        f"process {slowest} is slow: its host works {own:.3f} s in each step while the devices wait "
-        f"({median:.3f} s in the median of all processes)"
+        f"process {process} is slow: its host works {own_seconds[process]:.3f} s in each step while the "
+        f"devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
     )
 
 

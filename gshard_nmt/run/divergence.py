@@ -4,12 +4,15 @@ The step itself withholds an update that would spoil the weights (model/guard.py
 in any case. Here the host decides how to go on: `Train.on_divergence`.
 """
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from gshard_nmt import paths
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.model.guard import FINE, JUMP, REASONS
 from gshard_nmt.run.folder import RunFolder
@@ -23,7 +26,7 @@ MOST_ROLLBACKS = 3
 """If a run has gone back to the same checkpoint this number of times, it stops."""
 
 MOST_RECORDS = 100
-"""Batches of bad steps that a run folder keeps as text. Later ones are only named in metrics.jsonl."""
+"""Batches of bad steps that each process keeps as text. Later ones are only named in metrics.jsonl."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -35,11 +38,13 @@ class Step(NamedTuple):
       number: its number.
       batch: the arrays of its batch, with the rows of this process.
       metrics: the metrics of the step by name; arrays of the devices.
+      rows: the numbers of these rows in the batch of all processes; () if they are 0, 1, 2 and so on.
     """
 
     number: int
     batch: Arrays
     metrics: Mapping[str, Any]
+    rows: Sequence[int] = ()
 
     def reason(self) -> str:
         """Returns why the update of the step was withheld; "" if it was not. Waits for the step."""
@@ -76,36 +81,48 @@ class StepWatch:
         if last is not None and last.reason():
             self.bad.append(last)
 
+    def take_bad(self) -> list[Step]:
+        """Returns the bad steps and forgets them. The last step, still unknown, stays watched."""
+        bad, self.bad = self.bad, []
+        return bad
 
-class DivergencePolicy:
-    """Decides how a run goes on after bad steps."""
 
-    def __init__(self, policy: str) -> None:
-        """Starts with no bad steps.
+@dataclasses.dataclass
+class DivergenceCounts:
+    """Counts bad steps, to decide how a run goes on after one. They are saved with each checkpoint.
+
+    Attributes:
+      last_bad_step: the number of the last bad step; -1 before the first.
+      skips_in_row: the number of bad steps in a row up to that one.
+      rollbacks: how often the run has gone back to a checkpoint, by the step of the checkpoint as text.
+    """
+
+    last_bad_step: int = -1
+    skips_in_row: int = 0
+    rollbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total_rollbacks(self) -> int:
+        """How often the run has gone back to any checkpoint."""
+        return sum(self.rollbacks.values())
+
+    def decide(self, policy: str, step: int, checkpoint: int | None) -> Decision:
+        """Counts a bad step and returns what to do. All processes of a run decide alike.
 
         Args:
           policy: Train.on_divergence.
-        """
-        self._policy = policy
-        self._last_bad_step = -1
-        self._skips_in_row = 0
-        self._rollbacks: dict[int, int] = {}
-
-    def decide(self, step: int, checkpoint: int | None) -> Decision:
-        """Returns what to do after a bad step. All processes of a run decide alike.
-
-        Args:
           step: the number of the bad step.
           checkpoint: the step of the newest checkpoint; None if there is none yet.
         """
-        self._skips_in_row = self._skips_in_row + 1 if step == self._last_bad_step + 1 else 1
-        self._last_bad_step = step
-        if self._policy == "skip":
-            return "skip" if self._skips_in_row < MOST_SKIPS else "stop"
-        if self._policy == "rollback" and checkpoint is not None:
-            times = self._rollbacks.get(checkpoint, 0)
-            self._rollbacks[checkpoint] = times + 1
-            return "rollback" if times < MOST_ROLLBACKS else "stop"
+        self.skips_in_row = self.skips_in_row + 1 if step == self.last_bad_step + 1 else 1
+        self.last_bad_step = step
+        if policy == "skip":
+            return "skip" if self.skips_in_row < MOST_SKIPS else "stop"
+        if policy == "rollback" and checkpoint is not None:
+            times = self.rollbacks.get(str(checkpoint), 0)
+            if times < MOST_ROLLBACKS:
+                self.rollbacks[str(checkpoint)] = times + 1
+                return "rollback"
         return "stop"
 
 
@@ -120,8 +137,9 @@ def record(
     """Writes the batch of a bad step as text, with its languages and the metrics of the step.
 
     Args:
-      run: the run folder. The file is divergence/step-N.json; in a run of several processes, each
-        writes its own rows, to step-N.process-I.json.
+      run: the run folder. The file is divergence/step-N.json, or step-N.2.json if the run has gone
+        back and comes to a bad step of this number for the second time. In a run of several processes,
+        each writes its own rows, to step-N.process-1.json.
       bad: the step.
       metrics: its metrics as numbers, with the figures of the router.
       decision: what the run does next.
@@ -133,11 +151,20 @@ def record(
     """
     folder = run.path / "divergence"
     folder.mkdir(parents=True, exist_ok=True)
-    if sum(1 for _ in folder.iterdir()) >= MOST_RECORDS:
+    ending = f".process-{process}.json" if process else ".json"
+    own = {
+        path.name
+        for path in paths.entries(folder)
+        if path.name.endswith(ending) and (process or ".process-" not in path.name)
+    }
+    if len(own) >= MOST_RECORDS:
         return ""
-    part = f".process-{process}" if process else ""
-    name = f"divergence/step-{bad.number}{part}.json"
-    sentences = sentences_of(bad.batch, run.vocabularies(), languages)
+    beginnings = itertools.chain(
+        [f"step-{bad.number}"], (f"step-{bad.number}.{time}" for time in itertools.count(2))
+    )
+    name = next(f"{start}{ending}" for start in beginnings if f"{start}{ending}" not in own)
+    name = f"{folder.name}/{name}"
+    sentences = sentences_of(bad.batch, run.vocabularies(), languages, bad.rows)
     content = {
         "step": bad.number,
         "reason": bad.reason(),
@@ -155,7 +182,10 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def sentences_of(
-    batch: Arrays, vocabularies: tuple[Vocabulary, Vocabulary], languages: Sequence[str]
+    batch: Arrays,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    languages: Sequence[str],
+    rows: Sequence[int] = (),
 ) -> list[dict[str, str | int]]:
     """Returns the sentence pairs of a batch as text.
 
@@ -163,6 +193,7 @@ def sentences_of(
       batch: the arrays of a batch, int32[B, L] each.
       vocabularies: the source and the target vocabulary.
       languages: the languages of the run.
+      rows: the number of each row; () numbers them from 0.
 
     Returns:
       For each pair `row`, `language`, `source` and `target`, in the order of the rows.
@@ -174,7 +205,7 @@ def sentences_of(
             is_source = batch["source_segments"][row] == segment
             is_target = segments == segment
             language = int(batch["target_languages"][row][is_target][0])
-            pairs.append({"row": row, "language": languages[language - 1]})
+            pairs.append({"row": rows[row] if rows else row, "language": languages[language - 1]})
             sides[0].append(batch["source_ids"][row][is_source].tolist())
             sides[1].append(batch["target_labels"][row][is_target].tolist())
     texts = [vocabulary.decode(ids) for vocabulary, ids in zip(vocabularies, sides, strict=True)]

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.run.alarms import CollapseAlarm
-from gshard_nmt.run.clock import Clock, Interval, TimeLimit, process_metrics, slow_process
+from gshard_nmt.run.clock import (
+    Clock,
+    Interval,
+    TimeLimit,
+    process_metrics,
+    slow_process,
+    slow_process_text,
+)
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.progress import MetricsLog, TrainingProgress
@@ -43,6 +50,7 @@ class Monitor:
         self._alarm = alarm
         self._tokens_before = 0
         self._time_is_up = False
+        self._named: set[int] = set()
 
     def start(self, counters: RunCounters) -> None:
         """Starts the clock of the first line. Call it just before the first step."""
@@ -82,7 +90,7 @@ class Monitor:
             self._log.write_event(counters.step, "alarm", {"text": text})
 
     def _ask_processes(self, interval: Interval) -> dict[str, float]:
-        """Returns the times of all processes, and tells the user if one of them is slow."""
+        """Returns the times of all processes, and tells the user once if one of them is slow."""
         steps = max(interval.steps, 1)
         own = [
             int(interval.training_seconds / steps * _MICROSECONDS),
@@ -93,6 +101,8 @@ class Monitor:
         self._time_is_up = bool(over.any())
         step_seconds: Sequence[float] = (step_times / _MICROSECONDS).tolist()
         own_seconds: Sequence[float] = (own_times / _MICROSECONDS).tolist()
-        if sentence := slow_process(step_seconds, own_seconds):
-            self._progress.note(sentence)
+        slow = slow_process(step_seconds, own_seconds)
+        if slow is not None and slow not in self._named:
+            self._named.add(slow)  # the log has its times in every line
+            self._progress.note(slow_process_text(slow, own_seconds))
         return process_metrics(step_seconds, own_seconds)

@@ -1,6 +1,9 @@
 """Traces a few training steps for TensorBoard: `gshard-train --profile`."""
 
+import tempfile
 from pathlib import Path
+
+from gshard_nmt import files
 
 SKIPPED_STEPS = 5
 """Steps before the trace. The first ones are slower: they fill caches and load the program."""
@@ -9,47 +12,68 @@ TRACED_STEPS = 5
 
 
 class Profile:
-    """Writes a trace of TRACED_STEPS steps, after the first SKIPPED_STEPS of this start of a run."""
+    """Writes a trace of TRACED_STEPS steps, after the first SKIPPED_STEPS of this start of a run.
 
-    def __init__(self, folder: Path, wanted: bool) -> None:
+    In a run of several processes, each writes its own file into one folder. A trace that cannot be
+    written ends no run.
+    """
+
+    def __init__(self, folder: Path, wanted: bool, process: int = 0) -> None:
         """Traces nothing yet.
 
         Args:
           folder: the folder of the run's event files. The trace lies in its plugins/profile.
           wanted: whether the user asks for a trace; without it this object does nothing.
+          process: the number of this process.
         """
-        self._folder, self._wanted = folder, wanted
-        self._steps = 0
-        self._is_tracing = False
+        self._folder, self._wanted, self._process = folder, wanted, process
+        self._steps = self._last_step = 0
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
-    def count_step(self) -> str:
-        """Starts or ends the trace if its time has come. Call it after every step.
+    def count_step(self, step: int) -> str:
+        """Starts or ends the trace if its time has come. Call it after every step, with its number.
 
         Returns:
-          A line to show when the trace is complete; otherwise "".
+          A line to show when the trace is complete, or cannot be written; otherwise "".
         """
         if not self._wanted:
             return ""
         self._steps += 1
+        self._last_step = step
         if self._steps == SKIPPED_STEPS:
             import jax
 
-            jax.profiler.start_trace(str(self._folder))
-            self._is_tracing = True
+            # jax cannot write to every bucket, and names the file after the host only. So we copy it.
+            self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-trace-")
+            jax.profiler.start_trace(self._temporary.name)
         if self._steps == SKIPPED_STEPS + TRACED_STEPS:
             return self.close()
         return ""
 
     def close(self) -> str:
         """Ends the trace, if there is one. Returns a line to show, or ""."""
-        if not self._is_tracing:
+        if self._temporary is None:
             return ""
         import jax
 
-        jax.profiler.stop_trace()
-        self._is_tracing = False
         traced = min(self._steps - SKIPPED_STEPS, TRACED_STEPS)
+        try:
+            with self._temporary as folder:
+                jax.profiler.stop_trace()
+                self._copy(Path(folder), f"step-{self._last_step}")
+        except (OSError, jax.errors.JaxRuntimeError) as error:
+            return f"the trace cannot be written: {error}. Training goes on"
+        finally:
+            self._temporary = None
         return (
             f"a trace of {traced} steps is in {self._folder}; to see it: pip install tensorboard xprof, "
             f"then tensorboard --logdir {self._folder}"
         )
+
+    def _copy(self, source: Path, name: str) -> None:
+        """Copies the files of a trace to the run folder."""
+        target = self._folder / "plugins" / "profile" / name
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(source.rglob("*.xplane.pb")):
+            host = file.name.removesuffix(".xplane.pb")
+            files.write(target / f"{host}.process-{self._process}.xplane.pb", file.read_bytes())

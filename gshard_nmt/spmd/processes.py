@@ -111,14 +111,15 @@ class Processes:
         all_words = np.ascontiguousarray(multihost_utils.process_allgather(words))
         return all_words.view(np.int64).reshape(self.count, *array.shape)
 
-    def should_stop(self, step: int) -> bool:
-        """Returns whether all processes must stop at this step, because one of them was told to stop.
+    def should_stop(self) -> bool:
+        """Returns whether all processes must stop now, because one of them was told to stop.
 
-        All processes must call it after every step.
+        All processes must call it after every step. jax wants a number that rises with each call. The
+        step of the run may go back, and begins anew with each of several baselines, so we count calls.
         """
         from jax.experimental import multihost_utils
 
-        return self.count > 1 and multihost_utils.reached_preemption_sync_point(step)
+        return self.count > 1 and multihost_utils.reached_preemption_sync_point(next(_STEPS))
 
     @contextlib.contextmanager
     def waiting_for_lost_peers(self) -> Iterator[None]:
@@ -146,6 +147,8 @@ _BARRIERS = itertools.count()
 """Numbers of the barriers, because jax knows each by its name for ever."""
 _BARRIER_MILLISECONDS = 24 * 3600 * 1000
 """More than any process needs. If one is lost, the others are ended long before."""
+_STEPS = itertools.count(1)
+"""Numbers of the calls of `should_stop`."""
 
 _LOSS = re.compile(
     r"Gloo|NCCL|^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|coordination service|heartbeat"

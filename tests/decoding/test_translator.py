@@ -176,8 +176,9 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged
 ):
     class SavedCheckpoints:
-        def __init__(self, folder, rules):
+        def __init__(self, folder, rules, identity):
             assert folder == tmp_path
+            assert identity == {"config": "the hash of this run"}
             assert rules == Retention.of(CONFIG.train)
 
         def best_first(self):
@@ -197,6 +198,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
+        identity=lambda: {"config": "the hash of this run"},
         checkpoints=tmp_path,
         vocabularies=lambda: (Letters(), Letters()),
     )

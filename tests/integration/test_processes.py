@@ -4,103 +4,35 @@ import json
 import re
 import shutil
 import signal
-import socket
-import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integration.conftest import (
-    command,
-    environment,
-    gin,
-    program,
-    share_programs,
-    succeed,
+from gshard_nmt.run.divergence import MOST_ROLLBACKS
+from tests.integration.conftest import program, succeed
+from tests.integration.two_processes import (
+    ENDLESS,
+    TIMEOUT,
+    check_records,
+    ends,
+    lines_of,
+    no_process_stays,
+    runs,
+    start,
+    train_flags,
+    wait_for_step,
 )
 from tests.run.checkpoints import whole_state
 
-TIMEOUT = 20
-ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
-
-
-STARTED: list["subprocess.Popen[str]"] = []
-"""The processes that a test has started."""
-
-
-@pytest.fixture(autouse=True)
-def no_process_stays():
-    """Kills the processes that a failed test has left. A worker ends with its supervisor."""
-    yield
-    for process in STARTED:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    STARTED.clear()
-
-
-def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
-    flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
-    return [*flags, *gin(**changes)]
-
-
-def start(prepared: Path, workdir: Path, *others: Path, **changes: object):
-    """Starts the two processes of a run, which connect to process 0 over the loopback.
-
-    If another prepared folder is given, process 1 reads it instead.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
-    folders = (prepared, *others, prepared)[:2]
-    started = [
-        subprocess.Popen(
-            command(
-                "train", *train_flags(folder, workdir, **changes), *shared, "--process_id", index
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        for index, folder in enumerate(folders)
-    ]
-    STARTED.extend(started)
-    return started
-
-
-def ends(processes) -> list[tuple[int, str]]:
-    """Waits for all processes and returns their exit codes and stderr."""
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def wait_for_step(workdir: Path, step: int) -> None:
-    """Returns once the log has reached a step."""
-    for _ in range(3000):
-        metrics = workdir / "metrics.jsonl"
-        if metrics.exists() and f'"step": {step},' in metrics.read_text():
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{workdir} did not reach step {step}")
+__all__ = ["no_process_stays", "runs"]
 
 
 def state_of(workdir: Path) -> dict[str, np.ndarray]:
     """Returns every array of a run's last checkpoint, including the positions of its input."""
     arrays, _ = whole_state(workdir / "checkpoints")
     return arrays
-
-
-@pytest.fixture(scope="module")
-def runs(prepared) -> Path:
-    """A folder for runs of several processes; the first of them lowers the programs of all."""
-    share_programs(prepared / "several")
-    return prepared / "several"
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +141,35 @@ def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
     steps = {int(re.search(r"at step (\d+); the same", stderr)[1]) for _, stderr in ended}
     saved = json.loads((run / "budget.json").read_text())["steps"]
     assert steps == {saved}
+
+
+def test_a_folder_that_only_process_0_needs_to_write_ends_all_if_it_cannot(prepared, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    zero, one = ends(start(prepared, tmp_path / "file" / "run"))
+    assert (zero[0], one[0]) == (2, 2), (zero, one)
+    message = f"--workdir {tmp_path}/file/run: "
+    assert zero[1].startswith(f"gshard-train: {message}")
+    assert one[1].startswith(f"gshard-train: process 0 of 2 ended with exit code 2: {message}")
+
+
+def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step(prepared, runs):
+    run = runs / "diverged"
+    changes = ENDLESS | {"Train.on_divergence": "rollback", "Train.checkpoint_every": 3}
+    ended = ends(start(prepared, run, faults={0: "gradient", 1: "gradient"}, **changes))
+    assert [code for code, _ in ended] == [2, 2], ended
+    events = [line for line in lines_of(run) if line.get("event") == "divergence"]
+    assert [event["decision"] for event in events] == ["rollback"] * MOST_ROLLBACKS + ["stop"]
+    assert {event["step"] for event in events[:-1]} == {6}
+    check_records(run, MOST_ROLLBACKS + 1)
+    for _, stderr in ended:
+        assert "Traceback" not in stderr
+        last = stderr.splitlines()[-1]
+        assert last.startswith(
+            f"gshard-train: {run}: training has diverged at step 7: the gradient is"
+        ), stderr
+    # What the run tells on its way is told once.
+    notes = "goes on from the checkpoint of step 6"
+    assert [stderr.count(notes) for _, stderr in ended] == [MOST_ROLLBACKS, 0]
 
 
 @pytest.mark.slow

@@ -1,19 +1,9 @@
 """What a run waits for, in numbers and in words."""
 
-import types
-
 import pytest
 
 from gshard_nmt.run import clock as clock_module
-from gshard_nmt.run.clock import Clock, TimeLimit, process_metrics, slow_process
-
-
-@pytest.fixture
-def now(monkeypatch):
-    time = types.SimpleNamespace(now=100.0)
-    time.perf_counter = lambda: time.now
-    monkeypatch.setattr(clock_module, "time", time)
-    return time
+from gshard_nmt.run.clock import Clock, TimeLimit, process_metrics, slow_process, slow_process_text
 
 
 def spend(clock: Clock, now, phase: str, seconds: float) -> None:
@@ -57,13 +47,14 @@ def test_a_phase_counts_even_if_it_fails(now):
 
 def test_the_process_that_the_others_wait_for_is_named():
     seconds = [1.0] * 4
-    assert slow_process(seconds, [0.01, 0.01, 0.5, 0.01]) == (
+    assert slow_process(seconds, [0.01, 0.01, 0.5, 0.01]) == 2
+    assert slow_process_text(2, [0.01, 0.01, 0.5, 0.01]) == (
         "process 2 is slow: its host works 0.500 s in each step while the devices wait "
         "(0.010 s in the median of all processes)"
     )
-    assert slow_process(seconds, [0.3, 0.3, 0.31, 0.3]) == ""
+    assert slow_process(seconds, [0.3, 0.3, 0.31, 0.3]) is None
     # A host that works little is not slow, whatever the ratio.
-    assert slow_process(seconds, [0.001, 0.001, 0.09, 0.001]) == ""
+    assert slow_process(seconds, [0.001, 0.001, 0.09, 0.001]) is None
     assert process_metrics([1.0, 2.0], [0.25, 0.5]) == {
         "process_seconds/0": 1.0,
         "process_seconds/1": 2.0,

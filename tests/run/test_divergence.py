@@ -12,7 +12,7 @@ from gshard_nmt.run import divergence
 from gshard_nmt.run.divergence import (
     MOST_ROLLBACKS,
     MOST_SKIPS,
-    DivergencePolicy,
+    DivergenceCounts,
     Step,
     StepWatch,
     explanation,
@@ -85,12 +85,17 @@ def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run)
 def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_end(
     run, monkeypatch
 ):
-    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES, process=3) == (
-        "divergence/step-450.process-3.json"
-    )
-    monkeypatch.setattr(divergence, "MOST_RECORDS", 1)
-    assert divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES) == ""
-    assert len(list((run.path / "divergence").iterdir())) == 1
+    monkeypatch.setattr(divergence, "MOST_RECORDS", 2)
+    bad = bad_step(run)._replace(rows=[6, 7])
+    names = [
+        divergence.record(run, bad, METRICS, "skip", LANGUAGES, process)
+        for process in (3, 13, 0, 3, 3, 0, 0)
+    ]
+    parts = [".process-3", ".process-13", "", ".2.process-3", None, ".2", None]
+    assert names == ["" if part is None else f"divergence/step-450{part}.json" for part in parts]
+    assert len(list((run.path / "divergence").iterdir())) == 5
+    content = json.loads((run.path / names[0]).read_text())
+    assert [pair["row"] for pair in content["sentences"]] == [6, 6, 7]
 
 
 def test_a_row_without_text_has_no_sentences(run):
@@ -99,26 +104,26 @@ def test_a_row_without_text_has_no_sentences(run):
 
 
 def test_skipping_stops_if_nothing_is_learned_any_more():
-    policy = DivergencePolicy("skip")
+    counts = DivergenceCounts()
     for step in range(1, MOST_SKIPS):
-        assert policy.decide(step, None) == "skip"
+        assert counts.decide("skip", step, None) == "skip"
     # A good step lies between.
     for step in range(MOST_SKIPS + 1, 2 * MOST_SKIPS):
-        assert policy.decide(step, None) == "skip"
-    assert policy.decide(2 * MOST_SKIPS, None) == "stop"
+        assert counts.decide("skip", step, None) == "skip"
+    assert counts.decide("skip", 2 * MOST_SKIPS, None) == "stop"
 
 
 def test_a_run_goes_back_to_one_checkpoint_a_few_times_only():
-    policy = DivergencePolicy("rollback")
-    assert policy.decide(90, None) == "stop"
-    decisions = [policy.decide(100 + i, 50) for i in range(MOST_ROLLBACKS + 1)]
+    counts = DivergenceCounts()
+    assert counts.decide("rollback", 90, None) == "stop"
+    decisions = [counts.decide("rollback", 100 + i, 50) for i in range(MOST_ROLLBACKS + 1)]
     assert decisions == ["rollback"] * MOST_ROLLBACKS + ["stop"]
     # A new checkpoint is progress.
-    assert policy.decide(200, 150) == "rollback"
+    assert counts.decide("rollback", 200, 150) == "rollback"
 
 
 def test_stop_always_stops():
-    assert DivergencePolicy("stop").decide(7, 5) == "stop"
+    assert DivergenceCounts().decide("stop", 7, 5) == "stop"
 
 
 def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):
@@ -159,3 +164,13 @@ def test_a_bad_step_is_seen_after_the_next_one_has_started():
     assert watch.bad[1].reason() == "the loss is not finite"
     watch.settle()
     assert len(watch.bad) == 2
+
+
+def test_the_step_after_a_bad_one_stays_watched():
+    watch = StepWatch()
+    watch.add(step(1, BAD_LOSS))
+    watch.add(step(2, BAD_LOSS))
+    assert [bad.number for bad in watch.take_bad()] == [1]
+    watch.add(step(3, FINE))
+    assert [bad.number for bad in watch.take_bad()] == [2]
+    assert watch.take_bad() == []

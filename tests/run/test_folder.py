@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_file
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
+from tests.run.facts import budget_facts, data_facts
 
 DEMO = load_config("demo")
 
@@ -99,6 +101,18 @@ def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_fir
     RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
     with pytest.raises(UserError, match="programs is in it, but no data"):
         RunFolder(tmp_path / "run").claim(DEMO, data)
+
+
+def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
+    run = RunFolder(tmp_path)
+    writer = threading.Timer(0.15, run.write_json, ("data.json", {}))
+    writer.start()
+    run.wait_for("data.json", seconds=10)
+    assert (tmp_path / "data.json").exists()
+    writer.join()
+    run.wait_for(
+        "missing.json", seconds=0.1
+    )  # the code that needs the file says that it is missing
 
 
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
@@ -225,8 +239,7 @@ DAMAGED = [
     ("", "it is not JSON"),
     ('{"pairs": [', "it is not JSON"),
     ("[" * 100_000, "it is not JSON"),
-    ("[1]", "it does not hold a JSON object"),
-    ("{}", "pairs is missing"),
+    ("[1]", "the content is [1]; it must be an object {...}"),
 ]
 
 
@@ -234,11 +247,14 @@ DAMAGED = [
     ("content", "problem"),
     [
         *DAMAGED,
-        ('{"pairs": {}}', "pairs is {}; it must be a list"),
-        ('{"pairs": []}', "pairs is empty"),
-        ('{"pairs": [5]}', r"pairs[0] is 5; it must be an object"),
-        ('{"pairs": [{"source": "fr"}]}', r"pairs[0].target is missing"),
-        ('{"pairs": [{"source": 3}]}', r"pairs[0].source is 3; it must be a string"),
+        ("{}", "format is missing"),
+        (json.dumps(data_facts(pairs={})), "pairs is {}; it must be a list of 1 or more entries"),
+        (json.dumps(data_facts(pairs=[])), "pairs is []; it must be a list of 1 or more entries"),
+        (json.dumps(data_facts(pairs=[5])), "pairs[0] is 5; it must be an object"),
+        (json.dumps(data_facts(pairs=[{"source": "fr"}])), "pairs[0].target is missing"),
+        (json.dumps(data_facts(format=3)), "format is 3; it must be a text"),
+        (json.dumps(data_facts(files={})), "files.source.model is missing"),
+        (json.dumps(data_facts(source_vocabulary=0)), "source_vocabulary is 0; it must be a whole"),
     ],
 )
 def test_a_damaged_data_json_is_named(run, content, problem):
@@ -264,13 +280,14 @@ def test_every_key_of_data_json_is_checked_when_a_run_resumes(run, data, key, ch
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        *DAMAGED[:4],
+        *DAMAGED,
+        ("{}", "steps is missing"),
+        (json.dumps(budget_facts({"fr": -1})), "tokens_by_language.fr is -1; it must be a whole"),
         (
-            '{"tokens_by_language": {"fr": -1}}',
-            "tokens_by_language['fr'] is -1; it must be a whole",
+            json.dumps(budget_facts({}) | {"steps": True}),
+            "steps is true; it must be a whole number",
         ),
-        ('{"tokens_by_language": [1]}', "tokens_by_language is [1]; it must be an object"),
-        ('{"steps": true}', "steps is true; it must be a whole number of 0 or more"),
+        (json.dumps(budget_facts({}) | {"seconds": -1}), "seconds is -1; it must be a number of 0"),
     ],
 )
 def test_a_damaged_budget_is_named(run, content, problem):
@@ -279,13 +296,6 @@ def test_a_damaged_budget_is_named(run, content, problem):
         run.budget()
     assert f"{run.path / 'budget.json'} is damaged: {problem}" in str(raised.value)
     assert "Remove it; the next checkpoint of gshard-train writes it again." in str(raised.value)
-
-
-def test_a_missing_key_of_a_budget_is_named_when_it_is_read(run):
-    (run.path / "budget.json").write_text("{}")
-    assert run.budget().get("tokens_by_language", {}) == {}
-    with pytest.raises(UserError, match=r"budget\.json is damaged: seconds is missing"):
-        _ = run.budget()["seconds"]
 
 
 @pytest.mark.parametrize("lines", [0, 5, -2])
@@ -309,18 +319,20 @@ def test_a_run_of_another_format_is_refused_with_its_version(run, data):
             use(RunFolder(run.path))
 
 
-def test_a_run_from_before_there_were_formats_is_not_resumed(run, data):
+def test_a_run_from_before_there_were_formats_is_not_read(run, data):
     facts = json.loads((run.path / "data.json").read_text())
     del facts["format"]
     (run.path / "data.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
-        RunFolder(run.path).claim(DEMO, data)
+    for use in (lambda r: r.direction("fr", ""), lambda r: r.claim(DEMO, data)):
+        with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
+            use(RunFolder(run.path))
 
 
 def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
     for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
         (run.path / name).write_bytes(b"half")
+    (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
     RunFolder(run.path).claim(DEMO, data)
     assert sorted(os.listdir(run.path)) == before
 

@@ -6,7 +6,6 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt.run import clock as clock_module
 from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.counters import RunCounters
@@ -25,14 +24,6 @@ METRICS = {
     "tokens_seen": np.zeros((2, 2), np.uint32),
     "layer_effective_experts": np.array([1.2], np.float32),
 }
-
-
-@pytest.fixture
-def now(monkeypatch):
-    time = types.SimpleNamespace(now=100.0)
-    time.perf_counter = lambda: time.now
-    monkeypatch.setattr(clock_module, "time", time)
-    return time
 
 
 class Shown:
@@ -117,6 +108,10 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     assert [note.partition(":")[0] for note in shown.notes] == ["process 1 is slow"]
     # The time of the other process is over, so all end at this step.
     assert watched.time_is_up()
+    # It is named once.
+    step(watched, now, counters, 10, 1.0)
+    watched.log_step(counters, METRICS)
+    assert len(shown.notes) == 1
 
 
 def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):

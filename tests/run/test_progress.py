@@ -1,5 +1,6 @@
 """The log of a run, its lines on a terminal, and its interruption."""
 
+import itertools
 import json
 import signal
 import types
@@ -21,8 +22,9 @@ METRICS = {
 
 
 def processes(count: int = 1, stops_at: int = 0):
-    """The processes of a run; the runtime tells all of them to stop after `stops_at`."""
-    return types.SimpleNamespace(count=count, should_stop=lambda step: step == stops_at)
+    """The processes of a run; the runtime tells all of them to stop after `stops_at` steps."""
+    answers = (call == stops_at for call in itertools.count(1))
+    return types.SimpleNamespace(count=count, should_stop=lambda: next(answers))
 
 
 def lines_of(run: RunFolder) -> list[dict]:
@@ -75,9 +77,9 @@ def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Interrupt(processes()) as interrupt:
-        assert not interrupt.stops_after(1)
+        assert not interrupt.stops_now()
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.stops_after(2)
+        assert interrupt.stops_now()
         with pytest.raises(
             KeyboardInterrupt, match="stopped at once; start the run again to continue"
         ):
@@ -91,14 +93,14 @@ def test_a_signal_asks_to_stop_however_often_it_comes(number):
     with Interrupt(processes()) as interrupt:
         signal.raise_signal(number)
         signal.raise_signal(number)
-        assert interrupt.stops_after(1)
+        assert interrupt.stops_now()
 
 
 def test_several_processes_leave_signals_to_the_runtime_and_stop_at_its_step():
     before = signal.getsignal(signal.SIGINT)
     with Interrupt(processes(count=2, stops_at=3)) as interrupt:
         assert signal.getsignal(signal.SIGINT) is before
-        assert [interrupt.stops_after(step) for step in (1, 2, 3)] == [False, False, True]
+        assert [interrupt.stops_now() for _ in range(3)] == [False, False, True]
 
 
 def test_without_a_terminal_each_logged_step_is_one_line(capsys):

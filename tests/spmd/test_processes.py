@@ -33,7 +33,23 @@ def test_one_process_gathers_its_own_values():
     array = np.arange(6).reshape(2, 3) + 2**40
     np.testing.assert_array_equal(ALONE.gather(array), array[np.newaxis])
     assert ALONE.is_first
-    assert not ALONE.should_stop(7)
+    assert not ALONE.should_stop()
+
+
+def test_the_number_of_a_step_rises_though_the_run_goes_back(monkeypatch):
+    """jax compares the numbers of all processes, and stops them at the same one."""
+    from jax.experimental import multihost_utils
+
+    numbers = []
+
+    def reached(number):
+        numbers.append(number)
+        return len(numbers) == 3
+
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", reached)
+    two = Processes("h:1", 2)
+    assert [two.should_stop() for _ in range(3)] == [False, False, True]
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
 
 
 def test_an_error_of_one_process_is_not_taken_for_a_lost_peer():

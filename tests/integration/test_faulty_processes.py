@@ -1,0 +1,130 @@
+"""Two processes of a run meet trouble: they decide alike, end alike, and say it in plain words."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.integration.conftest import program, succeed
+from tests.integration.two_processes import (
+    ENDLESS,
+    check_records,
+    ends,
+    lines_of,
+    no_process_stays,
+    runs,
+    start,
+    train_flags,
+)
+from tests.run.checkpoints import files_of, whole_state
+
+__all__ = ["no_process_stays", "runs"]
+
+JUMPS = {"Train.gradient_jump": 1.0000001, "Train.dev_every": 0, "Train.log_every": 25}
+"""The guard knows enough after 50 steps. Then about every second gradient norm counts as a jump."""
+
+
+@pytest.mark.slow
+def test_both_processes_skip_the_same_steps(prepared, runs):
+    run = runs / "skipped"
+    ended = ends(start(prepared, run, **JUMPS, **{"Train.steps": 60}))
+    assert [code for code, _ in ended] == [0, 0], ended
+    skipped = [line["bad_step"] for line in lines_of(run) if line.get("event") == "divergence"]
+    assert skipped
+    check_records(run, len(skipped))
+    _, manifest = whole_state(run / "checkpoints")
+    assert manifest.step == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("memory", "out of memory: this machine has no more. Lower Data.rows"),
+        ("device", "out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes."),
+        ("disk", "the checkpoint of step "),
+    ],
+)
+def test_what_only_the_user_can_mend_in_one_process_ends_all(prepared, runs, fault, message):
+    run = runs / f"no_{fault}"
+    zero, one = ends(start(prepared, run, faults={1: fault}, **ENDLESS))
+    assert (zero[0], one[0]) == (2, 2), (zero, one)
+    assert one[1].splitlines()[-1].startswith(f"gshard-train: {message}"), one[1]
+    told = "gshard-train: process 1 of 2 ended with exit code 2: "
+    assert zero[1].splitlines()[-1].startswith(told + message), zero[1]
+    assert "Traceback" not in zero[1] + one[1]
+
+
+@pytest.mark.slow
+def test_a_slow_host_is_named_and_the_time_ends_for_all(prepared, runs):
+    """Process 1 takes 0.4 s longer to read each batch. The first start is traced, the second is short."""
+    run = runs / "slow"
+    finite = ENDLESS | {"Train.steps": 12, "Train.log_every": 4, "Train.checkpoint_every": 100}
+    ended = ends(start(prepared, run, faults={1: "slow"}, extra=["--profile"], **finite))
+    assert [code for code, _ in ended] == [0, 0], ended
+    stderr, other = (text for _, text in ended)
+    assert stderr.count("process 1 is slow: its host works 0.") == 1, stderr
+    assert "process 0 is slow" not in stderr
+    assert f"a trace of 5 steps is in {run}" in stderr
+    assert other == ""
+    line = next(line for line in lines_of(run) if line["step"] == 4)
+    assert line["process_own_seconds/1"] > 0.4 > line["process_own_seconds/0"]
+    assert line["process_seconds/0"] == pytest.approx(line["process_seconds/1"], rel=0.5)
+    traces = sorted(run.glob("tensorboard/plugins/profile/step-10/*.xplane.pb"))
+    assert [path.name.split(".")[-3] for path in traces] == ["process-0", "process-1"]
+
+    ended = ends(start(prepared, run, extra=["--max_minutes", 0.01], **ENDLESS))
+    assert [code for code, _ in ended] == [0, 0], ended
+    # They agree at the first line of the log, and end after the next step.
+    over = "saved {} at step 14, because the 0.01 minutes of --max_minutes are over"
+    assert over.format(run) in ended[0][1]
+    _, manifest = whole_state(run / "checkpoints")
+    assert manifest.step == 14
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_baselines_to_their_tokens(prepared, runs, trained):
+    """Process 0 makes each run folder a second after process 1 has looked for it."""
+    baselines = runs / "baselines"
+    extra = ["--baselines_of", trained]
+    changes = {"Train.steps": 2000, "Train.dev_every": 0, "Train.checkpoint_every": 1000}
+    ended = ends(start(prepared, baselines, faults={0: "late"}, extra=extra, **changes))
+    assert [code for code, _ in ended] == [0, 0], ended
+    wanted = json.loads((trained / "budget.json").read_text())["tokens_by_language"]
+    for language, tokens in wanted.items():
+        budget = json.loads((baselines / language / "budget.json").read_text())
+        assert budget["tokens_by_language"].keys() == {language}
+        assert tokens <= budget["tokens_by_language"][language] < tokens + 8 * 32
+    again = ends(start(prepared, baselines, extra=extra, **changes))
+    assert [code for code, _ in again] == [0, 0], again
+    assert again[0][1].count("nothing to do") == len(wanted)
+
+
+@pytest.mark.slow
+def test_a_run_with_a_damaged_checkpoint_goes_on_in_other_processes_on_another_mesh(
+    prepared, trained, runs
+):
+    """One process has trained it on two devices. Two processes go on, each with two devices."""
+    folders = {name: runs / name for name in ("moved", "stayed")}
+    for folder in folders.values():
+        shutil.copytree(trained, folder)
+    last = folders["moved"] / "checkpoints" / "6"
+    largest = max(files_of(last), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+
+    changes = {"STEPS": 8, "Train.dev_every": 0}
+    mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (2, 2), "Mesh.rules": {"B": "x", "E": "y"}}
+    ended = ends(start(prepared, folders["moved"], **changes, **mesh))
+    assert [code for code, _ in ended] == [0, 0], ended
+    (said,) = [line for line in ended[0][1].splitlines() if str(last) in line]
+    assert said.endswith("Going on from step 4")
+    assert ended[1][1] == ""
+    succeed(program("train", *train_flags(prepared, folders["stayed"], **changes)))
+    moved, stayed = (whole_state(folder / "checkpoints") for folder in folders.values())
+    assert moved[1].step == stayed[1].step == 8
+    assert moved[1].facts["tokens"] == stayed[1].facts["tokens"]
+    for name, array in stayed[0].items():
+        np.testing.assert_allclose(moved[0][name], array, rtol=0, atol=1e-5, err_msg=name)

@@ -1,0 +1,131 @@
+"""What the tests of two processes of one run share: they start the programs and wait for their ends."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import command, environment, gin, share_programs
+
+TIMEOUT = 20
+ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
+
+
+STARTED: list["subprocess.Popen[str]"] = []
+"""The processes that a test has started."""
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays():
+    """Kills the processes that a failed test has left. A worker ends with its supervisor."""
+    yield
+    for process in STARTED:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    STARTED.clear()
+
+
+def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
+    flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
+    return [*flags, *gin(**changes)]
+
+
+def start(
+    prepared: Path,
+    workdir: Path,
+    *others: Path,
+    faults: Mapping[int, str] = types.MappingProxyType({}),
+    extra: Sequence[object] = (),
+    **changes: object,
+) -> list["subprocess.Popen[str]"]:
+    """Starts the two processes of a run, which connect to process 0 over the loopback.
+
+    Args:
+      prepared: the folder with the data and the programs.
+      workdir: the run folder.
+      *others: if another prepared folder is given, process 1 reads it instead.
+      faults: the faults of processes by their numbers, see faulty_worker/sitecustomize.py.
+      extra: further flags of both.
+      **changes: settings.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
+    shared += extra
+    folders = (prepared, *others, prepared)[:2]
+    started = [
+        subprocess.Popen(
+            command(
+                "train", *train_flags(folder, workdir, **changes), *shared, "--process_id", index
+            ),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment() | (_with_fault(faults[index]) if index in faults else {}),
+        )
+        for index, folder in enumerate(folders)
+    ]
+    STARTED.extend(started)
+    return started
+
+
+def _with_fault(fault: str) -> dict[str, str]:
+    """Returns the environment variables that give a worker a fault."""
+    folders = [str(Path(__file__).parent / "faulty_worker"), os.environ.get("PYTHONPATH", "")]
+    return {"GSHARD_TEST_FAULT": fault, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
+def ends(processes) -> list[tuple[int, str]]:
+    """Waits for all processes and returns their exit codes and stderr."""
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def wait_for_step(workdir: Path, step: int) -> None:
+    """Returns once the log has reached a step."""
+    for _ in range(3000):
+        metrics = workdir / "metrics.jsonl"
+        if metrics.exists() and f'"step": {step},' in metrics.read_text():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{workdir} did not reach step {step}")
+
+
+def lines_of(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def records_of(run: Path, process: int) -> dict[str, dict]:
+    """Returns the bad batches that a process has kept, by the names of their files without a number."""
+    part = f".process-{process}" if process else ""
+    files = [path for path in (run / "divergence").iterdir() if ("process" in path.name) == process]
+    return {path.name.replace(part, ""): json.loads(path.read_text()) for path in files}
+
+
+def check_records(run: Path, count: int) -> None:
+    """Checks that both processes have kept the same bad steps, and each the rows that it holds."""
+    zero, one = records_of(run, 0), records_of(run, 1)
+    assert len(zero) == count
+    assert zero.keys() == one.keys()
+    for name, record in zero.items():
+        facts = ("step", "reason", "decision")
+        assert [record[fact] for fact in facts] == [one[name][fact] for fact in facts]
+        rows = [{pair["row"] for pair in part["sentences"]} for part in (record, one[name])]
+        assert rows == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+
+
+@pytest.fixture(scope="module")
+def runs(prepared) -> Path:
+    """A folder for runs of several processes; the first of them lowers the programs of all."""
+    share_programs(prepared / "several")
+    return prepared / "several"
