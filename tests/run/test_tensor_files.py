@@ -84,16 +84,17 @@ def test_another_shape_or_dtype_is_an_error(folder):
         tensor_files.load_to_host(folder, "g", "large", (3,), "float32", None)
 
 
-def test_a_removed_checkpoint_first_loses_its_commit_file(tmp_path, monkeypatch):
+def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path, monkeypatch):
     """If the removal is interrupted, what is left does not look like a checkpoint."""
     (tmp_path / "5").mkdir()
     (tmp_path / "5" / tensor_files.COMMIT_FILE).touch()
+    (tmp_path / "5" / "manifest.json").touch()
     (tmp_path / "5" / "data").touch()
     path = type(tensor_files.location(tmp_path))
     monkeypatch.setattr(path, "rmtree", lambda folder: None)
-    tensor_files.remove(tmp_path / "5")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
     assert [file.name for file in (tmp_path / "5").iterdir()] == ["data"]
     monkeypatch.undo()
-    tensor_files.remove(tmp_path / "5")
-    tensor_files.remove(tmp_path / "5")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
     assert not (tmp_path / "5").exists()
