@@ -233,8 +233,7 @@ class Checkpoints:
             except (jax.errors.JaxRuntimeError, MemoryError):
                 raise  # the memory is too small, or a device has failed
             except Exception as error:  # damaged files raise errors of many types
-                reason = str(error).strip().partition("\n")[0][:200]
-                message = f"its arrays cannot be read: {reason}"
+                message = f"its arrays cannot be read: {tensor_files.reason(error)}"
                 if not tensor_files.proves_damage(error):
                     raise UnreadableError(message, tensor_files.is_denied(error)) from error
                 # Files are missing too if the run removes this checkpoint now.

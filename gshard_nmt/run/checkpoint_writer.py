@@ -7,6 +7,7 @@ is removed only after a newer one has been committed.
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -341,7 +342,11 @@ class CheckpointWriter(Checkpoints):
 
         A folder with a manifest is complete: the next start adopts it.
         """
-        if self._processes.is_first:
+        if not self._processes.is_first:
+            return
+        # Some of orbax's threads may still write a file.
+        for pause in (0.0, 0.05, 0.2):
+            time.sleep(pause)
             # The error of the save is reported, not another one.
             with contextlib.suppress(Exception):
                 if not exists(self.folder / str(step) / manifests.NAME):

@@ -256,6 +256,12 @@ def proves_damage(error: Exception) -> bool:
     return status[1] in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
 
 
+def reason(error: Exception) -> str:
+    """Returns what an error of `load` says, in one short line. The cause stands at its end."""
+    line = str(error).strip().partition("\n")[0].partition(" [")[0]
+    return line if len(line) <= 300 else f"{line[:100]} ... {line[-195:]}"
+
+
 def is_denied(error: Exception) -> bool:
     """Returns whether an error of `load` says that the user may not read the files."""
     status = _STATUS.match(str(error))
