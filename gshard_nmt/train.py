@@ -27,6 +27,7 @@ from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import Retention, Scores, check_metric
+from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides, check_validation
@@ -132,7 +133,12 @@ class _Trainer:
             self.processes,
             on_commit=functools.partial(training_state.write_budget, self.run),
         )
+        for step in self.checkpoints.adopt():
+            file = self.run.checkpoints / str(step) / COMMIT_FILE
+            self.progress.note(f"{file} was missing; the checkpoint is complete, and is used")
         resumes, newest = bool(self.checkpoints.steps()), self.checkpoints.newest()
+        if not resumes:
+            training_state.check_is_new(self.run)
         state = training_state.without_arrays(newest, limits.metric)
         if newest and is_first:
             # A kill just before a commit may have left the budget of a checkpoint that does not exist.
@@ -323,7 +329,8 @@ class _Trainer:
         if self.config.train.on_divergence != "rollback":
             return None
         self.checkpoints.wait()
-        return max(self.checkpoints.steps(), default=None)
+        newest = self.checkpoints.newest()
+        return newest.step if newest else None
 
     def _go_back(self) -> None:
         """Restores the newest checkpoint. The next batch is the one that would have come anyway."""

@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt import train
 from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.model.guard import BAD_LOSS, FINE
 from gshard_nmt.run import divergence
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -20,6 +20,7 @@ from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.memory import ProgramMemory
 from tests.data.synthetic import write_prepared_data
+from tests.run.checkpoints import make_readable, make_unreadable
 
 CONFIG = load_config("demo").replace(
     data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
@@ -379,3 +380,61 @@ def test_a_batch_that_cannot_be_kept_ends_no_run(run, monkeypatch, capsys):
     assert run()
     assert "the batch of step 3 cannot be kept: No space left on device" in capsys.readouterr().err
     assert [line["batch"] for line in lines_of(run) if "event" in line] == [""]
+
+
+def test_a_lost_commit_file_costs_no_steps(run, capsys):
+    assert run(steps=2)
+    (run.folder.checkpoints / "2" / "commit_success.txt").unlink()
+    assert run(steps=4)
+    assert len(calls) == 4
+    assert final(run) == (4, 4.0, 400)
+    assert [line["step"] for line in lines_of(run)] == [1, 2, 3, 4]
+    said = capsys.readouterr().err
+    assert "2/commit_success.txt was missing; the checkpoint is complete, and is used" in said
+    # A finished run has a checkpoint that a decoder can use.
+    (run.folder.checkpoints / "4" / "commit_success.txt").unlink()
+    assert run(steps=4)
+    assert Checkpoints(run.folder.checkpoints).steps() == [2, 4]
+
+
+@pytest.mark.parametrize("loss", ["checkpoints", "checkpoints/2", "commit and manifest"])
+def test_a_run_whose_checkpoints_are_missing_does_not_start_from_step_0(run, loss):
+    assert run(steps=2)
+    if loss == "commit and manifest":
+        for name in ("commit_success.txt", "manifest.json"):
+            (run.folder.checkpoints / "2" / name).unlink()
+    else:
+        (run.folder.path / loss).rename(run.folder.path.parent / "elsewhere")
+    before = run.folder.metrics.read_text()
+    with pytest.raises(
+        UserError, match=r"saved step 2, but .*checkpoints has no checkpoint\. Mount"
+    ):
+        run(steps=4)
+    assert len(calls) == 2
+    assert run.folder.metrics.read_text() == before
+    # The user may want just that.
+    (run.folder.path / "budget.json").unlink()
+    assert run(steps=4)
+    assert final(run) == (4, 4.0, 400)
+
+
+def test_a_disk_that_fails_at_the_start_costs_no_steps(run, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "pauses", ())
+    assert run(steps=4)
+    file = run.folder.checkpoints / "4" / "manifest.ocdbt"
+    content = make_unreadable(file)
+    with pytest.raises(TryAgain, match=r"checkpoints/4: its arrays cannot be read: "):
+        run()
+    make_readable(file, content)
+    assert run()
+    assert final(run) == (6, 6.0, 600)
+    assert len(calls) == 6
+
+
+def test_a_run_does_not_go_back_to_a_later_checkpoint_that_is_damaged(run, capsys):
+    assert run(steps=4)
+    (run.folder.checkpoints / "4" / "manifest.ocdbt").unlink()
+    bad_calls.add(5)
+    assert run(on_divergence="rollback")
+    assert "goes on from the checkpoint of step 2" in capsys.readouterr().err
+    assert final(run) == (6, 6.0, 600)

@@ -287,7 +287,7 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     devices = runtime.start(config.mesh, run.programs_to_decode)
     checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
     specs = devices.abstract(weight_specs(functions))
-    restored = checkpoints.restore({"parameters": specs}, checkpoints.best_first())
+    restored = checkpoints.restore_best({"parameters": specs})
     step = restored.manifest.step
     for problem in restored.passed_over:
         sys.stderr.write(f"{problem}. Using the checkpoint of step {step} instead.\n")

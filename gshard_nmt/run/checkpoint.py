@@ -6,17 +6,20 @@ moment that its commit file exists. `checkpoint_writer.py` writes them.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checksums import on_devices, on_host
-from gshard_nmt.run.manifest import ForeignError, Manifest, UnsoundError
+from gshard_nmt.run.manifest import ForeignError, Manifest, UnreadableError, UnsoundError
+from gshard_nmt.run.reading import exists, failure, patiently, reading
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -51,7 +54,12 @@ class Checkpoints:
 
     Nothing in the folder is changed. Process 0 decides which checkpoints there are. If there are several
     processes, all of them call the methods together.
+
+    Attributes:
+      pauses: seconds to wait before each further attempt if a file cannot be read.
     """
+
+    pauses: Sequence[float] = (0.5, 2.0)
 
     def __init__(
         self,
@@ -73,24 +81,29 @@ class Checkpoints:
         self.retention = retention or Retention()
         self._identity = dict(identity or {})
         self._processes = processes
-        self._scores: dict[int, Scores] | None = None
-        self._damaged: set[int] = set()
+        self._known: dict[int, Scores | UnsoundError] = {}
+        """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
 
     def steps(self) -> list[int]:
         """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
 
         Raises:
-          UserError: the folder has checkpoints of an older version of this package.
+          UserError: the folder has checkpoints of an older version of this package, or may not be read.
+          TryAgain: it cannot be read now.
         """
-        return self._of_first_process(self._committed())
+        return self._of_first_process(self._committed)
 
     def newest(self) -> Manifest | None:
-        """Returns the newest manifest that can be read; None if there is no checkpoint."""
-        for step in reversed(self.steps()):
+        """Returns the newest manifest that can be read; None if there is none.
+
+        It skips the checkpoints whose arrays `restore` has found to be damaged.
+        """
+        for step in self._newest_first():
             try:
                 return self._together(self.manifest, step)
-            except UnsoundError:
-                continue
+            except UnsoundError as problem:
+                if not problem.is_damage:  # `restore` comes to the damaged ones, and reports them
+                    self._note(step, problem)
         return None
 
     def manifest(self, step: int) -> Manifest:
@@ -99,21 +112,7 @@ class Checkpoints:
         Raises:
           UnsoundError: it cannot be read, is damaged, or belongs to another run.
         """
-        if not (self.folder / str(step) / COMMIT_FILE).exists():
-            raise UnsoundError(
-                f"{COMMIT_FILE} is missing: it was not finished, or is being removed"
-            )
-        try:
-            text = (self.folder / str(step) / manifests.NAME).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise UnsoundError(f"{manifests.NAME} is missing") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise UnsoundError(f"{manifests.NAME} cannot be read: {error}") from None
-        manifest = Manifest.parse(text)
-        if manifest.step != step:
-            raise UnsoundError(f"its manifest is of step {manifest.step}")
-        manifest.check_files(self._identity)
-        return manifest
+        return patiently(lambda: self._committed_manifest(step), self.pauses)
 
     def kept(self) -> dict[int, list[str]]:
         """Returns why each committed checkpoint is kept: "last", "every", "best"; or nothing."""
@@ -121,40 +120,44 @@ class Checkpoints:
 
     def best_first(self) -> list[int]:
         """Returns the steps in the order in which a decoder tries them: best, then newest first."""
-        best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
-        return self._of_first_process(
-            [*best, *(s for s in self._committed()[::-1] if s not in best)]
-        )
+
+        def order() -> list[int]:
+            best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
+            return [*best, *(s for s in self._committed()[::-1] if s not in best)]
+
+        return self._of_first_process(order)
+
+    def restore_best(self, groups: Groups) -> Restored:
+        """Reads the best sound checkpoint as `restore` does, also if its run goes on meanwhile.
+
+        The run may remove a checkpoint while this reads it. So the checkpoints are listed again after
+        each one that cannot be used.
+        """
+        problems: dict[int, str] = {}
+        while steps := [step for step in self.best_first() if step not in problems]:
+            restored = self._try(steps[0], groups, problems)
+            if restored is not None:
+                return restored
+        raise self._nothing(problems)
 
     def restore(self, groups: Groups, steps: Sequence[int] | None = None) -> Restored:
         """Reads the first sound checkpoint, places its arrays as their shardings say, and verifies them.
 
         Args:
           groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings.
-          steps: the checkpoints to try, in this order; None means all, the newest first.
+          steps: the checkpoints to try, in this order; None means all that are not known to be damaged,
+            the newest first.
 
         Raises:
           UserError: none of them is sound. The message says what is wrong with each.
         """
-        problems = []
-        for step in self.steps()[::-1] if steps is None else steps:
-            try:
-                manifest, arrays = self._read(step, groups)
-            except UnsoundError as problem:
-                self._note(step, problem)
-                problems.append(f"{self.folder / str(step)}: {problem}")
-            else:
-                return Restored(manifest, arrays, tuple(problems))
-        if not problems:
-            raise UserError(
-                f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
-                "of a run that has saved one."
-            )
-        raise UserError(
-            "no checkpoint can be used:\n  "
-            + "\n  ".join(problems)
-            + "\nRestore one of these folders from a copy, or start again with a new --workdir."
-        )
+        problems: dict[int, str] = {}
+        for step in self._newest_first() if steps is None else steps:
+            restored = self._try(step, groups, problems)
+            if restored is not None:
+                return restored
+        known = self._damaged() if steps is None else {}
+        raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
 
     def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
         """Reads one tensor to the host, and verifies it.
@@ -167,6 +170,38 @@ class Checkpoints:
         array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
         _check(group, {name: on_host(array, tensor.letters)}, manifest)
         return array
+
+    def _try(self, step: int, groups: Groups, problems: dict[int, str]) -> Restored | None:
+        """Reads a checkpoint. If it cannot be used, it adds a line to `problems` and returns None."""
+        try:
+            manifest, arrays = self._read(step, groups)
+        except UnsoundError as problem:
+            self._note(step, problem)
+            problems[step] = self._line(step, problem)
+            return None
+        return Restored(manifest, arrays, tuple(problems.values()))
+
+    def _nothing(self, problems: Mapping[int, str]) -> UserError:
+        """Returns the error that says why no checkpoint can be used."""
+        if not problems:
+            whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
+            if whole:
+                return UserError(
+                    f"{self.folder / str(whole[-1])} has no {COMMIT_FILE}, so it is not read. Start "
+                    "gshard-train with this run folder; it commits a checkpoint that is complete."
+                )
+            return UserError(
+                f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
+                "of a run that has saved one."
+            )
+        return UserError(
+            "no checkpoint can be used:\n  "
+            + "\n  ".join(problems.values())
+            + "\nRestore one of these folders from a copy, or start again with a new --workdir."
+        )
+
+    def _line(self, step: int, problem: UnsoundError) -> str:
+        return f"{self.folder / str(step)}: {problem}"
 
     def _read(self, step: int, groups: Groups) -> tuple[Manifest, dict[str, dict[str, Any]]]:
         """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all.
@@ -193,48 +228,123 @@ class Checkpoints:
         return manifest, arrays
 
     def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:
-        """Calls a function that reads arrays; raises UnsoundError if their files are damaged."""
+        """Calls a function that reads arrays; raises UnsoundError if that fails."""
         import jax
 
+        def attempt() -> Any:
+            try:
+                return load(self.folder / str(step), *arguments)
+            except (jax.errors.JaxRuntimeError, MemoryError):
+                raise  # the memory is too small, or a device has failed
+            except Exception as error:  # damaged files raise errors of many types
+                message = f"its arrays cannot be read: {tensor_files.reason(error)}"
+                if not tensor_files.proves_damage(error):
+                    raise UnreadableError(message, tensor_files.is_denied(error)) from error
+                # Files are missing too if the run removes this checkpoint now.
+                self._check_committed(step)
+                raise UnsoundError(message) from error
+
+        return patiently(attempt, self.pauses)
+
+    def _committed_manifest(self, step: int) -> Manifest:
+        self._check_committed(step)
+        return self._parse(step)
+
+    def _check_committed(self, step: int) -> None:
+        """Raises UnreadableError if a checkpoint is not, or no longer, committed."""
+        if not exists(self.folder / str(step) / COMMIT_FILE):
+            raise UnreadableError(
+                f"{COMMIT_FILE} is missing: it was not finished, or has been removed"
+            )
+
+    def _parse(self, step: int) -> Manifest:
+        """Reads a manifest once, without a look at the commit file. The errors are as of `manifest`."""
+        file = self.folder / str(step) / manifests.NAME
         try:
-            return load(self.folder / str(step), *arguments)
-        except (jax.errors.JaxRuntimeError, MemoryError):
-            raise  # the memory is too small, or a device has failed
-        except Exception as error:  # damaged files raise errors of many types
-            reason = str(error).strip().partition("\n")[0][:200]
-            raise UnsoundError(f"its arrays cannot be read: {reason}") from error
+            with reading(file):
+                text = file.read_bytes().decode("utf-8")
+        except FileNotFoundError:
+            raise UnsoundError(f"{manifests.NAME} is missing") from None
+        except UnicodeDecodeError as error:
+            raise UnsoundError(f"{manifests.NAME} is damaged: {error}") from None
+        manifest = Manifest.parse(text)
+        if manifest.step != step:
+            raise UnsoundError(f"its manifest is of step {manifest.step}")
+        manifest.check_files(self._identity)
+        return manifest
 
     def _note(self, step: int, problem: UnsoundError) -> None:
-        """Remembers a damaged checkpoint: it is removed after the next one has been committed."""
-        if not isinstance(problem, ForeignError):
-            self._damaged.add(step)
+        """Remembers what is wrong with a checkpoint."""
+        self._known[step] = problem
 
-    def _committed(self) -> list[int]:
-        """Returns the steps of all committed checkpoints, as this process sees them."""
-        if not self.folder.is_dir():
-            return []
-        names = [path.name for path in self.folder.iterdir()]
-        if {"last", "best"} & set(names):
+    def _damaged(self) -> dict[int, UnsoundError]:
+        """Returns what is wrong with each checkpoint that is known to be damaged, by step."""
+        return {
+            step: known
+            for step, known in self._known.items()
+            if isinstance(known, UnsoundError) and known.is_damage
+        }
+
+    def _newest_first(self) -> list[int]:
+        """Returns the steps that are not known to be damaged, as process 0 knows them."""
+        return self._of_first_process(
+            lambda: [step for step in self._committed()[::-1] if step not in self._damaged()]
+        )
+
+    def _folders(self) -> list[int]:
+        """Returns the steps of all folders of checkpoints, sorted, committed or not."""
+
+        def names() -> set[str]:
+            with reading(self.folder):
+                return {path.name for path in paths.entries(self.folder)}
+
+        listed = self._look(names)
+        if {"last", "best"} & listed:
             raise UserError(
                 f"{self.folder} has checkpoints of an older version of gshard-nmt, in last/ and best/. "
                 "Use that version, or start again with a new --workdir."
             )
-        steps = sorted(int(name) for name in names if name.isdecimal())
-        return [step for step in steps if (self.folder / str(step) / COMMIT_FILE).exists()]
+        return sorted(int(name) for name in listed if name.isdecimal())
+
+    def _committed(self) -> list[int]:
+        """Returns the steps of all committed checkpoints, sorted, as this process sees them."""
+        files = {step: self.folder / str(step) / COMMIT_FILE for step in self._folders()}
+        return [step for step, file in files.items() if self._look(functools.partial(exists, file))]
+
+    def _look(self, read: Callable[[], Result]) -> Result:
+        """Calls a function that looks at the folder; raises UserError or TryAgain if that fails."""
+        try:
+            return patiently(read, self.pauses)
+        except UnreadableError as problem:
+            raise failure(self.folder, problem) from problem
+
+    def _present(self) -> list[int]:
+        """Returns the steps whose scores count."""
+        return self._committed()
 
     def _read_scores(self) -> dict[int, Scores]:
-        """Returns the scores of each committed checkpoint; none for a checkpoint that is unsound."""
-        if self._scores is None:
-            self._scores = {}
-            for step in self._committed():
-                try:
-                    self._scores[step] = self.manifest(step).scores
-                except UnsoundError as problem:
-                    self._note(step, problem)
-        return {step: s for step, s in self._scores.items() if step not in self._damaged}
+        """Returns the scores of each checkpoint; none for a checkpoint that cannot be used.
 
-    def _of_first_process(self, numbers: list[int]) -> list[int]:
-        """Returns the numbers of process 0 in every process."""
+        A manifest that could not be read is read again at each call.
+        """
+        known: dict[int, Scores | UnsoundError] = {}
+        for step in self._present():
+            last = self._known.get(step)
+            try:
+                if last is None:
+                    known[step] = self.manifest(step).scores
+                elif isinstance(last, UnreadableError):
+                    known[step] = self._committed_manifest(step).scores
+                else:
+                    known[step] = last
+            except UnsoundError as problem:
+                known[step] = problem
+        self._known = known
+        return {step: s for step, s in known.items() if isinstance(s, Scores)}
+
+    def _of_first_process(self, decide: Callable[[], list[int]]) -> list[int]:
+        """Calls a function in process 0, and returns its numbers in every process."""
+        numbers = decide() if self._processes.is_first else []
         if self._processes.count == 1:
             return numbers
         counts = self._processes.gather(np.array([len(numbers)]))[:, 0]
@@ -243,23 +353,31 @@ class Checkpoints:
         return self._processes.gather(padded)[0, : counts[0]].tolist()
 
     def _together(self, read: Callable[[int], Result], step: int) -> Result:
-        """Calls a function in every process; raises UnsoundError in all of them if it does in one."""
+        """Calls a function in every process; raises UnsoundError in all of them if it does in one.
+
+        If the processes have different problems, all raise an error of the same class, the last of
+        `_PROBLEMS`: so no process calls a checkpoint damaged if another one says that it is foreign.
+        """
         problem: UnsoundError | None = None
         try:
             result = read(step)
         except UnsoundError as error:
             problem = error
-        reason = b"" if problem is None else (str(problem) or "unknown").encode()[:_REASON_BYTES]
-        # All words of a process are 0 if it has no problem.
-        words = np.frombuffer(reason.ljust(_REASON_BYTES, b"\0"), np.int64)
-        reasons = self._processes.gather(words)
-        if problem is not None:
+        code = 0 if problem is None else 1 + _PROBLEMS.index(type(problem))
+        reason = str(problem or "").encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0")
+        words = np.concatenate([[code], np.frombuffer(reason, np.int64)])
+        answers = self._processes.gather(words)
+        codes = answers[:, 0]
+        if problem is not None and code == codes.max():
             raise problem
-        if (failed := reasons.any(axis=1)).any():
-            process = int(failed.argmax())
-            text = reasons[process].tobytes().rstrip(b"\0").decode(errors="replace")
-            raise UnsoundError(f"process {process} cannot read it: {text}")
+        if codes.any():
+            process = int(codes.argmax())
+            text = answers[process, 1:].tobytes().rstrip(b"\0").decode(errors="replace")
+            raise _PROBLEMS[codes.max() - 1](f"process {process} cannot read it: {text}")
         return result
+
+
+_PROBLEMS: tuple[type[UnsoundError], ...] = (UnreadableError, UnsoundError, ForeignError)
 
 
 def flat(groups: Groups) -> dict[str, Any]:

@@ -6,19 +6,28 @@ is removed only after a newer one has been committed.
 """
 
 import contextlib
+import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, paths
+from gshard_nmt import files
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, flat
 from gshard_nmt.run.checksums import NotFiniteError, on_devices, program
-from gshard_nmt.run.manifest import Manifest, Tensor
+from gshard_nmt.run.manifest import (
+    ForeignError,
+    Manifest,
+    Tensor,
+    UnreadableError,
+    UnsoundError,
+)
+from gshard_nmt.run.reading import exists, failure, patiently
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -45,23 +54,71 @@ class CheckpointWriter(Checkpoints):
         self._writer: Any = None
         self._pending: Manifest | None = None
 
+    def adopt(self) -> list[int]:
+        """Commits the checkpoints that are complete except for their commit file.
+
+        A kill or a copy may have cost them this file. The manifest is written when everything else is
+        there, so a folder with a sound manifest is complete. Its arrays are verified when they are read.
+
+        Returns:
+          The steps of these checkpoints.
+
+        Raises:
+          TryAgain: the disk or the server fails.
+          UserError: a file may not be read, or the commit file cannot be written.
+        """
+        return self._of_first_process(self._adopt)
+
+    def _adopt(self) -> list[int]:
+        adopted = []
+        for step in self._unfinished():
+            try:
+                patiently(functools.partial(self._parse, step), self.pauses)
+            except UnreadableError as problem:
+                raise failure(self.folder / str(step), problem) from problem
+            except UnsoundError:
+                continue
+            with self._writing(step):
+                text = "This checkpoint had lost this file. Its manifest is sound.\n"
+                files.write(self.folder / str(step) / tensor_files.COMMIT_FILE, text)
+            adopted.append(step)
+        return adopted
+
+    def _unfinished(self) -> list[int]:
+        """Returns the steps of the folders that are not committed."""
+        committed = set(self._committed())
+        return [step for step in self._folders() if step not in committed]
+
     def start_saving(self) -> list[int]:
         """Prepares to save: makes the folder, and removes what killed saves have left.
+
+        Checkpoints that are complete are adopted first.
 
         Returns:
           The steps of the checkpoints that were not finished and have been removed.
         """
-        left = []
-        if self._processes.is_first:
+        self.adopt()
+
+        def tidy() -> list[int]:
             self.folder.mkdir(parents=True, exist_ok=True)
-            committed = set(self._committed())
-            for path in paths.entries(self.folder):
-                if path.name.isdecimal() and int(path.name) not in committed:
-                    tensor_files.remove(path)
-                    left.append(int(path.name))
+            return [step for step in self._unfinished() if self._remove_unfinished(step)]
+
+        removed = self._of_first_process(tidy)
         self._processes.barrier("ready to save checkpoints")
         self._writer = tensor_files.new_writer(self._write_manifest)
-        return self._of_first_process(sorted(left))
+        return removed
+
+    def _remove_unfinished(self, step: int) -> bool:
+        """Removes a folder that is not committed, unless it belongs to another run."""
+        try:
+            self._parse(step)
+        except ForeignError:
+            return False
+        except UnsoundError as problem:
+            if not problem.is_damage:
+                return False
+        self._remove(step)
+        return True
 
     def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
         """Compiles the program that computes the checksums, so that the first save need not.
@@ -74,9 +131,13 @@ class CheckpointWriter(Checkpoints):
 
     def would_be_best(self, step: int, scores: Scores) -> bool:
         """Returns whether a checkpoint with these scores would be kept because it is one of the best."""
-        others = {s: v for s, v in self._read_scores().items() if s != step}
-        best = self.retention.ranked({**others, step: scores})[: self.retention.best]
-        return bool(self._of_first_process([int(step in best)])[0])
+
+        def decide() -> list[int]:
+            others = {s: v for s, v in self._read_scores().items() if s != step}
+            best = self.retention.ranked({**others, step: scores})[: self.retention.best]
+            return [int(step in best)]
+
+        return bool(self._of_first_process(decide)[0])
 
     def save(
         self,
@@ -110,10 +171,14 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
-        known = self._read_scores()
-        if step in self.steps() and step not in self._damaged:
-            if step in known:
-                return False
+        present = self._of_first_process(lambda: [self._presence(step)])[0]
+        if present == _SOUND:
+            return False
+        if present == _UNREADABLE:
+            raise failure(
+                self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
+            )
+        if present == _FOREIGN:
             raise UserError(
                 f"{self.folder / str(step)} is a checkpoint of another run or another version of "
                 "gshard-nmt. Move it away, or start again with a new --workdir."
@@ -122,16 +187,25 @@ class CheckpointWriter(Checkpoints):
         tree, places = tensor_files.pack(groups)
         manifest = manifest.placed(places)
         with self._writing(step):
-            folder = self.folder / str(step)
             if self._processes.is_first:
-                tensor_files.remove(folder)
+                self._remove(step)
             self._pending = manifest
+            self._known[step] = manifest.scores
             save = tensor_files.orbax().args.PyTreeSave(tree)
             # With `force` only process 0 asks whether the folder exists.
-            self._writer.save(tensor_files.location(folder), args=save, force=True)
-        self._damaged.discard(step)
-        self._scores = {**known, step: manifest.scores}
+            location = tensor_files.location(self.folder / str(step))
+            self._writer.save(location, args=save, force=True)
         return True
+
+    def _presence(self, step: int) -> int:
+        """Returns what there is of a step: `_FREE`, `_SOUND`, `_FOREIGN` or `_UNREADABLE`."""
+        self._read_scores()
+        known = self._known.get(step)
+        if known is None or (isinstance(known, UnsoundError) and known.is_damage):
+            return _FREE
+        if isinstance(known, UnreadableError):
+            return _UNREADABLE
+        return _FOREIGN if isinstance(known, ForeignError) else _SOUND
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -151,13 +225,36 @@ class CheckpointWriter(Checkpoints):
         with self._writing(step):
             self._writer.wait_until_finished()
         self._pending = None
-        reasons = self.kept()
-        superseded = {other for other, words in reasons.items() if not words} | self._damaged
         if self._processes.is_first:
-            for other in superseded - {step}:
-                tensor_files.remove(self.folder / str(other))
-        self._damaged.clear()
-        self._scores = {s: v for s, v in self._read_scores().items() if s not in superseded}
+            for other in sorted(self._superseded() - {step}):
+                self._remove(other)
+
+    def _superseded(self) -> set[int]:
+        """Returns the steps of the checkpoints that no rule keeps.
+
+        A damaged checkpoint stays until there are `Retention.last` newer sound ones. Somebody may want
+        to save what can be read of it. One that cannot be read now may be sound, so it stays too.
+        """
+        reasons = self.kept()
+        superseded = {step for step, words in reasons.items() if not words}
+        for step in self._damaged():
+            newer = [other for other in reasons if other > step]
+            if len(newer) >= self.retention.last:
+                superseded.add(step)
+        return superseded
+
+    def _present(self) -> list[int]:
+        pending = set() if self._pending is None else {self._pending.step}
+        return sorted(pending.union(self._committed()))
+
+    def _note(self, step: int, problem: UnsoundError) -> None:
+        """Raises an error if a checkpoint cannot be read now: it may be the one to go on from."""
+        if isinstance(problem, UnreadableError):
+            raise failure(self.folder / str(step), problem) from problem
+        super()._note(step, problem)
+
+    def _remove(self, step: int) -> None:
+        tensor_files.remove(self.folder / str(step), manifests.NAME)
 
     def close(self) -> None:
         """Waits for the last checkpoint, then ends the background threads."""
@@ -208,24 +305,53 @@ class CheckpointWriter(Checkpoints):
 
     @contextlib.contextmanager
     def _writing(self, step: int) -> Iterator[None]:
-        """Turns the errors of writing into a UserError that names the checkpoint."""
+        """Turns the errors of writing into a UserError or TryAgain that names the checkpoint."""
         import jax
 
         try:
             yield
         except jax.errors.JaxRuntimeError:
             raise  # it is about another process, or about a device
-        except TimeoutError as error:
-            self._pending = None
-            raise TryAgain(
-                f"the checkpoint of step {step} was not finished, because another process did not "
-                f"answer: {error} Start all processes again with the same commands."
-            ) from error
         except (OSError, ValueError, RuntimeError) as error:
             self._pending = None
+            # A disk that does not answer has a number of the system, ETIMEDOUT.
+            if isinstance(error, TimeoutError) and error.errno is None:
+                raise self._too_slow(step, error) from error
+            self._remove_failed(step)
             reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[-1]
             raise UserError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
                 "still there."
             ) from error
+
+    def _too_slow(self, step: int, error: TimeoutError) -> TryAgain:
+        hours = tensor_files.SAVE_HOURS
+        if self._processes.count == 1:
+            return TryAgain(
+                f"the checkpoint of step {step} was not written to {self.folder} within {hours} hours. "
+                "Look at the disk or the server, then start the same command again."
+            )
+        return TryAgain(
+            f"the checkpoint of step {step} was not finished within {hours} hours, because a disk or "
+            f"another process did not answer: {error} Start all processes again with the same commands."
+        )
+
+    def _remove_failed(self, step: int) -> None:
+        """Removes what a failed save has left, because the next start may need the space.
+
+        A folder with a manifest is complete: the next start adopts it.
+        """
+        if not self._processes.is_first:
+            return
+        # Some of orbax's threads may still write a file.
+        for pause in (0.0, 0.05, 0.2):
+            time.sleep(pause)
+            # The error of the save is reported, not another one.
+            with contextlib.suppress(Exception):
+                if not exists(self.folder / str(step) / manifests.NAME):
+                    self._remove(step)
+
+
+_FREE, _SOUND, _FOREIGN, _UNREADABLE = range(4)
+"""What there is of a step: nothing or a damaged checkpoint, a sound one, another run's, or unknown."""

@@ -7,6 +7,7 @@ compressed: trained weights are nearly random, and compression only takes time.
 
 import functools
 import math
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,10 @@ from gshard_nmt import paths
 
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
+
+
+SAVE_HOURS = 24
+"""The longest time that a save may take. A lost process or a dead one is noticed long before."""
 
 
 def new_writer(before_commit: Callable[[], None]) -> Any:
@@ -34,7 +39,9 @@ def new_writer(before_commit: Callable[[], None]) -> Any:
     _silence_unfinished_writes()
     return ocp.AsyncCheckpointer(
         ocp.PyTreeCheckpointHandler(use_compression=False),
-        async_options=options.AsyncOptions(post_finalization_callback=before_commit),
+        async_options=options.AsyncOptions(
+            timeout_secs=SAVE_HOURS * 3600, post_finalization_callback=before_commit
+        ),
         atomicity_options=options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE),
     )
 
@@ -116,7 +123,8 @@ def load(
       places: as `pack` returned them.
 
     Raises:
-      ValueError, OSError, KeyError and others: the files are damaged.
+      ValueError, OSError, KeyError and others: the files are damaged, or cannot be read now. See
+        `proves_damage`.
     """
     import jax
 
@@ -226,10 +234,51 @@ def _key(index: tuple[slice, ...]) -> tuple[tuple[Any, Any], ...]:
     return tuple((part.start, part.stop) for part in index)
 
 
-def remove(folder: Path) -> None:
-    """Removes a checkpoint, the commit file first: a part of a checkpoint never looks like a whole."""
+_DAMAGE = ("DATA_LOSS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")
+"""Tensorstore reports bad checksums, cut files, bad contents and missing files with these codes."""
+_STATUS = re.compile(r"([A-Z_]+): ")
+_CAUSE = re.compile(r"(?:os_error_code|http_response_code)=\W*(\d+)")
+_CAUSES_OF_DAMAGE = ("2", "404", "416")
+"""ENOENT; and the answers of a bucket if an object is missing or too short."""
+
+
+def proves_damage(error: Exception) -> bool:
+    """Returns whether an error of `load` proves that the files are damaged.
+
+    It does not if a disk, a file server, a network or a limit of the system may be the cause. Then the
+    files may be sound.
+    """
+    text = str(error)
+    status = _STATUS.match(text)
+    if status is None:
+        return isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
+    causes = _CAUSE.findall(text)
+    return status[1] in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
+
+
+def reason(error: Exception) -> str:
+    """Returns what an error of `load` says, in one short line. The cause stands at its end."""
+    line = str(error).strip().partition("\n")[0].partition(" [")[0]
+    return line if len(line) <= 300 else f"{line[:100]} ... {line[-195:]}"
+
+
+def is_denied(error: Exception) -> bool:
+    """Returns whether an error of `load` says that the user may not read the files."""
+    status = _STATUS.match(str(error))
+    codes = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+    return isinstance(error, PermissionError) or (status is not None and status[1] in codes)
+
+
+def remove(folder: Path, manifest: str) -> None:
+    """Removes a checkpoint. If this is killed, a part of a checkpoint does not look like a whole.
+
+    Args:
+      folder: the folder of the checkpoint.
+      manifest: the name of its manifest, which is removed first, after the commit file.
+    """
     path = location(folder)
-    (path / COMMIT_FILE).unlink(missing_ok=True)
+    for name in (COMMIT_FILE, manifest):
+        (path / name).unlink(missing_ok=True)
     if path.exists():
         path.rmtree()
 

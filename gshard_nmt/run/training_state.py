@@ -121,6 +121,21 @@ def save(
         ) from None
 
 
+def check_is_new(run: RunFolder) -> None:
+    """Checks that a run without a checkpoint has never saved one.
+
+    Raises:
+      UserError: budget.json says that it has. Its checkpoints are lost, or on a disk that is missing.
+    """
+    steps = run.budget().get("steps", 0)
+    if steps:
+        raise UserError(
+            f"{run.path / 'budget.json'} says that this run has saved step {steps}, but "
+            f"{run.checkpoints} has no checkpoint. Mount or restore this folder, or give a new "
+            "--workdir; to train this run from step 0 again, remove budget.json."
+        )
+
+
 def write_budget(run: RunFolder, manifest: Manifest) -> None:
     """Writes budget.json: what the run has cost until a checkpoint."""
     weights = manifest.tensors["parameters"].values()

@@ -41,6 +41,23 @@ def assert_equal(actual: dict[str, dict], expected: dict[str, dict]) -> None:
         assert np.asarray(array).tobytes() == np.asarray(wanted).tobytes()
 
 
+def make_unreadable(file: Path) -> bytes:
+    """Makes the system refuse to open a file, as a bad disk does, and returns its content.
+
+    The file becomes a link to itself. That also stops root, who may read every file.
+    """
+    content = file.read_bytes()
+    file.unlink()
+    file.symlink_to(file)
+    return content
+
+
+def make_readable(file: Path, content: bytes) -> None:
+    """Undoes `make_unreadable`."""
+    file.unlink()
+    file.write_bytes(content)
+
+
 def files_of(folder: Path) -> list[Path]:
     """Returns the files below a folder, by name."""
     return sorted(path for path in folder.rglob("*") if path.is_file())

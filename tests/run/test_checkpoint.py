@@ -6,12 +6,21 @@ import jax
 import numpy as np
 import pytest
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.manifest import UnsoundError
+from gshard_nmt.run.manifest import ForeignError, UnreadableError, UnsoundError
 from gshard_nmt.run.retention import Retention, Scores
-from tests.run.checkpoints import LETTERS, abstract, assert_equal, files_of, state
+from tests.run.checkpoints import (
+    LETTERS,
+    abstract,
+    assert_equal,
+    files_of,
+    make_readable,
+    make_unreadable,
+    state,
+)
 
 IDENTITY = {"source.model": "aa", "config": "bb"}
 
@@ -33,6 +42,11 @@ def folder(written, tmp_path):
     """A copy that a test may damage."""
     shutil.copytree(written, tmp_path / "checkpoints")
     return tmp_path / "checkpoints"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(Checkpoints, "pauses", (0, 0))
 
 
 def specs() -> dict:
@@ -184,6 +198,97 @@ def test_the_newest_manifest_that_can_be_read_counts(folder):
     assert Checkpoints(folder).newest() is None
 
 
+def test_what_restoring_has_found_to_be_damaged_is_not_tried_again(folder):
+    (folder / "2" / "manifest.ocdbt").unlink()
+    checkpoints = Checkpoints(folder)
+    assert checkpoints.newest().step == 2
+    assert len(checkpoints.restore(specs()).passed_over) == 1
+    assert checkpoints.newest().step == 1
+    assert checkpoints.restore(specs()).passed_over == ()
+    (folder / "1" / "manifest.ocdbt").unlink()
+    with pytest.raises(UserError, match=r"(?s)no checkpoint can be used.*/2: its.*/1: its"):
+        checkpoints.restore(specs())
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.ocdbt"])
+def test_a_file_that_cannot_be_read_now_is_no_damage(folder, name):
+    content = make_unreadable(folder / "2" / name)
+    checkpoints = Checkpoints(folder)
+    restored = checkpoints.restore(specs())
+    assert restored.manifest.step == 1
+    (problem,) = restored.passed_over
+    assert problem.startswith(f"{folder}/2: ")
+    assert "Too many levels of symbolic links" in problem
+    make_readable(folder / "2" / name, content)
+    assert checkpoints.restore(specs()).manifest.step == 2
+
+
+def test_a_file_is_read_again_after_a_pause(folder, monkeypatch):
+    """Each of the two kinds of files fails twice."""
+    load, errors = (
+        tensor_files.load,
+        [OSError(5, "Input/output error"), ValueError("UNAVAILABLE: x")],
+    )
+
+    def flaky(*arguments):
+        if errors:
+            raise errors.pop()
+        return load(*arguments)
+
+    monkeypatch.setattr(tensor_files, "load", flaky)
+    waited = []
+    monkeypatch.setattr("gshard_nmt.run.reading.time.sleep", waited.append)
+    restored = Checkpoints(folder).restore(specs())
+    assert (restored.manifest.step, restored.passed_over) == (2, ())
+    assert len(waited) == 2
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path):
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "checkpoints")
+    with pytest.raises(TryAgain, match=r"checkpoints cannot be read: Too many levels"):
+        Checkpoints(tmp_path / "checkpoints").steps()
+
+
+def test_a_commit_file_that_cannot_be_seen_is_not_a_missing_one(folder):
+    make_unreadable(folder / "2" / "commit_success.txt")
+    with pytest.raises(TryAgain, match=r"commit_success\.txt cannot be read: Too many levels"):
+        Checkpoints(folder).steps()
+
+
+def test_a_decoder_lists_again_if_the_run_removes_what_it_reads(folder, monkeypatch):
+    load = tensor_files.load
+
+    def remove_first(path, *arguments):
+        if (folder / "1").exists():
+            # The run goes on meanwhile: it has saved step 5, and keeps no other one.
+            (folder / "1").rename(folder.parent / "5")
+            text = (folder / "2" / "manifest.json").read_text()
+            shutil.rmtree(folder / "2")
+            assert text
+            writer = CheckpointWriter(folder, identity=IDENTITY)
+            writer.save(5, state(5), LETTERS, {})
+            writer.close()
+        return load(path, *arguments)
+
+    monkeypatch.setattr(tensor_files, "load", remove_first)
+    restored = Checkpoints(folder).restore_best(specs())
+    assert restored.manifest.step == 5
+    (problem,) = restored.passed_over
+    assert "commit_success.txt is missing: it was not finished, or has been removed" in problem
+    assert_equal(restored.groups, state(5))
+
+
+def test_a_decoder_that_can_use_none_says_so(folder):
+    for step in (1, 2):
+        (folder / str(step) / "manifest.json").write_text("")
+    with pytest.raises(UserError, match=r"(?s)no checkpoint can be used:.*/2: .*/1: "):
+        Checkpoints(folder).restore_best(specs())
+    shutil.rmtree(folder / "2")
+    (folder / "1" / "commit_success.txt").unlink()
+    with pytest.raises(UserError, match=r"1 has no commit_success\.txt, so it is not read"):
+        Checkpoints(folder).restore_best(specs())
+
+
 def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert checkpoints.steps() == []
@@ -220,7 +325,10 @@ class OtherProcesses:
         self.answers = list(answers)
 
     def gather(self, array):
-        return np.stack([np.asarray(self.answers.pop(0), array.dtype), array])
+        answer = np.zeros_like(array)
+        values = self.answers.pop(0)
+        answer[: len(values)] = values
+        return np.stack([answer, array])
 
 
 def test_process_0_decides_which_checkpoints_there_are(written):
@@ -238,9 +346,39 @@ def test_process_0_decides_which_checkpoints_there_are(written):
     assert Checkpoints(written, processes=Processes()).steps() == [1, 2, 9]
 
 
-def test_a_checkpoint_that_is_damaged_for_another_process_is_damaged_for_all(written):
-    reason = b"_CHECKPOINT is missing".ljust(240, b"\0")
-    processes = OtherProcesses(np.frombuffer(reason, np.int64))
-    checkpoints = Checkpoints(written, processes=processes)
-    with pytest.raises(UnsoundError, match=r"^process 0 cannot read it: _CHECKPOINT is missing$"):
+def test_process_0_decides_whether_to_save(folder):
+    """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
+    make_unreadable(folder / "2" / "manifest.json")
+    (folder / "1" / "manifest.json").write_text("")
+    processes = OtherProcesses([1], [1], [1], [0])
+    writer = CheckpointWriter(folder, processes=processes)
+    writer._writer = object()
+    assert not writer.save(2, state(2), LETTERS, {})
+    assert not writer.would_be_best(3, Scores({"dev_nll": 0.0}))
+    assert processes.answers == []
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(1, UnreadableError), (2, UnsoundError), (3, ForeignError)]
+)
+def test_a_checkpoint_has_the_same_problem_for_all_processes(written, number, kind):
+    checkpoints = Checkpoints(written, processes=OtherProcesses([number]))
+    with pytest.raises(UnsoundError, match="process 0 cannot read it") as error:
+        checkpoints._read(2, specs())
+    assert type(error.value) is kind
+    assert error.value.is_damage == (number == 2)
+
+
+def test_every_process_is_told_what_is_wrong_for_another_one(written):
+    reason = np.frombuffer(b"_CHECKPOINT is missing  ", np.int64)
+    checkpoints = Checkpoints(written, processes=OtherProcesses([2, *reason]))
+    message = "^process 0 cannot read it: _CHECKPOINT is missing *$"
+    with pytest.raises(UnsoundError, match=message):
+        checkpoints._read(2, specs())
+
+
+def test_a_foreign_checkpoint_is_damaged_for_no_process(folder):
+    (folder / "2" / "manifest.json").write_text("")
+    checkpoints = Checkpoints(folder, processes=OtherProcesses([3]))
+    with pytest.raises(ForeignError):
         checkpoints._read(2, specs())

@@ -15,7 +15,21 @@ from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import NotFiniteError
 from gshard_nmt.run.retention import Retention, Scores
-from tests.run.checkpoints import LETTERS, abstract, assert_equal, files_of, state
+from gshard_nmt.spmd.processes import Processes
+from tests.run.checkpoints import (
+    LETTERS,
+    abstract,
+    assert_equal,
+    files_of,
+    make_readable,
+    make_unreadable,
+    state,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(Checkpoints, "pauses", (0,))
 
 
 @pytest.fixture
@@ -98,16 +112,109 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(open_writ
     assert steps_on_disk(resumed) == [1, 2]
 
 
-def test_a_damaged_checkpoint_counts_for_no_rule_and_goes_after_the_next_commit(open_writer):
+def test_a_damaged_checkpoint_counts_for_no_rule_and_stays_until_there_are_newer_ones(open_writer):
     writer = open_writer()
-    for step in (1, 2, 9):
+    for step in (1, 2, 4):
         save(writer, step)
     writer.close()
-    (writer.folder / "9" / "manifest.json").write_text("")
+    (writer.folder / "4" / "manifest.json").write_text("")
     resumed = open_writer()
-    assert save(resumed, 3)
+    kept = []
+    for step in (3, 5, 6):
+        assert save(resumed, step)
+        resumed.wait()
+        kept.append(steps_on_disk(resumed))
+    assert kept == [[2, 3, 4], [3, 4, 5], [5, 6]]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.ocdbt"])
+def test_a_run_does_not_go_back_because_of_a_disk_that_fails(open_writer, name):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.close()
+    content = make_unreadable(writer.folder / "2" / name)
+    resumed = open_writer()
+    message = r"checkpoints/2: .* cannot be read: .*Too many levels of symbolic links.* again when"
+    with pytest.raises(TryAgain, match=message):
+        resumed.restore(abstract(state(1)))
+    make_readable(writer.folder / "2" / name, content)
+    assert open_writer().restore(abstract(state(1))).manifest.step == 2
+
+
+def test_a_run_may_be_refused_its_own_checkpoint(open_writer, monkeypatch):
+    writer = open_writer()
+    save(writer, 1)
+    writer.wait()
+    denied = ValueError("PERMISSION_DENIED: Error reading local file")
+    monkeypatch.setattr(tensor_files, "load", lambda *_: (_ for _ in ()).throw(denied))
+    with pytest.raises(UserError, match=r"1: its .* PERMISSION_DENIED.* Give this user permission"):
+        writer.restore(abstract(state(1)))
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(open_writer):
+    """It is the best one, but its manifest cannot be read when the next ones are saved."""
+    writer = open_writer()
+    for step, nll in [(1, 1.0), (2, None), (3, None)]:
+        save(writer, step, nll)
+    writer.close()
+    content = make_unreadable(writer.folder / "1" / "manifest.json")
+    resumed = open_writer()
+    for step in (4, 5, 6):
+        save(resumed, step)
     resumed.wait()
-    assert steps_on_disk(resumed) == [2, 3]
+    assert steps_on_disk(resumed) == [1, 5, 6]
+    with pytest.raises(TryAgain, match=r"1: manifest\.json cannot be read"):
+        save(resumed, 1)
+    # It counts again as soon as it can be read.
+    make_readable(writer.folder / "1" / "manifest.json", content)
+    assert not resumed.would_be_best(7, Scores({"dev_nll": 2.0}, {"dev_batches": 1}))
+    save(resumed, 7, 2.0)
+    resumed.wait()
+    assert steps_on_disk(resumed) == [1, 6, 7]
+
+
+def test_a_complete_checkpoint_without_a_commit_file_is_taken_up_again(open_writer):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.close()
+    before = files_of(writer.folder)
+    for step in (1, 2):
+        (writer.folder / str(step) / "commit_success.txt").unlink()
+    resumed = open_writer()
+    assert resumed.adopt() == [1, 2]
+    assert resumed.start_saving() == []
+    assert files_of(writer.folder) == before
+    assert_equal(resumed.restore(abstract(state(1))).groups, state(2))
+
+
+def test_a_checkpoint_without_a_commit_file_is_verified_like_any_other(open_writer):
+    writer = open_writer()
+    for step in (1, 2):
+        save(writer, step)
+    writer.close()
+    (writer.folder / "2" / "commit_success.txt").unlink()
+    (writer.folder / "2" / "manifest.ocdbt").unlink()
+    resumed = open_writer()
+    assert resumed.adopt() == [2]
+    assert resumed.restore(abstract(state(1))).manifest.step == 1
+
+
+def test_what_is_not_finished_and_of_another_run_is_left_alone(open_writer, monkeypatch):
+    writer = open_writer()
+    save(writer, 5)
+    writer.close()
+    (writer.folder / "5" / "commit_success.txt").unlink()
+    monkeypatch.setattr("gshard_nmt.run.manifest.FORMAT", 2)
+    other = open_writer()
+    assert other.adopt() == []
+    assert other.start_saving() == []
+    assert steps_on_disk(other) == [5]
+    content = make_unreadable(writer.folder / "5" / "manifest.json")
+    with pytest.raises(TryAgain, match=r"5: manifest\.json cannot be read"):
+        open_writer().adopt()
+    make_readable(writer.folder / "5" / "manifest.json", content)
 
 
 def test_a_foreign_checkpoint_is_neither_replaced_nor_removed(open_writer, monkeypatch):
@@ -222,9 +329,11 @@ def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, small_files, lim
         f"the checkpoint of step 3 cannot be written to {writer.folder}: "
     )
     assert Checkpoints(writer.folder).restore(abstract(state(1))).manifest.step == 2
+    # The next start has the space that the failed save had taken.
+    assert steps_on_disk(writer) == [1, 2]
     # When there is space again, the same command goes on.
     resumed = open_writer()
-    assert resumed.start_saving() in ([], [3])
+    assert resumed.start_saving() == []
     save(resumed, 3)
     resumed.wait()
     assert resumed.steps() == [2, 3]
@@ -243,8 +352,33 @@ def test_an_error_in_the_background_is_reported_at_the_next_look(open_writer, sm
     writer.check_for_errors()
 
 
-def test_a_process_that_does_not_answer_is_no_mistake_of_the_user(open_writer):
+def test_a_save_that_fails_after_its_manifest_is_taken_up_by_the_next_start(open_writer):
     writer = open_writer()
-    message = "another process did not answer: at the barrier"
+    writer._on_commit = lambda manifest: (_ for _ in ()).throw(OSError(28, "No space left"))
+    save(writer, 1)
+    with pytest.raises(UserError, match="the checkpoint of step 1 cannot be written"):
+        writer.wait()
+    assert writer.steps() == []
+    assert open_writer().adopt() == [1]
+    assert_equal(open_writer().restore(abstract(state(1))).groups, state(1))
+
+
+def test_a_save_may_take_many_hours(open_writer):
+    """The default of orbax is 20 minutes: too few for a large model on a slow disk."""
+    writer = open_writer()
+    writer.start_saving()
+    assert writer._writer._async_manager._timeout_secs == 24 * 3600
+
+
+def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
+    writer = open_writer()
+    message = "the checkpoint of step 7 was not written to .* within 24 hours. Look at the disk"
     with pytest.raises(TryAgain, match=message), writer._writing(7):
-        raise TimeoutError("at the barrier")
+        raise TimeoutError("after 24 hours")
+    # The file server of a network file system does not answer.
+    message = "the checkpoint of step 7 cannot be written to .*: Connection timed out"
+    with pytest.raises(UserError, match=message), writer._writing(7):
+        raise OSError(110, "Connection timed out")
+    writer._processes = Processes("localhost:9911", 2)
+    with pytest.raises(TryAgain, match="another process did not answer: at"), writer._writing(7):
+        raise TimeoutError("at the barrier.")

@@ -24,9 +24,14 @@ def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
     assert restored.manifest.step == 9
     for group, arrays in state(9).items():
         assert_equal(restored.groups[group], arrays)
-    # A host that was killed while it wrote leaves a checkpoint without this file.
+    # A host that was killed just before the commit leaves a checkpoint without this file.
     bucket.remove(f"bucket/run/checkpoints/9/{COMMIT_FILE}")
     assert Checkpoints(folder).steps() == [7]
+    assert CheckpointWriter(folder).adopt() == [9]
+    assert Checkpoints(folder).steps() == [7, 9]
+    # A host that was killed earlier leaves no manifest either.
+    for name in (COMMIT_FILE, "manifest.json"):
+        bucket.remove(f"bucket/run/checkpoints/9/{name}")
     assert CheckpointWriter(folder).start_saving() == [9]
     # A byte of an array that is not what was written.
     name = next(iter(bucket.names("bucket/run/checkpoints/7/d/")))

@@ -84,16 +84,56 @@ def test_another_shape_or_dtype_is_an_error(folder):
         tensor_files.load_to_host(folder, "g", "large", (3,), "float32", None)
 
 
-def test_a_removed_checkpoint_first_loses_its_commit_file(tmp_path, monkeypatch):
+def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path, monkeypatch):
     """If the removal is interrupted, what is left does not look like a checkpoint."""
     (tmp_path / "5").mkdir()
     (tmp_path / "5" / tensor_files.COMMIT_FILE).touch()
+    (tmp_path / "5" / "manifest.json").touch()
     (tmp_path / "5" / "data").touch()
     path = type(tensor_files.location(tmp_path))
     monkeypatch.setattr(path, "rmtree", lambda folder: None)
-    tensor_files.remove(tmp_path / "5")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
     assert [file.name for file in (tmp_path / "5").iterdir()] == ["data"]
     monkeypatch.undo()
-    tensor_files.remove(tmp_path / "5")
-    tensor_files.remove(tmp_path / "5")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
+    tensor_files.remove(tmp_path / "5", "manifest.json")
     assert not (tmp_path / "5").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "proves"),
+    [
+        (
+            ValueError("DATA_LOSS: Error decoding manifest: CRC-32C checksum verification failed"),
+            True,
+        ),
+        (ValueError("OUT_OF_RANGE: Requested byte range [0, 9) is not valid for size 8"), True),
+        (ValueError("NOT_FOUND: Error opening zarr driver"), True),
+        (ValueError("NOT_FOUND: x [os_error_code='2']"), True),
+        (ValueError("NOT_FOUND: x [http_response_code='404']"), True),
+        (ValueError("g/large is float32[2], not float32[3]"), True),
+        (FileNotFoundError(2, "No such file"), True),
+        (KeyError("words"), True),
+        (OSError(5, "Input/output error"), False),
+        (ValueError("UNKNOWN: Error reading local file [os_error_code='5']"), False),
+        (ValueError("ABORTED: Stale file handle [os_error_code='116']"), False),
+        (ValueError("FAILED_PRECONDITION: Bad file descriptor [os_error_code='9']"), False),
+        (ValueError("INVALID_ARGUMENT: x [http_response_code='400']"), False),
+        (ValueError("RESOURCE_EXHAUSTED: Too many open files [os_error_code='24']"), False),
+        (ValueError("UNAVAILABLE: 503"), False),
+        (ValueError("DEADLINE_EXCEEDED: x"), False),
+        (ValueError("PERMISSION_DENIED: x"), False),
+    ],
+)
+def test_only_what_the_files_say_proves_damage(error, proves):
+    assert tensor_files.proves_damage(error) == proves
+    assert tensor_files.is_denied(error) == ("DENIED" in str(error))
+
+
+def test_the_cause_of_a_long_error_is_shown():
+    text = f'UNKNOWN: Error reading "{"x" * 900}": Input/output error [tensorstore_spec=...]'
+    shown = tensor_files.reason(ValueError(text))
+    assert shown.startswith('UNKNOWN: Error reading "x')
+    assert shown.endswith('": Input/output error')
+    assert len(shown) == 300
+    assert tensor_files.reason(OSError(5, "Input/output error")) == "[Errno 5] Input/output error"
