@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import threading
 
 import pytest
 
@@ -13,6 +12,7 @@ from gshard_nmt.data.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_file
+from gshard_nmt.run.lock import Clock
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 
@@ -103,15 +103,24 @@ def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_fir
 
 
 def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
-    run = RunFolder(tmp_path)
-    writer = threading.Timer(0.15, run.write_json, ("data.json", {}))
-    writer.start()
-    run.wait_for("data.json", seconds=10)
-    assert (tmp_path / "data.json").exists()
-    writer.join()
-    run.wait_for(
-        "missing.json", seconds=0.1
-    )  # the code that needs the file says that it is missing
+    """A network file system may show for a minute that a file is not there."""
+    run, now = RunFolder(tmp_path), 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+        if now > 60 and not (tmp_path / "data.json").exists():
+            run.write_json("data.json", {})
+
+    clock = Clock(lambda: now, sleep)
+    run.wait_for("data.json", clock)
+    assert 60 < now < 61
+    with pytest.raises(UserError) as raised:
+        run.wait_for("baselines.json", clock)
+    assert str(raised.value) == (
+        f"{tmp_path / 'baselines.json'}: this process does not see what process 0 wrote. All processes "
+        "must see the same --workdir; give a folder on a shared file system."
+    )
 
 
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
