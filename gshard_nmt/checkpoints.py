@@ -46,8 +46,8 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
       UserError: the folder is not a run folder.
     """
     checkpoints, rules = _open(workdir)
-    kept = checkpoints.kept()
-    rows = [_row(checkpoints, step, kept.get(step, [])) for step in checkpoints.steps()]
+    reasons = checkpoints.kept()
+    rows = [_row(checkpoints, step, reasons.get(step, [])) for step in checkpoints.steps()]
     if as_json:
         _print_json(rows)
         return
@@ -175,14 +175,14 @@ def diff(
     Raises:
       UserError: there is no such checkpoint, or it is damaged.
     """
-    one, other = _chosen(*first), _chosen(*second)
-    differences, equal = _differences(one, other)
+    left, right = _chosen(*first), _chosen(*second)
+    differences, equal = _differences(left, right)
     if as_json:
         rows = [dataclasses.asdict(difference) for difference in differences]
         _print_json({"equal": equal, "different": rows})
         return
     if differences:
-        table = Table(title=f"{one.label} and {other.label}")
+        table = Table(title=f"{left.label} and {right.label}")
         for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
             table.add_column(name, overflow="fold")
         for row in differences:
@@ -227,17 +227,17 @@ def _chosen(workdir: Path, step: int | None) -> _Chosen:
         raise UserError(f"{label}: {problem}; choose a sound checkpoint.") from None
 
 
-def _differences(one: _Chosen, other: _Chosen) -> tuple[list[Difference], int]:
+def _differences(left: _Chosen, right: _Chosen) -> tuple[list[Difference], int]:
     """Returns the tensors that differ, the largest relative norm first, and how many are equal."""
-    tensors, others = _tensors(one.manifest), _tensors(other.manifest)
+    tensors, others = _tensors(left.manifest), _tensors(right.manifest)
     differences = [
-        Difference("/".join(key), f"only in {(one if key in tensors else other).label}")
+        Difference("/".join(key), f"only in {(left if key in tensors else right).label}")
         for key in sorted(tensors.keys() ^ others.keys())
     ]
     common = sorted(tensors.keys() & others.keys())
     same = [key for key in common if _equal(tensors[key], others[key])]
     for key in _shown([key for key in common if key not in set(same)], "comparing"):
-        differences.append(_difference(key, tensors[key], others[key], one, other))
+        differences.append(_difference(key, tensors[key], others[key], left, right))
     differences.sort(
         key=lambda row: (
             not row.reason,
@@ -249,14 +249,14 @@ def _differences(one: _Chosen, other: _Chosen) -> tuple[list[Difference], int]:
 
 
 def _difference(
-    key: tuple[str, str], tensor: Tensor, against: Tensor, one: _Chosen, other: _Chosen
+    key: tuple[str, str], tensor: Tensor, against: Tensor, left: _Chosen, right: _Chosen
 ) -> Difference:
     name = "/".join(key)
     if (tensor.shape, tensor.dtype) != (against.shape, against.dtype):
         shapes = [f"{t.dtype}{list(t.shape)}" for t in (tensor, against)]
         return Difference(name, f"{shapes[0]} and {shapes[1]}")
-    before = one.read(*key).astype(np.float64)
-    change = other.read(*key).astype(np.float64) - before
+    before = left.read(*key).astype(np.float64)
+    change = right.read(*key).astype(np.float64) - before
     norm = float(np.linalg.norm(before))
     changed = float(np.linalg.norm(change))
     slices: tuple[str, ...] = ()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import outputs
+from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.corpus import (
     ENGLISH,
     CorpusPair,
@@ -24,9 +23,11 @@ from gshard_nmt.data.corpus import (
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu, report
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
+from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
+_SCORES = mapping_of(number(0, 100))
 _SAMPLES = 3
 """Sentences of each language that the report shows."""
 
@@ -210,14 +211,8 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
             "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
         )
     try:
-        scores: Any = json.loads(path.read_text())
-        if not isinstance(scores, dict):
-            raise ValueError("not an object")
-        by_language = {str(language): float(score) for language, score in scores.items()}
-        if not all(0 <= score <= 100 for score in by_language.values()):
-            raise ValueError("a score is not from 0 to 100")
-        return Baselines(by_language)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        return Baselines(json_shape.parse(path.read_bytes(), _SCORES))
+    except ValueError as error:
         raise UserError(
             f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
         ) from None

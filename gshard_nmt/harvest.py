@@ -11,12 +11,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import outputs
+from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, find_pairs, fingerprint
 from gshard_nmt.errors import UserError
+from gshard_nmt.json_shape import anything, fields, mapping_of
 
 REPORT = "corpus.json"
+
+_REPORT = fields({"languages": mapping_of(anything())})
 
 
 def harvest(
@@ -79,15 +82,14 @@ def _check_is_a_harvest(out: Path) -> None:
     if not out.exists() or not any(out.iterdir()):
         return
     try:
-        report = json.loads((out / REPORT).read_bytes())
-        languages = list(report["languages"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        report = json_shape.parse((out / REPORT).read_bytes(), _REPORT)
+    except (FileNotFoundError, ValueError):
         raise UserError(
             f"--out {out} is not empty and not a harvested corpus; choose another folder."
         ) from None
     known = {
         f"{base}{language}-{ENGLISH}/{split}.{side}.gz"
-        for language in languages
+        for language in report["languages"]
         for base in ("", "names/")
         for split in SPLITS
         for side in (language, ENGLISH)

@@ -1,17 +1,68 @@
-"""Checks the shape of a JSON value: which keys it has, and which values are allowed.
+"""Reads JSON and checks its shape: which keys it has, and which values are allowed.
 
 SHAPE = fields({"name": text(), "sizes": list_of(whole())})
 problem(SHAPE, {"name": "a", "sizes": [1, -2]}) == "sizes[1] is -2; it must be a whole number ..."
+
+`read` is for files that must be sound: its error names the file. `parse` is for all other JSON.
 """
 
+import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt.errors import UserError
 
 Shape = Callable[[object, str], Iterator[str]]
 """A function of a value and its place, such as "pairs[3].source". Yields a text for each problem."""
 
 _SHOWN = 80
+_LARGEST = sys.float_info.max
+
+
+def read(file: Path, shape: Shape, remedy: str) -> Any:
+    """Reads a JSON file.
+
+    Args:
+      file: the file, in UTF-8.
+      shape: the shape of its content.
+      remedy: a sentence for the error: what the user can do if the file is damaged.
+
+    Returns:
+      The content.
+
+    Raises:
+      UserError: the content is not JSON, or does not have the shape. The message names both
+        the file and the key.
+      OSError: the file cannot be read.
+    """
+    content = file.read_bytes()
+    try:
+        return parse(content, shape)
+    except ValueError as error:
+        raise UserError(f"{file} is damaged: {error}. {remedy}") from None
+
+
+def parse(content: str | bytes, shape: Shape) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+      content: the text; bytes are UTF-8.
+      shape: the shape of the value.
+
+    Raises:
+      ValueError: the content is not JSON, or does not have the shape. The message says what is wrong.
+    """
+    try:
+        value = json.loads(content if isinstance(content, str) else content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON ({error})") from None
+    if wrong := problem(shape, value):
+        raise ValueError(wrong)
+    return value
 
 
 def problem(shape: Shape, value: object) -> str | None:
@@ -30,12 +81,24 @@ def whole(least: int = 0, most: int = 2**63 - 1) -> Shape:
     return check
 
 
-def number(above: float = 0) -> Shape:
-    """Returns the shape of finite numbers greater than `above`."""
+def number(least: float = 0, most: float = _LARGEST, above: float = -math.inf) -> Shape:
+    """Returns the shape of finite numbers from `least` to `most` that are greater than `above`."""
+    words = f"a number above {above}" if above >= least else f"a number of {least} or more"
+    words += f", at most {most}" if most < _LARGEST else ""
 
     def check(value: object, place: str) -> Iterator[str]:
-        if type(value) not in (int, float) or not above < value < math.inf:  # type: ignore[operator]
-            yield _wrong(value, place, f"a number above {above}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and least <= value <= most and value > above):  # type: ignore[operator]
+            yield _wrong(value, place, words)
+
+    return check
+
+
+def anything() -> Shape:
+    """Returns the shape of all values."""
+
+    def check(_value: object, _place: str) -> Iterator[str]:
+        return iter(())
 
     return check
 
@@ -137,6 +200,6 @@ def _join(place: str, key: str) -> str:
 
 
 def _wrong(value: object, place: str, words: str) -> str:
-    shown = repr(value)
+    shown = json.dumps(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return f"{place or 'the content'} is {shown}; it must be {words}"

@@ -7,6 +7,7 @@ the new content takes the place of the old one in a single step.
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
@@ -51,7 +52,8 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
         with paths.reaching(flag.removeprefix("--"), folder):
             if folder.is_file():
                 raise UserError(f"{name}: it is not a folder. Give the path of another folder.")
-            probe = folder / ".gshard-nmt-probe"
+            # Several processes may check the same folder at the same time.
+            probe = folder / f"{files.TEMPORARY_PREFIX}{secrets.token_hex(8)}"
             probe.write_bytes(b"")
             probe.unlink()
         return
@@ -67,7 +69,7 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             raise UserError(f"{name}: {where} is not a folder. Give the path of another folder.")
         if replaced and nearest == folder.absolute():
             nearest = Path(os.path.realpath(folder)).parent
-        with tempfile.TemporaryDirectory(dir=nearest, prefix=".gshard-"):
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=files.TEMPORARY_PREFIX):
             pass
     except OSError as error:
         raise UserError(

@@ -82,10 +82,21 @@ def user_cache() -> Path:
     """Returns the folder of this project in the user's cache: below XDG_CACHE_HOME, or ~/.cache.
 
     The folder need not exist. Its contents may be removed at any time.
+
+    Raises:
+      UserError: the user has no home folder, and XDG_CACHE_HOME is not set. Containers can be like that.
     """
-    home = os.environ.get("XDG_CACHE_HOME", "")
+    root = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path is to be ignored.
-    return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "gshard-nmt"
+    if root.startswith("/"):
+        return Path(root) / "gshard-nmt"
+    try:
+        return Path.home() / ".cache" / "gshard-nmt"
+    except RuntimeError as error:
+        raise UserError(
+            "This user has no home folder, which is the usual place for caches. Set XDG_CACHE_HOME to a "
+            "folder."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
-from gshard_nmt.run.divergence import Decision, DivergencePolicy, Step, StepWatch
+from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
@@ -111,7 +111,7 @@ class _Trainer:
         self.config, self.prepared, self.run, self.lock = config, prepared, run, lock
         self.progress, self.processes, self.start = progress, processes, start
         self.languages = prepared.languages(config.data)
-        self.watch, self.policy = StepWatch(), DivergencePolicy(config.train.on_divergence)
+        self.watch = StepWatch()
         self.failure = ""
 
     def train(self, functions: StepFunctions) -> bool:
@@ -133,16 +133,17 @@ class _Trainer:
             on_commit=functools.partial(training_state.write_budget, self.run),
         )
         resumes, newest = bool(self.checkpoints.steps()), self.checkpoints.newest()
-        counters, patience = training_state.counts_of(newest, limits.metric)
+        state = training_state.without_arrays(newest, limits.metric)
         if newest and is_first:
             # A kill just before a commit may have left the budget of a checkpoint that does not exist.
             training_state.write_budget(self.run, newest)
-        if self._is_complete(counters) or patience.is_over(limits.patience):
-            self.progress.note(f"{workdir} is finished: {counters.step} steps, nothing to do")
+        ends = self._is_complete(state.counters) or state.patience.is_over(limits.patience)
+        if ends and not state.owes_validation:
+            self.progress.note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
             return True
 
         # 3. Compiled programs
-        self.progress.note(_starting(workdir, counters, self.config))
+        self.progress.note(_starting(workdir, state.counters, self.config))
         self.programs = CompiledSteps(self.config, functions, devices)
         self.progress.note(_compiled(self.programs.train_step))
         devices.check_fits(self.programs.train_step)
@@ -151,7 +152,8 @@ class _Trainer:
         if resumes:
             self.state = self._restore()
         else:
-            self.state = TrainingState(self.programs.initialize(), None, counters, patience)
+            self.state = state
+            self.state.arrays = self.programs.initialize()
         training_state.prepare(self.checkpoints, self.programs)
         for step in self.checkpoints.start_saving():
             self.progress.note(
@@ -167,7 +169,10 @@ class _Trainer:
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
-        self.log = MetricsLog(self.run, self.state.counters.step, is_first, self.progress.note)
+        rollbacks = self.state.divergence.total_rollbacks
+        self.log = MetricsLog(
+            self.run, self.state.counters.step, is_first, self.progress.note, rollbacks
+        )
         names = FigureNames(functions.moe_layer_names(), self.languages)
         alarm = CollapseAlarm(self.config.model.experts, names.layers)
         self.monitor = Monitor(
@@ -196,6 +201,11 @@ class _Trainer:
         """
         limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
         control = self.programs.control()
+        if self.state.owes_validation:
+            # The checkpoint was saved when the validation failed. Its scores come too late for it.
+            self._validate()
+            if self._is_complete(self.state.counters):
+                return "done"
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while True:
@@ -215,7 +225,6 @@ class _Trainer:
                 with clock.phase("step"):
                     counters.read()
                     self.watch.settle()
-                self.lock.check()
             decision = self._react() if self.watch.bad else "skip"
             if decision == "rollback":
                 if ending in ("interrupted", "time"):
@@ -224,6 +233,8 @@ class _Trainer:
             if decision == "stop":
                 ending = "diverged"
             self.progress.advance(step)
+            if logs or validates or ending:
+                self.lock.check()
             if logs or ending == "done":
                 self.monitor.log_step(counters, metrics)
             scores = Scores()
@@ -247,8 +258,8 @@ class _Trainer:
         """Returns the next batch. If the data is damaged, it saves the steps so far."""
         try:
             return next(self.batches)[0]
-        except UserError:
-            self._save_alone()
+        except UserError as error:
+            self._save_alone(error)
             raise
 
     def _train_step(self, batch: dict[str, Any], control: dict[str, Any]) -> dict[str, Any]:
@@ -271,26 +282,41 @@ class _Trainer:
 
     def _react(self) -> Decision:
         """Decides what to do about the steps whose update was withheld, and records it."""
+        policy = self.config.train.on_divergence
         decision: Decision = "skip"
         for bad in self.watch.take_bad():
             back_to = self._newest_checkpoint()
-            decision = self.policy.decide(bad.number, back_to)
-            metrics = self.monitor.names.values(bad.metrics)
+            decision = self.state.divergence.decide(policy, bad.number, back_to)
+            self.progress.note(divergence.explanation(bad, decision, back_to))
+            file = self._record(bad, decision)
+            if decision == "stop":
+                workdir = str(self.run.path)
+                self.failure = divergence.stop_message(bad, policy, workdir, file)
+            if decision != "skip":
+                break
+        return decision
+
+    def _record(self, bad: Step, decision: Decision) -> str:
+        """Keeps the batch of a bad step and the decision; goes back if that is the decision.
+
+        Returns:
+          The name of the file with the batch; "" if it is not kept.
+        """
+        metrics = self.monitor.names.values(bad.metrics)
+        try:
             file = divergence.record(
                 self.run, bad, metrics, decision, self.languages, self.processes.index
             )
-            self.progress.note(divergence.explanation(bad, decision, back_to))
-            if decision == "rollback":
-                self._go_back()
-            event = {"reason": bad.reason(), "decision": decision, "bad_step": bad.number}
-            event |= {"batch": file, **divergence.as_json(metrics)}
-            self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
-            if decision != "skip":
-                self.failure = divergence.stop_message(
-                    bad, self.config.train.on_divergence, str(self.run.path), file
-                )
-                break
-        return decision
+        except OSError as error:
+            file = ""
+            self.progress.note(f"the batch of step {bad.number} cannot be kept: {error.strerror}")
+        if decision == "rollback":
+            self._go_back()
+        event = {"reason": bad.reason(), "decision": decision, "bad_step": bad.number}
+        event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
+        event |= divergence.as_json(metrics)
+        self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
+        return file
 
     def _newest_checkpoint(self) -> int | None:
         """Returns the step of the newest checkpoint, if the run would go back to it."""
@@ -301,12 +327,12 @@ class _Trainer:
 
     def _go_back(self) -> None:
         """Restores the newest checkpoint. The next batch is the one that would have come anyway."""
-        seconds = self.state.counters.seconds
+        seconds, counts = self.state.counters.seconds, self.state.divergence
         self.watch = StepWatch()  # the step that has been started meanwhile is undone too
         # Two states may not fit into the memory.
         self.state.arrays.clear()
         self.state = self._restore()
-        self.state.counters.seconds = seconds
+        self.state.counters.seconds, self.state.divergence = seconds, counts
         self.log.go_back(self.state.counters.step)
         self.monitor.start(self.state.counters)
 
@@ -320,26 +346,34 @@ class _Trainer:
         """Returns the scores of this step. If the validation fails, it saves the steps so far."""
         try:
             line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
-        except Exception:
-            self._save_alone()
+        except Exception as error:
+            self.state.owes_validation = True
+            self._save_alone(error)
             raise
+        self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
         self.state.counters.skip_time()
         return scores
 
     def _save(self, scores: Scores) -> None:
+        self.lock.check()
+        self.state.counters.read()
         self.log.flush()
         self.run.check_data(self.prepared)
         self.state.cursors = self.batches.state()
         training_state.save(self.checkpoints, self.programs, self.state, scores)
 
-    def _save_alone(self) -> None:
+    def _save_alone(self, error: Exception) -> None:
         """Saves before this process ends with an error. Other processes would have to save with it."""
-        if self.processes.count == 1 and self.state.counters.step:
-            self.state.counters.read()
+        self.watch.settle()
+        if self.processes.count > 1 or not self.state.counters.step or self.watch.bad:
+            return  # after a bad step, the next start comes to it again and decides
+        try:
             self._save(Scores())
             self.checkpoints.close()
+        except (UserError, OSError) as second:
+            error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 
     def _release(self) -> None:
         """Ends the background threads, also after an error."""

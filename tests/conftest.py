@@ -9,6 +9,8 @@ import tempfile
 import hypothesis
 import pytest
 
+from tests import fake_bucket
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -61,6 +63,13 @@ def pytest_configure() -> None:
     import jax
 
     jax.config.update("jax_num_cpu_devices", 8)
+
+
+@pytest.fixture
+def bucket():
+    """The objects of gs:// URLs, which are served on this machine."""
+    with fake_bucket.serving() as objects:
+        yield objects
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

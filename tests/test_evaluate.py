@@ -5,6 +5,7 @@ import pytest
 from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
+from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
     f"sentence number {n} is here for you" for n in ["one", "two", "three", "four", "five"]
@@ -22,19 +23,11 @@ def folders(tmp_path):
     for run, languages in (("run", ["fr", "de"]), ("baselines/fr", ["fr"])):
         folder = tmp_path / run
         folder.mkdir(parents=True)
-        pairs = [
-            {"language": tag, "source": tag, "target": "en", "train_pairs": 1000 * len(tag + run)}
-            for tag in languages
-        ]
-        (folder / "data.json").write_text(
-            json.dumps({"pairs": pairs, "corpus_fingerprint": digest})
-        )
-        budget = {
-            "steps": 9,
-            "seconds": 1.0,
-            "parameters": 5,
-            "tokens_by_language": dict.fromkeys(languages, 70),
-        }
+        facts = data_facts(languages, corpus_fingerprint=digest)
+        for pair in facts["pairs"]:
+            pair["train_pairs"] = 1000 * len(pair["language"] + run)
+        (folder / "data.json").write_text(json.dumps(facts))
+        budget = budget_facts(dict.fromkeys(languages, 70))
         (folder / "budget.json").write_text(json.dumps(budget))
         (folder / "config.gin").write_text("Model.heads = 4\n")
     return tmp_path
@@ -97,7 +90,7 @@ def test_a_file_of_scores_replaces_baseline_runs(folders):
     assert french["delta_ci95"] is None
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", '{"fr": "high"}', "{"])
+@pytest.mark.parametrize("text", ["[1, 2]", '{"fr": "high"}', '{"fr": 101}', "{", "[" * 99999])
 def test_unreadable_scores_are_an_error(folders, text):
     (folders / "scores.json").write_text(text)
     with pytest.raises(UserError, match=r"is not JSON like \{"):

@@ -1,14 +1,20 @@
 """The shape of JSON values: every key is checked, and a problem says where it is."""
 
+import json
+
 import pytest
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import (
+    anything,
     entries,
     fields,
     list_of,
     mapping_of,
     number,
+    parse,
     problem,
+    read,
     text,
     truth,
     whole,
@@ -19,7 +25,8 @@ SHAPE = fields(
         "name": text("[a-z]+", "small letters"),
         "sizes": list_of(whole(1, 9), least=1),
         "files": list_of(entries(text(), whole())),
-        "rate": number(),
+        "rate": number(above=0),
+        "part": number(0, 100),
         "tags": truth(),
         "sums": mapping_of(whole()),
         "inner": fields({"a": whole()}, closed=True),
@@ -31,6 +38,7 @@ GOOD = {
     "sizes": [1, 9],
     "files": [["x", 0]],
     "rate": 0.5,
+    "part": 100,
     "tags": False,
     "sums": {"fr": 7},
     "inner": {"a": 1},
@@ -45,26 +53,30 @@ def test_a_value_of_the_shape_has_no_problem():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"name": "A"}, "name is 'A'; it must be small letters"),
-        ({"name": None}, "name is None; it must be small letters"),
+        ({"name": "A"}, 'name is "A"; it must be small letters'),
+        ({"name": None}, "name is null; it must be small letters"),
         ({"sizes": []}, "sizes is []; it must be a list of 1 or more entries"),
-        ({"sizes": [1, True]}, "sizes[1] is True; it must be a whole number from 1 to 9"),
+        ({"sizes": [1, True]}, "sizes[1] is true; it must be a whole number from 1 to 9"),
         ({"sizes": [10]}, "sizes[0] is 10; it must be a whole number from 1 to 9"),
-        ({"files": [["x"]]}, "files[0] is ['x']; it must be a list of 2 entries"),
+        ({"files": [["x"]]}, 'files[0] is ["x"]; it must be a list of 2 entries'),
         (
             {"files": [["x", 1.5]]},
             f"files[0][1] is 1.5; it must be a whole number from 0 to {2**63 - 1}",
         ),
         ({"files": 7}, "files is 7; it must be a list"),
-        ({"rate": float("nan")}, "rate is nan; it must be a number above 0"),
-        ({"rate": True}, "rate is True; it must be a number above 0"),
+        ({"rate": float("nan")}, "rate is NaN; it must be a number above 0"),
+        ({"rate": True}, "rate is true; it must be a number above 0"),
+        ({"rate": 10**400}, f"rate is 1{'0' * 79}...; it must be a number above 0"),
+        ({"part": -0.5}, "part is -0.5; it must be a number of 0 or more, at most 100"),
+        ({"part": 101}, "part is 101; it must be a number of 0 or more, at most 100"),
+        ({"part": "1"}, 'part is "1"; it must be a number of 0 or more, at most 100'),
         ({"tags": 0}, "tags is 0; it must be true or false"),
         ({"sums": []}, "sums is []; it must be an object {...}"),
         ({"sums": {"fr": -1}}, f"sums.fr is -1; it must be a whole number from 0 to {2**63 - 1}"),
         ({"inner": {}}, "inner.a is missing"),
         ({"inner": {"a": 1, "b": 2}}, "inner.b is not a known key"),
         ({"more": 7}, "more is 7; it must be a text"),
-        ({"name": "A" * 100}, f"name is '{'A' * 79}...; it must be small letters"),
+        ({"name": "A" * 100}, f'name is "{"A" * 79}...; it must be small letters'),
     ],
 )
 def test_the_problem_says_where_it_is(changes, words):
@@ -73,4 +85,45 @@ def test_the_problem_says_where_it_is(changes, words):
 
 @pytest.mark.parametrize("value", [None, [], "x", 7])
 def test_another_content_is_a_problem(value):
-    assert problem(SHAPE, value) == f"the content is {value!r}; it must be an object {{...}}"
+    words = f"the content is {json.dumps(value)}; it must be an object {{...}}"
+    assert problem(SHAPE, value) == words
+
+
+def test_a_file_is_read_as_it_is(tmp_path):
+    value = GOOD | {"more": "ü", "other keys": [None, 1.5]}
+    (tmp_path / "a.json").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    assert read(tmp_path / "a.json", SHAPE, "Make it again.") == value
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is not JSON (Expecting value"),
+        (b"nonsense", "it is not JSON (Expecting value"),
+        (b'{"name": "\xff\xfe"}', "it is not JSON ('utf-8' codec can't decode"),
+        (b"[" * 100_000, "it is not JSON (maximum recursion depth"),
+        (b"9" * 5000, "it is not JSON (Exceeds the limit"),
+        (b"5", "the content is 5; it must be an object {...}"),
+        (b"{}", "name is missing"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, content, words):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        read(tmp_path / "a.json", SHAPE, "Make it again.")
+    message = str(raised.value)
+    assert message.startswith(f"{tmp_path / 'a.json'} is damaged: {words}")
+    assert message.endswith(". Make it again.")
+    assert len(message) < 400
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "a.json", SHAPE, "Make it again.")
+
+
+@pytest.mark.parametrize("content", ['[1, "x"]', b'[1, "x"]', ' [1,\n"x"] '])
+def test_text_and_bytes_are_parsed(content):
+    assert parse(content, list_of(anything())) == [1, "x"]
+    with pytest.raises(ValueError, match=r'^\[1\] is "x"; it must be a whole number'):
+        parse(content, list_of(whole()))

@@ -8,7 +8,6 @@ import pytest
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.errors import UserError
-from tests import fake_bucket
 
 
 @pytest.mark.parametrize("name", ["new", "new/a/b", "there", "."])
@@ -182,19 +181,28 @@ def test_a_file_of_the_user_is_named_before_its_folder_is_replaced(tmp_path):
     )
 
 
-def test_a_folder_in_a_bucket_is_checked_by_writing_to_it():
-    with fake_bucket.serving() as bucket:
-        folder = paths.folder_path("workdir", "gs://bucket/run")
+def test_a_folder_in_a_bucket_is_checked_by_writing_to_it(bucket):
+    folder = paths.folder_path("workdir", "gs://bucket/run")
+    outputs.check_folder("--workdir", folder)
+    assert not bucket.names()
+    bucket.write("bucket/run", b"a file")
+    with pytest.raises(UserError, match=r"^--workdir gs://bucket/run: it is not a folder\. Give"):
         outputs.check_folder("--workdir", folder)
-        assert not bucket.names()
-        bucket.write("bucket/run", b"a file")
-        with pytest.raises(
-            UserError, match=r"^--workdir gs://bucket/run: it is not a folder\. Give"
-        ):
-            outputs.check_folder("--workdir", folder)
-        bucket.remove("bucket/run")
-        bucket.full = True
-        with pytest.raises(
-            UserError, match=r"--workdir gs://bucket/run cannot be reached: .*may not wr"
-        ):
-            outputs.check_folder("--workdir", folder)
+    bucket.remove("bucket/run")
+    bucket.full = True
+    with pytest.raises(UserError, match=r"gs://bucket/run cannot be reached: .*may not wr"):
+        outputs.check_folder("--workdir", folder)
+
+
+def test_two_processes_check_a_folder_in_a_bucket_at_the_same_time(bucket, monkeypatch):
+    folder = paths.folder_path("workdir", "gs://bucket/run")
+    remove = bucket.remove
+
+    def remove_later(*arguments):
+        monkeypatch.setattr(bucket, "remove", remove)
+        outputs.check_folder("--workdir", folder)
+        return remove(*arguments)
+
+    monkeypatch.setattr(bucket, "remove", remove_later)
+    outputs.check_folder("--workdir", folder)
+    assert not bucket.names()

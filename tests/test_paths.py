@@ -8,13 +8,6 @@ import pytest
 
 from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
-from tests import fake_bucket
-
-
-@pytest.fixture
-def bucket():
-    with fake_bucket.serving() as objects:
-        yield objects
 
 
 def test_a_path_of_this_machine_stays_as_it_is(tmp_path):

@@ -15,7 +15,7 @@ from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Scores
-from gshard_nmt.run.training_state import counts_of
+from gshard_nmt.run.training_state import without_arrays
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.memory import ProgramMemory
@@ -121,7 +121,7 @@ def final(run) -> tuple[int, float, int]:
     """Returns the step, the weight and the tokens of the newest checkpoint."""
     checkpoints = Checkpoints(run.folder.checkpoints)
     manifest = checkpoints.newest()
-    counters, _ = counts_of(manifest, "dev_nll")
+    counters = without_arrays(manifest, "dev_nll").counters
     weight = checkpoints.read(manifest, "parameters", "w")
     return counters.step, float(weight[0]), counters.total_tokens
 
@@ -134,11 +134,11 @@ def draws_taken(run) -> int:
 
 def draws_after(prepared, batches: int) -> int:
     """Returns the sum of the cursors after a number of batches."""
-    made = TrainBatches(prepared, CONFIG.data)
+    source = TrainBatches(prepared, CONFIG.data)
     for _ in range(batches):
-        next(made)
-    made.close()
-    return int(made.state()["cursors"].sum())
+        next(source)
+    source.close()
+    return int(source.state()["cursors"].sum())
 
 
 def test_all_is_well(run, prepared):
@@ -216,6 +216,32 @@ def test_going_back_again_and_again_ends(run):
     assert len(calls) == 4 + 1 + divergence.MOST_ROLLBACKS
 
 
+def test_a_run_that_is_killed_after_going_back_comes_to_the_same_end(run, prepared, monkeypatch):
+    """The log has each decision once, as that of a run that is never killed."""
+    # Bad: the first step after the checkpoint, in both lives of the run.
+    bad_calls.update({5, 9})
+    read = TrainBatches.__next__
+
+    def killed_before_the_eighth_call(self):
+        if len(calls) == 7 and not killed:
+            killed.append(True)
+            raise SystemExit
+        return read(self)
+
+    killed: list[bool] = []
+    monkeypatch.setattr(TrainBatches, "__next__", killed_before_the_eighth_call)
+    settings = {"steps": 8, "checkpoint_every": 4, "on_divergence": "rollback"}
+    with pytest.raises(SystemExit):
+        run(**settings)
+    calls.append(8)  # in its second life, the batch of the bad step is that of call 9
+    assert run(**settings)
+    assert final(run) == (8, 8.0, 800)
+    assert draws_taken(run) == draws_after(prepared, 9)
+    events = [line for line in lines_of(run) if "event" in line]
+    assert [(e["bad_step"], e["rollbacks"]) for e in events] == [(5, 1)]
+    assert [line["step"] for line in lines_of(run)] == [1, 2, 3, 4, 4, 5, 6, 7, 8]
+
+
 class Limit:
     """A time limit that is over after some questions."""
 
@@ -275,17 +301,81 @@ def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch):
     assert final(run) == (3, 3.0, 300)
 
 
-def test_a_validation_that_fails_does_not_cost_the_steps_so_far(run, monkeypatch):
+def test_a_trainer_that_has_lost_its_lock_saves_nothing_on_an_error(run, monkeypatch):
+    read = TrainBatches.__next__
+
+    def fail_at_the_fourth(self):
+        if len(calls) == 3:
+            (run.folder.path / "trainer.lock").unlink()
+            raise UserError("--data is damaged")
+        return read(self)
+
+    monkeypatch.setattr(TrainBatches, "__next__", fail_at_the_fourth)
+    with pytest.raises(UserError, match="--data is damaged") as raised:
+        run()
+    (note,) = raised.value.__notes__
+    assert "not saved" in note
+    assert "somebody removed it" in note
+    assert final(run)[0] == 2
+
+
+def test_a_validation_that_fails_is_made_up_for(run, monkeypatch):
+    fails = [True]
+    seen: list[int] = []
+
     class Validation:
         warning = ""
 
         def __init__(self, *_):
             pass
 
-        def run(self, *_):
-            raise RuntimeError("the devices have no memory left")
+        def run(self, counters, *_):
+            if counters.step == 3 and fails:
+                raise RuntimeError("the devices have no memory left")
+            seen.append(counters.step)
+            return f"step {counters.step}", Scores({"dev_nll": 1.0}, {})
 
     monkeypatch.setattr(train, "Validation", Validation)
     with pytest.raises(RuntimeError, match="no memory left"):
         run(dev_every=3)
+    # The steps so far are not lost.
     assert final(run) == (3, 3.0, 300)
+    fails.clear()
+    assert run(dev_every=3)
+    assert seen == [3, 6]
+    assert final(run) == (6, 6.0, 600)
+
+
+def test_the_last_validation_is_made_up_for_too(run, monkeypatch):
+    fails, seen = [True], []
+
+    class Validation:
+        warning = ""
+
+        def __init__(self, *_):
+            pass
+
+        def run(self, counters, *_):
+            if fails:
+                raise RuntimeError("the devices have no memory left")
+            seen.append(counters.step)
+            return f"step {counters.step}", Scores({"dev_nll": 1.0}, {})
+
+    monkeypatch.setattr(train, "Validation", Validation)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        run(dev_every=100)
+    fails.clear()
+    assert run(dev_every=100)
+    assert seen == [6]
+    assert len(calls) == 6
+
+
+def test_a_batch_that_cannot_be_kept_ends_no_run(run, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(divergence, "record", full)
+    bad_calls.add(3)
+    assert run()
+    assert "the batch of step 3 cannot be kept: No space left on device" in capsys.readouterr().err
+    assert [line["batch"] for line in lines_of(run) if "event" in line] == [""]

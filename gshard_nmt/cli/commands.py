@@ -187,8 +187,6 @@ def _train(values: FlagValues) -> None:
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
     processes = _processes(values)
-    if processes.is_first:  # its check must not see the temporary folder of another process's check
-        outputs.check_folder("--workdir", workdir)
     if processes.count > 1:
         from gshard_nmt.run import supervisor
 
@@ -197,6 +195,8 @@ def _train(values: FlagValues) -> None:
             command = worker.command_line(values, processes)
             identity = worker.identity(values, config)
             sys.exit(supervisor.supervise(processes, command, workdir, identity))
+    if processes.is_first:  # its check must not see the temporary folder of another process's check
+        outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.clock import TimeLimit
     from gshard_nmt.train import Start, train, train_baselines
 

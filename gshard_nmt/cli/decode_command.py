@@ -17,9 +17,10 @@ from gshard_nmt.errors import UserError
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
 
-_RUN_FILES = (
+RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
-    *("source.model", "target.model", "metrics.jsonl", "budget.json"),
+    *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
+    *("trainer.lock", "deaths.json"),
 )
 """The files and folders of a run folder that are no place for translations."""
 
@@ -143,7 +144,7 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
 def _is_part_of(run: "RunFolder", file: Path) -> bool:
     """Returns whether a file is one that the run needs, or lies in a folder that the run needs."""
     place, folder = Path(os.path.realpath(file)), Path(os.path.realpath(run.path))
-    needed = [folder / name for name in _RUN_FILES]
+    needed = [folder / name for name in RUN_FILES]
     programs = Path(os.path.realpath(run.programs))
     return any(
         place.is_relative_to(path) or outputs.is_same_file(file, path)

@@ -29,7 +29,7 @@ class LocalCopies:
 
     Attributes:
       source: the folder that has the files. If it is not a URL, nothing is copied.
-      folder: the folder of the copies.
+      folder: the folder of the copies; `source` itself if it is not a URL.
       checksums: SHA-256 of the files, by name; a file that is not in it is checked by its size alone.
     """
 
@@ -47,16 +47,21 @@ class LocalCopies:
           source: the folder that has the files.
           identity: a hash of the manifest of the data set.
           checksums: SHA-256 of its files; None if they are not known.
+
+        Raises:
+          UserError: there is no place for copies.
         """
-        copies = cls(source, paths.user_cache() / "data" / identity, checksums or {})
-        if paths.is_url(source):
-            with _reported(copies.folder):
-                # Others must not write here, because compiled programs are beside the data.
-                paths.user_cache().mkdir(mode=0o700, parents=True, exist_ok=True)
-                copies.folder.mkdir(parents=True, exist_ok=True)
-                os.utime(copies.folder)
-                _remove_unused(copies.folder.parent)
-        return copies
+        if not paths.is_url(source):
+            return cls(source, source)
+        cache = paths.user_cache()
+        folder = cache / "data" / identity
+        with _reported(folder):
+            # Others must not write here, because compiled programs are beside the data.
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+            _remove_unused(folder.parent)
+        return cls(source, folder, checksums or {})
 
     def path(self, name: str, size: int) -> Path:
         """Returns a path of this machine that has the content of a file. Copies the file if needed.

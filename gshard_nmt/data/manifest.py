@@ -99,7 +99,7 @@ _SHAPE = fields(
         "format": text(),
         "corpus_fingerprint": text(),
         "direction": _DIRECTION,
-        "temperature": number(),
+        "temperature": number(above=0),
         **_SIZES,
         "data": fields(
             {

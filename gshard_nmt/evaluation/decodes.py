@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt import files
+from gshard_nmt import files, json_shape
+from gshard_nmt.json_shape import anything, fields, mapping_of, text
+
+_ABOUT = fields({"identity": mapping_of(anything()), "made_by": text(), "sha256": text()})
 
 
 def load(folder: Path, name: str, identity: Mapping[str, Any]) -> tuple[list[str], str] | None:
@@ -27,12 +30,12 @@ def load(folder: Path, name: str, identity: Mapping[str, Any]) -> tuple[list[str
       they are damaged or of something else.
     """
     try:
-        about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        text = (folder / f"{name}.txt").read_bytes()
-        if about["identity"] != identity or about["sha256"] != hashlib.sha256(text).hexdigest():
+        about = json_shape.parse((folder / f"{name}.json").read_bytes(), _ABOUT)
+        lines = (folder / f"{name}.txt").read_bytes()
+        if about["identity"] != identity or about["sha256"] != hashlib.sha256(lines).hexdigest():
             return None
-        return text.decode("utf-8").split("\n")[:-1], str(about["made_by"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return lines.decode("utf-8").split("\n")[:-1], about["made_by"]
+    except (OSError, ValueError):
         return None
 
 
@@ -52,11 +55,11 @@ def store(
       OSError: a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
-    text = "".join(f"{line}\n" for line in lines).encode()
+    content = "".join(f"{line}\n" for line in lines).encode()
     about = {
         "identity": identity,
         "made_by": made_by,
-        "sha256": hashlib.sha256(text).hexdigest(),
+        "sha256": hashlib.sha256(content).hexdigest(),
     }
-    files.write(folder / f"{name}.txt", text)
+    files.write(folder / f"{name}.txt", content)
     files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")

@@ -126,7 +126,7 @@ def _best_checkpoint(run: RunFolder) -> str:
     Only its manifest is read. If its arrays are damaged, decoding uses another one.
     """
     rules = Retention.of(read_run_config(run.config).train)
-    checkpoints = Checkpoints(run.checkpoints, rules, run.data.get("files"))
+    checkpoints = Checkpoints(run.checkpoints, rules, run.identity())
     for step in checkpoints.best_first():
         with contextlib.suppress(UnsoundError):
             return checkpoints.manifest(step).label

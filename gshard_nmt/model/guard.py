@@ -91,6 +91,7 @@ def judge(
     log_norm, norms = reference["log_norm"], reference["norms"]
     # A norm of 0, of a batch without tokens, has no logarithm and says nothing about the next one.
     is_usable = tf.math.is_finite(gradient_norm) & (gradient_norm > 0.0)
+    is_usable &= tf.math.is_finite(loss) & tf.math.is_finite(bound)
     new_log = tf.math.log(tf.where(is_usable, gradient_norm, 1.0))
     is_armed = norms >= ARMED_AFTER
     difference = new_log - log_norm

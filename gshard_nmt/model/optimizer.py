@@ -242,11 +242,11 @@ def _factors(optimizer: Optimizer, parameter: Parameter) -> _Factors | None:
 
 
 def _without(parameter: Parameter, dims: tuple[int, ...]) -> Parameter:
-    kept = [i for i in range(len(parameter.shape)) if i not in dims]
+    others = [i for i in range(len(parameter.shape)) if i not in dims]
     return dataclasses.replace(
         parameter,
-        shape=tuple(parameter.shape[i] for i in kept),
-        letters="".join(parameter.letters[i] for i in kept),
+        shape=tuple(parameter.shape[i] for i in others),
+        letters="".join(parameter.letters[i] for i in others),
     )
 
 

@@ -42,6 +42,10 @@ class Restored:
     passed_over: tuple[str, ...]
 
 
+_REASON_BYTES = 240
+"""What processes tell each other about a checkpoint that they cannot read has this length."""
+
+
 class Checkpoints:
     """The checkpoints of a run folder.
 
@@ -245,11 +249,16 @@ class Checkpoints:
             result = read(step)
         except UnsoundError as error:
             problem = error
-        failed = self._processes.gather(np.array([int(problem is not None)]))[:, 0]
+        reason = b"" if problem is None else (str(problem) or "unknown").encode()[:_REASON_BYTES]
+        # All words of a process are 0 if it has no problem.
+        words = np.frombuffer(reason.ljust(_REASON_BYTES, b"\0"), np.int64)
+        reasons = self._processes.gather(words)
         if problem is not None:
             raise problem
-        if failed.any():
-            raise UnsoundError(f"process {int(failed.argmax())} cannot read it")
+        if (failed := reasons.any(axis=1)).any():
+            process = int(failed.argmax())
+            text = reasons[process].tobytes().rstrip(b"\0").decode(errors="replace")
+            raise UnsoundError(f"process {process} cannot read it: {text}")
         return result
 
 

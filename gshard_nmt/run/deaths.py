@@ -9,11 +9,14 @@ import dataclasses
 import json
 from pathlib import Path
 
-from gshard_nmt import files
+from gshard_nmt import files, json_shape
+from gshard_nmt.json_shape import fields, mapping_of, text, whole
 from gshard_nmt.run.tensor_files import COMMIT_FILE
 
 DEATHS = "deaths.json"
-"""File of a run folder: the deaths of workers since the newest checkpoint."""
+"""File of a run folder: the death of a worker since the newest checkpoint."""
+
+_DEATH = fields({"attempt": text(), "checkpoints": mapping_of(whole())})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +80,10 @@ def is_second(workdir: Path, attempt: str) -> bool:
     steps = newest_steps(workdir)
     death = {"attempt": attempt, "checkpoints": steps}
     try:
-        previous = json.loads(file.read_text())
+        previous = json_shape.parse(file.read_bytes(), _DEATH)
     except (OSError, ValueError):
         previous = {}
-    is_same = isinstance(previous, dict) and previous.get("checkpoints") == steps
-    if is_same and previous.get("attempt") != attempt:
+    if previous and previous["checkpoints"] == steps and previous["attempt"] != attempt:
         file.unlink(missing_ok=True)
         return True
     # The disk may be full. The death is then not counted, and the run may start again.

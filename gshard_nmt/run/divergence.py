@@ -4,6 +4,7 @@ The step itself withholds an update that would spoil the weights (model/guard.py
 in any case. Here the host decides how to go on: `Train.on_divergence`.
 """
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from gshard_nmt import paths
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.model.guard import FINE, JUMP, REASONS
 from gshard_nmt.run.folder import RunFolder
@@ -85,35 +87,42 @@ class StepWatch:
         return bad
 
 
-class DivergencePolicy:
-    """Decides how a run goes on after bad steps."""
+@dataclasses.dataclass
+class DivergenceCounts:
+    """Counts bad steps, to decide how a run goes on after one. They are saved with each checkpoint.
 
-    def __init__(self, policy: str) -> None:
-        """Starts with no bad steps.
+    Attributes:
+      last_bad_step: the number of the last bad step; -1 before the first.
+      skips_in_row: the number of bad steps in a row up to that one.
+      rollbacks: how often the run has gone back to a checkpoint, by the step of the checkpoint as text.
+    """
+
+    last_bad_step: int = -1
+    skips_in_row: int = 0
+    rollbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def total_rollbacks(self) -> int:
+        """How often the run has gone back to any checkpoint."""
+        return sum(self.rollbacks.values())
+
+    def decide(self, policy: str, step: int, checkpoint: int | None) -> Decision:
+        """Counts a bad step and returns what to do. All processes of a run decide alike.
 
         Args:
           policy: Train.on_divergence.
-        """
-        self._policy = policy
-        self._last_bad_step = -1
-        self._skips_in_row = 0
-        self._rollbacks: dict[int, int] = {}
-
-    def decide(self, step: int, checkpoint: int | None) -> Decision:
-        """Returns what to do after a bad step. All processes of a run decide alike.
-
-        Args:
           step: the number of the bad step.
           checkpoint: the step of the newest checkpoint; None if there is none yet.
         """
-        self._skips_in_row = self._skips_in_row + 1 if step == self._last_bad_step + 1 else 1
-        self._last_bad_step = step
-        if self._policy == "skip":
-            return "skip" if self._skips_in_row < MOST_SKIPS else "stop"
-        if self._policy == "rollback" and checkpoint is not None:
-            times = self._rollbacks.get(checkpoint, 0)
-            self._rollbacks[checkpoint] = times + 1
-            return "rollback" if times < MOST_ROLLBACKS else "stop"
+        self.skips_in_row = self.skips_in_row + 1 if step == self.last_bad_step + 1 else 1
+        self.last_bad_step = step
+        if policy == "skip":
+            return "skip" if self.skips_in_row < MOST_SKIPS else "stop"
+        if policy == "rollback" and checkpoint is not None:
+            times = self.rollbacks.get(str(checkpoint), 0)
+            if times < MOST_ROLLBACKS:
+                self.rollbacks[str(checkpoint)] = times + 1
+                return "rollback"
         return "stop"
 
 
@@ -145,7 +154,7 @@ def record(
     ending = f".process-{process}.json" if process else ".json"
     own = {
         path.name
-        for path in folder.iterdir()
+        for path in paths.entries(folder)
         if path.name.endswith(ending) and (process or ".process-" not in path.name)
     }
     if len(own) >= MOST_RECORDS:

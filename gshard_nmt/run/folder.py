@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gshard_nmt
-from gshard_nmt import files
+from gshard_nmt import files, json_shape
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import json_file
+from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
+from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.identity import VOCABULARIES, data_differences, hash_of_file, identity_of
-from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_CLOCK, Clock
+from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
@@ -38,24 +39,31 @@ RUN_FORMAT = "gshard-nmt run 1"
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
-_DATA = {
-    "format": str,
-    "version": str,
-    "source_vocabulary": int,
-    "target_vocabulary": int,
-    "corpus_fingerprint": str,
-    "pairs": [{"source": str, "target": str, "language": str, "train_pairs": int}],
-    "files": json_file.Table(str),
-    "prepared": dict,
-}
+_DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
+
+_DATA = fields(
+    {
+        **dict.fromkeys(("format", "version", "corpus_fingerprint"), text()),
+        **dict.fromkeys(("source_vocabulary", "target_vocabulary"), whole(1, LARGEST_SIZE)),
+        "pairs": list_of(
+            fields(
+                {**dict.fromkeys(("source", "target", "language"), text()), "train_pairs": whole()}
+            ),
+            least=1,
+        ),
+        "files": fields(dict.fromkeys((*VOCABULARIES, "data", "config"), text())),
+        "prepared": mapping_of(anything()),
+    }
+)
 """The shape of data.json."""
 
-_BUDGET = {
-    "steps": int,
-    "seconds": float,
-    "parameters": int,
-    "tokens_by_language": json_file.Table(int),
-}
+_BUDGET = fields(
+    {
+        **dict.fromkeys(("steps", "parameters"), whole()),
+        "seconds": number(),
+        "tokens_by_language": mapping_of(whole()),
+    }
+)
 """The shape of budget.json."""
 
 
@@ -123,18 +131,20 @@ class RunFolder:
                 f"{self.path} is not a run folder: it has no data.json. Give the --workdir of a "
                 "gshard-train run."
             )
-        data = json_file.read(file, _DATA, "Restore the file from a copy of the run folder.")
+        remedy = "Restore the file from a copy of the run folder."
+        data = json_shape.read(file, _DATA_OF_ANY_FORMAT, remedy)
+        if "format" not in data and "pairs" in data:
+            raise UserError(
+                f"{self.path} was made by an earlier version of gshard-nmt, and this version cannot read "
+                "it. Use that version, or train the run again in another folder."
+            )
         if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
             raise UserError(
                 f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
                 f"is gshard-nmt {gshard_nmt.__version__}, which reads {RUN_FORMAT!r}. Use the version "
                 "that made the run, or train it again in another folder."
             )
-        if not data["pairs"]:
-            raise UserError(
-                f"{file} is damaged: pairs is empty. Restore the file from a copy of the run folder."
-            )
-        return data
+        return dict(json_shape.read(file, _DATA, remedy))
 
     def identity(self) -> dict[str, str]:
         """Returns the SHA-256 of what must stay the same in this run, by name, as hex digits.
@@ -151,9 +161,8 @@ class RunFolder:
         file = self.path / "budget.json"
         if not file.exists():
             return {}
-        return json_file.read(
-            file, _BUDGET, "Remove it; the next checkpoint of gshard-train writes it again."
-        )
+        remedy = "Remove it; the next checkpoint of gshard-train writes it again."
+        return dict(json_shape.read(file, _BUDGET, remedy))
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a file of the folder. A reader sees the old file or the new one, never a part."""
@@ -171,9 +180,8 @@ class RunFolder:
         """
         from gshard_nmt.data.vocabulary import Vocabulary
 
-        recorded = self.data.get("files", {})
-        for name in VOCABULARIES:
-            if not self._is_intact(name, recorded.get(name)):
+        for name, recorded in self.identity().items():
+            if name in VOCABULARIES and not self._is_intact(name, recorded):
                 raise UserError(
                     f"{self.path / name} is damaged or missing: it is not the vocabulary that the run "
                     "was trained with. Restore it from a copy of the run folder; gshard-train restores "
@@ -273,7 +281,7 @@ class RunFolder:
             self.write_json("data.json", facts | data.summary(config.data))
         self._remove_leftovers()
 
-    def wait_for(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def wait_for(self, name: str, clock: Time = SYSTEM_TIME) -> None:
         """Waits until this process sees a file that process 0 writes.
 
         A network file system may show a folder for a minute as it was when somebody last looked.
@@ -327,10 +335,10 @@ class RunFolder:
                 "start the run again."
             )
 
-    def _is_intact(self, name: str, recorded: str | None) -> bool:
-        """Returns whether a file exists and has the recorded hash; None means that none is recorded."""
+    def _is_intact(self, name: str, recorded: str) -> bool:
+        """Returns whether a file exists and has the recorded hash."""
         path = self.path / name
-        return path.is_file() and recorded in (None, hash_of_file(path))
+        return path.is_file() and recorded == hash_of_file(path)
 
     def _foreign_files(self, data: "PreparedData") -> list[str]:
         """Returns the files in the folder that a claim of a run of this data would not have written."""
@@ -351,14 +359,12 @@ class RunFolder:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
         for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
             for path in self.path.glob(pattern):
-                path.unlink(missing_ok=True)
+                if path.is_dir():
+                    path.rmdir()  # `outputs.check_folder` made it
+                else:
+                    path.unlink(missing_ok=True)
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
-        if "format" not in self.data:
-            raise UserError(
-                f"{self.path} was made by an earlier version of gshard-nmt, and this version cannot go "
-                "on with it. Use that version, or train the run again in another folder."
-            )
         recorded = read_run_config(self.config)
         changed = [
             line

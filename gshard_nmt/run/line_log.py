@@ -7,17 +7,21 @@ cut, and everything after the step that it resumes from, because it will log the
 import contextlib
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt.json_shape import fields, parse, whole
+
 Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _MOST_WAITING_LINES = 100_000
 _FLUSH_SECONDS = 10.0
+_LINE = fields({"step": whole()}, optional={"rollbacks": whole()})
 
 
 class LineLog:
@@ -38,7 +42,7 @@ class LineLog:
         self._waiting: list[bytes] = []
         self._dropped = 0
 
-    def resume(self, step: int) -> None:
+    def resume(self, step: int, rollbacks: float = math.inf) -> None:
         """Removes the lines after a step, and those that are damaged.
 
         A cut last line is dropped. If more than that is damaged, everything from the first damaged
@@ -46,7 +50,7 @@ class LineLog:
         """
         try:
             with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
-                self._resume(file, step)
+                self._resume(file, step, rollbacks)
         except OSError as error:
             self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
 
@@ -84,16 +88,16 @@ class LineLog:
                 file.truncate(before)
                 raise
 
-    def _resume(self, file: Any, step: int) -> None:
+    def _resume(self, file: Any, step: int, rollbacks: float) -> None:
         end, damaged = None, None
         size = os.fstat(file.fileno()).st_size
         line = b"\n"
         for begin, line in _lines(file):
-            line_step = _step_of(line)
-            if line_step is None:
+            place = _place_of(line)
+            if place is None:
                 damaged = begin
                 break
-            if line_step > step and end is None:
+            if end is None and (place[0] > step or place[1] > rollbacks):
                 end = begin
         is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
         if damaged is not None and not is_cut:
@@ -195,11 +199,10 @@ def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
         begin += len(line)
 
 
-def _step_of(line: bytes) -> int | None:
-    """Returns the step of a line; None if the line is damaged."""
+def _place_of(line: bytes) -> tuple[int, int] | None:
+    """Returns the step of a line, and the number of rollbacks that it tells; None if it is damaged."""
     try:
-        value = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        value = parse(line, _LINE)
+    except ValueError:
         return None
-    step = value.get("step") if isinstance(value, dict) else None
-    return step if type(step) is int else None
+    return value["step"], value.get("rollbacks", 0)

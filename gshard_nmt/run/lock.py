@@ -29,9 +29,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from gshard_nmt import files
+from gshard_nmt import files, json_shape
 from gshard_nmt.errors import UserError
 
 LOCK_NAME = "trainer.lock"
@@ -46,7 +46,7 @@ _BEAT_DIGITS = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Clock:
+class Time:
     """The time, which tests replace."""
 
     monotonic: Callable[[], float] = time.monotonic
@@ -54,7 +54,7 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
-SYSTEM_CLOCK = Clock()
+SYSTEM_TIME = Time()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +114,16 @@ class Owner:
         return letter not in "ZX" and started == self.started
 
 
+_OWNER = json_shape.fields(
+    {
+        **dict.fromkeys(("host", "boot", "namespace", "since", "token"), json_shape.text()),
+        **dict.fromkeys(("pid", "started"), json_shape.whole()),
+    },
+    closed=True,
+)
+"""What a lock file says about its owner."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Sighting:
     """What a look at a lock file saw.
@@ -143,7 +153,7 @@ class RunLock:
         folder: Path,
         is_holder: bool = True,
         say: Callable[[str], None] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Time = SYSTEM_TIME,
         owner: Owner | None = None,
     ) -> None:
         """Takes no lock yet.
@@ -347,15 +357,9 @@ def _name(owner: Owner | None) -> str:
 def _parse(content: bytes) -> Owner | None:
     """Returns the owner that a lock file names; None if the file is damaged or not yet complete."""
     try:
-        values: Any = json.loads(content.partition(b"\n")[0])
+        return Owner(**json_shape.parse(content.partition(b"\n")[0], _OWNER))
     except ValueError:
         return None
-    fields = {field.name: field.type for field in dataclasses.fields(Owner)}
-    if not isinstance(values, dict) or values.keys() != fields.keys():
-        return None
-    if any(type(values[name]) is not kind for name, kind in fields.items()):
-        return None
-    return Owner(**values)
 
 
 def _state_of(pid: int) -> tuple[str, int] | None:

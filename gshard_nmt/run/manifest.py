@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import gshard_nmt
+from gshard_nmt import json_shape
 from gshard_nmt.run.checksums import Checksums, slice_name, sliced_dimensions
 from gshard_nmt.run.retention import Scores
 
@@ -21,6 +22,11 @@ FORMAT = 1
 """The version of the format of checkpoints. This package reads no other."""
 
 NAME = "manifest.json"
+
+_RECORD = json_shape.fields(
+    {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
+)
+"""The shape of the file. The rest is not checked, because the checksum tells of damage."""
 
 
 class UnsoundError(Exception):
@@ -148,7 +154,7 @@ class Manifest:
           UnsoundError: it is damaged, or of another format.
         """
         try:
-            record = json.loads(text)
+            record = json_shape.parse(text, _RECORD)
             content = record["manifest"]
             if record["sha256"] != _digest(content):
                 raise UnsoundError(f"{NAME} is damaged: its checksum is another one")

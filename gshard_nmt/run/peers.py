@@ -13,10 +13,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from gshard_nmt import json_shape
 from gshard_nmt.spmd.processes import Processes
 
 _LINE_BYTES = 1 << 20
 """Longest line that is read. Only strangers send longer ones."""
+_OBJECT = json_shape.mapping_of(json_shape.anything())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +73,9 @@ class Connection:
         if not data or len(self._received) > _LINE_BYTES:
             raise ConnectionError("the connection is closed, or the line has no end")
         try:
-            values = [json.loads(line) for line in lines]
+            return [json_shape.parse(line, _OBJECT) for line in lines]
         except ValueError as error:
-            raise ConnectionError(f"not JSON: {error}") from None
-        if not all(isinstance(value, dict) for value in values):
-            raise ConnectionError("not a JSON object")
-        return values
+            raise ConnectionError(str(error)) from None
 
 
 class Peers:

@@ -120,6 +120,7 @@ class MetricsLog:
         step: int,
         writes: bool = True,
         say: Callable[[str], None] | None = None,
+        rollbacks: int = 0,
     ) -> None:
         """Opens the log of a run, and removes the lines after the step that the run resumes from.
 
@@ -128,22 +129,24 @@ class MetricsLog:
           step: the step that the run resumes from; 0 for a new run.
           writes: whether to write the log. Only the first process of a run does.
           say: shows a line if the log is damaged or cannot be written; None shows nothing.
+          rollbacks: how often the run had gone back to a checkpoint until that step. Lines about later
+            rollbacks are removed too, because they will come again.
         """
         self._run, self._writes, self._say = run, writes, say or (lambda _: None)
         if writes:
             self._mirror = LogMirror(run.path, (run.metrics.name,), self._say)
-            self._open(step)
+            self._open(step, rollbacks)
 
-    def _open(self, step: int) -> None:
+    def _open(self, step: int, rollbacks: float) -> None:
         self._lines = LineLog(self._mirror.folder / self._run.metrics.name, self._say)
-        self._lines.resume(step)
+        self._lines.resume(step, rollbacks)
         self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
 
     def go_back(self, step: int) -> None:
         """Removes the lines after a step: the run has gone back to it and will log them again."""
         if self._writes:
             self._events.close()
-            self._open(step)
+            self._open(step, rollbacks=math.inf)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one line to metrics.jsonl, and each of its values to TensorBoard.

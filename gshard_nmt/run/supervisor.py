@@ -320,21 +320,21 @@ def _relay(worker: "subprocess.Popen[str]") -> tuple[str, str]:
     Returns:
       The messages of the runtime from that report on, and the worker's last message of its own.
     """
-    kept: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+    last_lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
     own: list[str] = []
     is_fatal = False
     assert worker.stdout is not None
     for line in worker.stdout:
         is_fatal = is_fatal or bool(_FATAL.match(line))
         if is_fatal:
-            kept.append(line)
+            last_lines.append(line)
         elif not _NOISE.match(line):
             if line.startswith(_OWN_MESSAGE):
                 own = [line.removeprefix(_OWN_MESSAGE)]
             elif own and len(own) < _KEPT_LINES:
                 own.append(line)
             _write(line)
-    return "".join(kept), "".join(own).strip()
+    return "".join(last_lines), "".join(own).strip()
 
 
 def _write(text: str) -> None:

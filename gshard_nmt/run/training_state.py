@@ -19,6 +19,7 @@ from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import NotFiniteError
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.patience import Patience
@@ -35,16 +36,20 @@ class TrainingState:
       cursors: the position in the data, see `TrainBatches.state`; None at the beginning.
       counters: steps, tokens, seconds.
       patience: the validations without a better score.
+      divergence: the steps that went wrong.
+      owes_validation: whether the validation of this step has failed and must be made up for.
     """
 
     arrays: dict[str, Any]
     cursors: dict[str, np.ndarray] | None
     counters: RunCounters
     patience: Patience
+    divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
+    owes_validation: bool = False
 
 
-def counts_of(manifest: Manifest | None, metric: str) -> tuple[RunCounters, Patience]:
-    """Returns the counters and the patience of a checkpoint, or those of a new run.
+def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
+    """Returns the state that a manifest tells, without arrays and cursors, or that of a new run.
 
     Args:
       manifest: the manifest of the checkpoint; None for a new run.
@@ -52,8 +57,14 @@ def counts_of(manifest: Manifest | None, metric: str) -> tuple[RunCounters, Pati
     """
     facts: Mapping[str, Any] = manifest.facts if manifest else {}
     names = {field.name for field in dataclasses.fields(RunCounters)}
-    counters = RunCounters(**{name: facts[name] for name in facts if name in names})
-    return counters, Patience.resumed(metric, facts.get("patience"))
+    return TrainingState(
+        {},
+        None,
+        RunCounters(**{name: facts[name] for name in facts if name in names}),
+        Patience.resumed(metric, facts.get("patience")),
+        DivergenceCounts(**facts.get("divergence", {})),
+        facts.get("owes_validation", False),
+    )
 
 
 def restore(
@@ -67,10 +78,10 @@ def restore(
     specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
     restored = checkpoints.restore(specs)
     groups = restored.groups
-    counters, patience = counts_of(restored.manifest, programs.config.train.metric)
-    arrays = with_weights(groups["optimizer"], groups["parameters"])
-    cursors = input_state.from_devices(groups["input"])
-    return TrainingState(arrays, cursors, counters, patience), restored
+    state = without_arrays(restored.manifest, programs.config.train.metric)
+    state.arrays = with_weights(groups["optimizer"], groups["parameters"])
+    state.cursors = input_state.from_devices(groups["input"])
+    return state, restored
 
 
 def prepare(checkpoints: CheckpointWriter, programs: CompiledSteps) -> None:
@@ -95,7 +106,11 @@ def save(
         "optimizer": without_weights(state.arrays),
         "input": input_state.to_devices(state.cursors, specs["input"], programs.devices),
     }
-    facts = state.counters.metadata() | {"patience": state.patience.facts()}
+    facts = state.counters.metadata() | {
+        "patience": state.patience.facts(),
+        "divergence": dataclasses.asdict(state.divergence),
+        "owes_validation": state.owes_validation,
+    }
     try:
         checkpoints.save(state.counters.step, groups, _letters(specs), facts, scores)
     except NotFiniteError as error:

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files
+from gshard_nmt import files, json_shape, paths
+from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
 
 USER_CACHE_BYTES = 2 << 30
@@ -31,6 +32,13 @@ USER_CACHE_BYTES = 2 << 30
 USER_CACHE_DAYS = 60
 """Files of the cache of the user that were not used for this time are removed."""
 
+_DESCRIPTION = json_shape.fields(
+    {
+        "sha256": json_shape.text(),
+        **dict.fromkeys(("inputs", "outputs"), json_shape.list_of(json_shape.anything())),
+    },
+    {"tensorflow": json_shape.anything()},
+)
 _DAMAGED_ENTRY = "Error reading persistent compilation cache entry"
 _UNWRITTEN_ENTRY = "Error writing persistent compilation cache entry"
 
@@ -49,19 +57,16 @@ def user_cache() -> Path | None:
       The folder, or None if there is no home folder, if it cannot be written, or if somebody else can
       write to it. The caller then goes on without a cache.
     """
-    base = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        # The XDG specification says that a relative path is to be ignored.
-        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-        root.mkdir(parents=True, exist_ok=True)
-        folder = root / "gshard-nmt"
-        for part in (folder, folder / "programs"):
+        folder = paths.user_cache()
+        programs = folder / "programs"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for part in (folder, programs):
             part.mkdir(mode=0o700, exist_ok=True)
             if not _is_private(part):
                 return None
-    except (OSError, RuntimeError):  # Path.home raises RuntimeError if nobody knows the home folder
+    except (OSError, UserError):
         return None
-    programs = folder / "programs"
     if not os.access(programs, os.W_OK | os.X_OK):
         return None
     prune(programs, USER_CACHE_BYTES, USER_CACHE_DAYS)
@@ -110,7 +115,7 @@ def load(artifact: Path) -> tuple[Any, Signature] | None:
     from jax import export
 
     try:
-        description = json.loads(artifact.with_suffix(".json").read_text(encoding="utf-8"))
+        description = json_shape.parse(artifact.with_suffix(".json").read_bytes(), _DESCRIPTION)
         program = artifact.with_suffix(".jaxexport").read_bytes()
         if _tensorflow_version() not in (None, description["tensorflow"]):
             return None

@@ -10,6 +10,7 @@ import pytest
 
 from gshard_nmt.cli import commands
 from gshard_nmt.settings.values import read_run_config
+from tests.run.facts import data_facts
 
 
 @pytest.fixture
@@ -20,8 +21,7 @@ def run_folder(tmp_path):
     folder = tmp_path / "run"
     (folder / "checkpoints" / "5").mkdir(parents=True)
     (folder / "config.gin").write_text(load_config("demo").text)
-    pairs = [{"source": source, "target": "en"} for source in ("fr", "de")]
-    (folder / "data.json").write_text(json.dumps({"pairs": pairs}))
+    (folder / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
     return folder
 
 
@@ -146,7 +146,11 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"]
+    "name",
+    [
+        *("config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"),
+        *("trainer.lock", "deaths.json", "divergence/step-4.json"),
+    ],
 )
 def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded):
     (run_folder / "link").symlink_to("checkpoints/5/x")

@@ -16,6 +16,7 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
+from tests.run.facts import data_facts
 
 GOOD = {
     "harvest": {"out": "new", "root": "corpus"},
@@ -61,9 +62,7 @@ def folder(tmp_path_factory):
         write_pairs(root / "corpus" / "fr-en", split, "fr", "en", [("un", "one")])
     (root / "run").mkdir()
     (root / "run" / "config.gin").write_text(load_config("demo").text)
-    pair = {"source": "fr", "target": "en", "language": "fr", "train_pairs": 4}
-    facts = {"pairs": [pair], "corpus_fingerprint": "0123456789abcdef"}
-    (root / "run" / "data.json").write_text(json.dumps(facts))
+    (root / "run" / "data.json").write_text(json.dumps(data_facts()))
     (root / "scores.json").write_text('{"fr": 30.1}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()

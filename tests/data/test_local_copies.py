@@ -12,17 +12,15 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
-from tests import fake_bucket
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = Data(source_length=8, target_length=8)
 
 
 @pytest.fixture
-def bucket(tmp_path, monkeypatch):
+def bucket(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with fake_bucket.serving() as objects:
-        yield objects
+    return bucket
 
 
 @pytest.fixture
@@ -63,6 +61,22 @@ def test_a_local_folder_is_read_where_it_is(local, tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_user_without_a_home_folder_reads_local_data_and_is_told_about_a_bucket(
+    bucket, local, monkeypatch
+):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(paths.Path, "home", no_home)
+    reopened = PreparedData.open(local.folder)
+    assert len(reopened.reader(local.pairs[0], "train").read(np.arange(2))) == 2
+    upload(bucket, local)
+    with pytest.raises(UserError, match=r"no home folder.* Set XDG_CACHE_HOME to a folder"):
+        opened().reader(local.pairs[0], "train").read(np.arange(2))
+
+
 def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, monkeypatch):
     bucket.write("bucket/data/fr-en/a", b"12345")
     all_opened = threading.Barrier(4)
@@ -74,9 +88,9 @@ def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, mon
 
     def process() -> None:
         # As processes do, each thread opens the lock file anew.
-        mine = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+        opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
         all_opened.wait(10)
-        results.append(mine.path("fr-en/a", 5).read_bytes())
+        results.append(opened_copies.path("fr-en/a", 5).read_bytes())
 
     threads = [threading.Thread(target=process) for _ in range(4)]
     for thread in threads:
@@ -89,17 +103,17 @@ def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, mon
 
 def test_a_copy_that_was_cut_is_made_again(bucket, tmp_path):
     bucket.write("bucket/data/a", b"12345")
-    mine = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
-    mine.path("a", 5).write_bytes(b"12")
-    assert mine.path("a", 5).read_bytes() == b"12345"
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    opened_copies.path("a", 5).write_bytes(b"12")
+    assert opened_copies.path("a", 5).read_bytes() == b"12345"
 
 
 def test_a_file_that_has_another_size_is_named(bucket):
     bucket.write("bucket/data/a", b"123")
-    mine = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
     with pytest.raises(UserError, match=r"gs://bucket/data is damaged: a has 3 bytes instead of 5"):
-        mine.path("a", 5)
-    assert not copies(mine.folder)
+        opened_copies.path("a", 5)
+    assert not copies(opened_copies.folder)
 
 
 def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(bucket, local):
@@ -122,10 +136,10 @@ def test_a_missing_shard_is_named_before_training(bucket, local):
 
 def test_a_full_disk_is_reported_with_the_way_to_another_one(bucket, tmp_path, monkeypatch):
     bucket.write("bucket/data/a", b"12345")
-    mine = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
-    (mine.folder / ".a.lock").mkdir()
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    (opened_copies.folder / ".a.lock").mkdir()
     with pytest.raises(UserError, match=r"hash/a, a copy of .* or set XDG_CACHE_HOME to a folder"):
-        mine.path("a", 5)
+        opened_copies.path("a", 5)
 
 
 def test_data_that_was_prepared_anew_has_new_copies(bucket, local):

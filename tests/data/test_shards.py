@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import re
 
 import numpy as np
@@ -230,6 +231,17 @@ def test_a_shard_that_is_lost_while_training_is_an_error_in_the_main_thread(data
             list(itertools.islice(batches, 10))
     finally:
         batches.close()
+
+
+def test_a_shard_that_is_cut_while_it_is_open_is_an_error(data):
+    """array_record then returns records without content."""
+    (pair, _) = data.pairs
+    reader = data.reader(pair, "train")
+    assert len(reader.read(np.arange(3))) == 3
+    (shard,) = (data.folder / "fr-en").glob("train-*")
+    os.truncate(shard, 1000)
+    with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} ends too early"):
+        reader.read(np.arange(12))
 
 
 def test_a_changed_vocabulary_is_an_error(data):

@@ -8,6 +8,7 @@ from gshard_nmt.evaluation import translations
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import NAME, Manifest
 from gshard_nmt.run.tensor_files import COMMIT_FILE
+from tests.run.facts import data_facts
 
 TESTS = [
     translations.TestSet(tag, tag, "en", 5, [f"a {tag}", f"b {tag}"], ["a", "b"])
@@ -17,11 +18,7 @@ TESTS = [
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "data.json").write_text(
-        json.dumps(
-            {"pairs": [{"language": "fr", "source": "fr", "target": "en", "train_pairs": 5}]}
-        )
-    )
+    (tmp_path / "data.json").write_text(json.dumps(data_facts(("fr", "de"))))
     (tmp_path / "config.gin").write_text("Model.heads = 4\n")
     return RunFolder(tmp_path)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gshard_nmt.cli.decode_command import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.faults import has_namespaces
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
@@ -38,6 +39,11 @@ def test_a_run_folder_says_what_was_run(folder):
     assert budget["steps"] == 6
     assert set(budget["tokens_by_language"]) == {"de", "fr"}
     assert sum(budget["tokens_by_language"].values()) == steps[-1]["tokens"]
+
+
+def test_no_file_of_a_run_folder_may_be_an_output_of_gshard_decode(folder):
+    """The list of these files is by hand; a new file belongs on it."""
+    assert {path.name for path in (folder / "run").iterdir()} <= {*RUN_FILES, "programs"}
 
 
 def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
@@ -168,9 +174,9 @@ def test_baselines_and_the_report(folder):
     evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
     evaluate += ["--trust_programs"]  # training has compiled the search already
     succeed(program("eval", *evaluate))
-    found = json.loads((folder / "report" / "bleu.json").read_text())
-    assert {row["lang"] for row in found["languages"]} == {"fr", "de"}
-    assert all(row["delta_ci95"] for row in found["languages"])
+    report = json.loads((folder / "report" / "bleu.json").read_text())
+    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
+    assert all(row["delta_ci95"] for row in report["languages"])
     decoded = folder / "run" / "decodes" / "test.fr-en.txt"
     before = decoded.stat().st_mtime_ns
     succeed(program("eval", *evaluate))
@@ -203,10 +209,10 @@ def _dense() -> list[str]:
     ],
 )
 def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
-    given = ["--workdir", folder / "run", *arguments]
+    flags = ["--workdir", folder / "run", *arguments]
     if name == "train":
-        given = ["--config", "demo", "--data", folder / "data", *gin(), *given]
-    done = program(name, *given, stdin="")
+        flags = ["--config", "demo", "--data", folder / "data", *gin(), *flags]
+    done = program(name, *flags, stdin="")
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

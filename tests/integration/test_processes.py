@@ -143,6 +143,15 @@ def test_a_sigterm_to_one_process_stops_all_with_a_checkpoint(prepared, runs):
     assert steps == {saved}
 
 
+def test_a_folder_that_only_process_0_needs_to_write_ends_all_if_it_cannot(prepared, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    zero, one = ends(start(prepared, tmp_path / "file" / "run"))
+    assert (zero[0], one[0]) == (2, 2), (zero, one)
+    message = f"--workdir {tmp_path}/file/run: "
+    assert zero[1].startswith(f"gshard-train: {message}")
+    assert one[1].startswith(f"gshard-train: process 0 of 2 ended with exit code 2: {message}")
+
+
 def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step(prepared, runs):
     run = runs / "diverged"
     changes = ENDLESS | {"Train.on_divergence": "rollback", "Train.checkpoint_every": 3}

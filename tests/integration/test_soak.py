@@ -29,3 +29,4 @@ def test_a_short_campaign_finds_no_defect(campaign, cases):
     assert closing.startswith(f"{campaign}: no defects")
     expected = f"were killed {cases} times" if campaign == "kill" else f"{cases} cases"
     assert expected in closing
+    assert " 0 of them between the start of a save" not in closing

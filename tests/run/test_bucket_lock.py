@@ -7,8 +7,8 @@ import pytest
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.bucket_lock import BucketLock, run_lock
-from gshard_nmt.run.lock import LOCK_NAME, Clock, Owner, RunLock
-from tests import fake_bucket
+from gshard_nmt.run.lock import LOCK_NAME, Owner, RunLock
+from tests.run.fake_time import FakeTime
 
 OTHER_HOST = dataclasses.replace(
     Owner.this_process(), host="other-host", pid=7, boot="another boot", token="theirs"
@@ -17,26 +17,8 @@ LOCK = f"bucket/run/{LOCK_NAME}"
 
 
 @pytest.fixture
-def bucket():
-    with fake_bucket.serving() as objects:
-        yield objects
-
-
-@pytest.fixture
 def folder(bucket):
     return paths.folder_path("workdir", "gs://bucket/run")
-
-
-class Time:
-    """A clock that goes on only when somebody sleeps, and does something at each tick."""
-
-    def __init__(self, at_each_tick=lambda: None) -> None:
-        self.now, self.at_each_tick = 0.0, at_each_tick
-        self.clock = Clock(lambda: self.now, self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.at_each_tick()
 
 
 def test_the_kind_of_the_lock_is_that_of_the_folder(folder, tmp_path):
@@ -57,7 +39,7 @@ def test_a_second_trainer_is_refused_and_a_third_starts_after_the_first(bucket, 
 
 def test_a_lock_of_another_machine_without_heartbeat_is_taken_over(bucket, folder):
     BucketLock(folder, owner=OTHER_HOST)._create()
-    time, lines = Time(), []
+    time, lines = FakeTime(), []
     with BucketLock(folder, say=lines.append, clock=time.clock) as held:
         held.check()
     assert 60 <= time.now < 62
@@ -70,7 +52,7 @@ def test_a_lock_of_another_machine_without_heartbeat_is_taken_over(bucket, folde
 def test_a_lock_of_another_machine_with_a_heartbeat_is_not(bucket, folder):
     theirs = BucketLock(folder, owner=OTHER_HOST)
     theirs._create()
-    time = Time(theirs.beat)
+    time = FakeTime(theirs.beat)
     with (
         pytest.raises(UserError, match="is in use: process 7 on other-host trains in it since"),
         BucketLock(folder, clock=time.clock),
@@ -82,7 +64,7 @@ def test_a_lock_of_another_machine_with_a_heartbeat_is_not(bucket, folder):
 def test_a_trainer_that_lost_its_lock_notices_it_and_does_not_free_that_of_the_other(
     bucket, folder
 ):
-    with BucketLock(folder, clock=Time().clock) as held:
+    with BucketLock(folder, clock=FakeTime().clock) as held:
         bucket.remove(LOCK)
         BucketLock(folder, owner=OTHER_HOST)._create()
         with pytest.raises(UserError, match="process 7 on other-host took it over"):

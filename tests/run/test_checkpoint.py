@@ -120,7 +120,7 @@ def test_if_none_is_sound_each_is_named(folder):
     first, second, third, last = str(error.value).splitlines()
     assert first == "no checkpoint can be used:"
     assert second.startswith(f"  {folder}/2: its arrays cannot be read: ")
-    assert third == f"  {folder}/1: manifest.json is damaged: 'manifest'"
+    assert third == f"  {folder}/1: manifest.json is damaged: sha256 is missing"
     assert last.startswith("Restore one of these folders from a copy")
 
 
@@ -239,7 +239,8 @@ def test_process_0_decides_which_checkpoints_there_are(written):
 
 
 def test_a_checkpoint_that_is_damaged_for_another_process_is_damaged_for_all(written):
-    processes = OtherProcesses([1])
+    reason = b"_CHECKPOINT is missing".ljust(240, b"\0")
+    processes = OtherProcesses(np.frombuffer(reason, np.int64))
     checkpoints = Checkpoints(written, processes=processes)
-    with pytest.raises(UnsoundError, match="process 0 cannot read it"):
+    with pytest.raises(UnsoundError, match=r"^process 0 cannot read it: _CHECKPOINT is missing$"):
         checkpoints._read(2, specs())

@@ -8,14 +8,7 @@ from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.run.tensor_files import COMMIT_FILE
-from tests import fake_bucket
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-    with fake_bucket.serving() as objects:
-        yield objects
 
 
 def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):

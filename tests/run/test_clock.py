@@ -1,19 +1,9 @@
 """What a run waits for, in numbers and in words."""
 
-import types
-
 import pytest
 
 from gshard_nmt.run import clock as clock_module
 from gshard_nmt.run.clock import Clock, TimeLimit, process_metrics, slow_process, slow_process_text
-
-
-@pytest.fixture
-def now(monkeypatch):
-    time = types.SimpleNamespace(now=100.0)
-    time.perf_counter = lambda: time.now
-    monkeypatch.setattr(clock_module, "time", time)
-    return time
 
 
 def spend(clock: Clock, now, phase: str, seconds: float) -> None:

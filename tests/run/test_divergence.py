@@ -12,7 +12,7 @@ from gshard_nmt.run import divergence
 from gshard_nmt.run.divergence import (
     MOST_ROLLBACKS,
     MOST_SKIPS,
-    DivergencePolicy,
+    DivergenceCounts,
     Step,
     StepWatch,
     explanation,
@@ -104,26 +104,26 @@ def test_a_row_without_text_has_no_sentences(run):
 
 
 def test_skipping_stops_if_nothing_is_learned_any_more():
-    policy = DivergencePolicy("skip")
+    counts = DivergenceCounts()
     for step in range(1, MOST_SKIPS):
-        assert policy.decide(step, None) == "skip"
+        assert counts.decide("skip", step, None) == "skip"
     # A good step lies between.
     for step in range(MOST_SKIPS + 1, 2 * MOST_SKIPS):
-        assert policy.decide(step, None) == "skip"
-    assert policy.decide(2 * MOST_SKIPS, None) == "stop"
+        assert counts.decide("skip", step, None) == "skip"
+    assert counts.decide("skip", 2 * MOST_SKIPS, None) == "stop"
 
 
 def test_a_run_goes_back_to_one_checkpoint_a_few_times_only():
-    policy = DivergencePolicy("rollback")
-    assert policy.decide(90, None) == "stop"
-    decisions = [policy.decide(100 + i, 50) for i in range(MOST_ROLLBACKS + 1)]
+    counts = DivergenceCounts()
+    assert counts.decide("rollback", 90, None) == "stop"
+    decisions = [counts.decide("rollback", 100 + i, 50) for i in range(MOST_ROLLBACKS + 1)]
     assert decisions == ["rollback"] * MOST_ROLLBACKS + ["stop"]
     # A new checkpoint is progress.
-    assert policy.decide(200, 150) == "rollback"
+    assert counts.decide("rollback", 200, 150) == "rollback"
 
 
 def test_stop_always_stops():
-    assert DivergencePolicy("stop").decide(7, 5) == "stop"
+    assert DivergenceCounts().decide("stop", 7, 5) == "stop"
 
 
 def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):

@@ -12,9 +12,10 @@ from gshard_nmt.data.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_file
-from gshard_nmt.run.lock import Clock
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
+from tests.run.facts import budget_facts, data_facts
+from tests.run.fake_time import FakeTime
 
 DEMO = load_config("demo")
 
@@ -104,19 +105,12 @@ def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_fir
 
 def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
     """A network file system may show for a minute that a file is not there."""
-    run, now = RunFolder(tmp_path), 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-        if now > 60 and not (tmp_path / "data.json").exists():
-            run.write_json("data.json", {})
-
-    clock = Clock(lambda: now, sleep)
-    run.wait_for("data.json", clock)
-    assert 60 < now < 61
+    run = RunFolder(tmp_path)
+    time = FakeTime(lambda: 60 < time.now < 60.15 and run.write_json("data.json", {}))
+    run.wait_for("data.json", time.clock)
+    assert 60 < time.now < 61
     with pytest.raises(UserError) as raised:
-        run.wait_for("baselines.json", clock)
+        run.wait_for("baselines.json", time.clock)
     assert str(raised.value) == (
         f"{tmp_path / 'baselines.json'}: this process does not see what process 0 wrote. All processes "
         "must see the same --workdir; give a folder on a shared file system."
@@ -247,8 +241,7 @@ DAMAGED = [
     ("", "it is not JSON"),
     ('{"pairs": [', "it is not JSON"),
     ("[" * 100_000, "it is not JSON"),
-    ("[1]", "it does not hold a JSON object"),
-    ("{}", "pairs is missing"),
+    ("[1]", "the content is [1]; it must be an object {...}"),
 ]
 
 
@@ -256,11 +249,14 @@ DAMAGED = [
     ("content", "problem"),
     [
         *DAMAGED,
-        ('{"pairs": {}}', "pairs is {}; it must be a list"),
-        ('{"pairs": []}', "pairs is empty"),
-        ('{"pairs": [5]}', r"pairs[0] is 5; it must be an object"),
-        ('{"pairs": [{"source": "fr"}]}', r"pairs[0].target is missing"),
-        ('{"pairs": [{"source": 3}]}', r"pairs[0].source is 3; it must be a string"),
+        ("{}", "format is missing"),
+        (json.dumps(data_facts(pairs={})), "pairs is {}; it must be a list of 1 or more entries"),
+        (json.dumps(data_facts(pairs=[])), "pairs is []; it must be a list of 1 or more entries"),
+        (json.dumps(data_facts(pairs=[5])), "pairs[0] is 5; it must be an object"),
+        (json.dumps(data_facts(pairs=[{"source": "fr"}])), "pairs[0].target is missing"),
+        (json.dumps(data_facts(format=3)), "format is 3; it must be a text"),
+        (json.dumps(data_facts(files={})), "files.source.model is missing"),
+        (json.dumps(data_facts(source_vocabulary=0)), "source_vocabulary is 0; it must be a whole"),
     ],
 )
 def test_a_damaged_data_json_is_named(run, content, problem):
@@ -286,13 +282,14 @@ def test_every_key_of_data_json_is_checked_when_a_run_resumes(run, data, key, ch
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        *DAMAGED[:4],
+        *DAMAGED,
+        ("{}", "steps is missing"),
+        (json.dumps(budget_facts({"fr": -1})), "tokens_by_language.fr is -1; it must be a whole"),
         (
-            '{"tokens_by_language": {"fr": -1}}',
-            "tokens_by_language['fr'] is -1; it must be a whole",
+            json.dumps(budget_facts({}) | {"steps": True}),
+            "steps is true; it must be a whole number",
         ),
-        ('{"tokens_by_language": [1]}', "tokens_by_language is [1]; it must be an object"),
-        ('{"steps": true}', "steps is true; it must be a whole number of 0 or more"),
+        (json.dumps(budget_facts({}) | {"seconds": -1}), "seconds is -1; it must be a number of 0"),
     ],
 )
 def test_a_damaged_budget_is_named(run, content, problem):
@@ -301,13 +298,6 @@ def test_a_damaged_budget_is_named(run, content, problem):
         run.budget()
     assert f"{run.path / 'budget.json'} is damaged: {problem}" in str(raised.value)
     assert "Remove it; the next checkpoint of gshard-train writes it again." in str(raised.value)
-
-
-def test_a_missing_key_of_a_budget_is_named_when_it_is_read(run):
-    (run.path / "budget.json").write_text("{}")
-    assert run.budget().get("tokens_by_language", {}) == {}
-    with pytest.raises(UserError, match=r"budget\.json is damaged: seconds is missing"):
-        _ = run.budget()["seconds"]
 
 
 @pytest.mark.parametrize("lines", [0, 5, -2])
@@ -331,18 +321,20 @@ def test_a_run_of_another_format_is_refused_with_its_version(run, data):
             use(RunFolder(run.path))
 
 
-def test_a_run_from_before_there_were_formats_is_not_resumed(run, data):
+def test_a_run_from_before_there_were_formats_is_not_read(run, data):
     facts = json.loads((run.path / "data.json").read_text())
     del facts["format"]
     (run.path / "data.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
-        RunFolder(run.path).claim(DEMO, data)
+    for use in (lambda r: r.direction("fr", ""), lambda r: r.claim(DEMO, data)):
+        with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
+            use(RunFolder(run.path))
 
 
 def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
     for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
         (run.path / name).write_bytes(b"half")
+    (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
     RunFolder(run.path).claim(DEMO, data)
     assert sorted(os.listdir(run.path)) == before
 

@@ -13,24 +13,13 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import lock
-from gshard_nmt.run.lock import LOCK_NAME, Clock, Owner, RunLock
+from gshard_nmt.run.lock import LOCK_NAME, Owner, RunLock
+from tests.run.fake_time import FakeTime
 
 HERE = Owner.this_process()
 OTHER_HOST = dataclasses.replace(
     HERE, host="other-host", pid=7, boot="another boot", token="theirs"
 )
-
-
-class Time:
-    """A clock that goes on only when somebody sleeps, and does something at each tick."""
-
-    def __init__(self, at_each_tick=lambda: None) -> None:
-        self.now, self.at_each_tick = 0.0, at_each_tick
-        self.clock = Clock(lambda: self.now, self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.at_each_tick()
 
 
 def write_lock(folder, owner: Owner, age: float = 0.0):
@@ -81,7 +70,7 @@ def test_a_process_that_does_not_write_takes_no_lock(tmp_path):
 
 def test_the_lock_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path, ended_process):
     write_lock(tmp_path, dataclasses.replace(HERE, pid=ended_process, token="theirs"))
-    time = Time()
+    time = FakeTime()
     with RunLock(tmp_path, clock=time.clock) as held:
         held.check()
     assert time.now == 0
@@ -117,7 +106,7 @@ def test_a_lock_from_elsewhere_is_taken_over_after_a_minute_without_heartbeat(
     tmp_path, elsewhere, age, seconds
 ):
     write_lock(tmp_path, dataclasses.replace(OTHER_HOST, **elsewhere), age)
-    time, lines = Time(), []
+    time, lines = FakeTime(), []
     with RunLock(tmp_path, say=lines.append, clock=time.clock) as held:
         held.check()
     assert seconds - 1 <= time.now <= seconds + 1
@@ -133,7 +122,7 @@ def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
         if time.now == 5:
             theirs.beat()
 
-    time = Time(beats)
+    time = FakeTime(beats)
     with pytest.raises(UserError, match="process 7 on other-host trains in it since"):
         RunLock(tmp_path, clock=time.clock).__enter__()
     assert time.now == 5
@@ -144,7 +133,7 @@ def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 5}', b"\xff\x00"])
 def test_a_damaged_lock_counts_as_one_without_heartbeat(tmp_path, content):
     (tmp_path / LOCK_NAME).write_bytes(content)
-    time = Time()
+    time = FakeTime()
     with RunLock(tmp_path, clock=time.clock) as held:
         held.check()
     assert time.now == 60
@@ -163,7 +152,7 @@ def test_a_trainer_that_lost_its_lock_notices_and_leaves_the_new_lock_alone(tmp_
 
 
 def test_a_lock_that_was_removed_is_lost(tmp_path):
-    time = Time()
+    time = FakeTime()
     with RunLock(tmp_path, clock=time.clock) as held:
         (tmp_path / LOCK_NAME).unlink()
         with pytest.raises(UserError, match="somebody removed it"):
@@ -173,7 +162,7 @@ def test_a_lock_that_was_removed_is_lost(tmp_path):
 
 def test_a_lock_that_is_away_for_a_moment_is_not_lost(tmp_path):
     away = tmp_path / "away"
-    time = Time(lambda: away.rename(tmp_path / LOCK_NAME))
+    time = FakeTime(lambda: away.rename(tmp_path / LOCK_NAME))
     with RunLock(tmp_path, clock=time.clock) as held:
         (tmp_path / LOCK_NAME).rename(away)
         held.check()
@@ -242,7 +231,7 @@ def test_a_trainer_that_was_killed_leaves_a_lock_that_the_next_one_takes(tmp_pat
     )
     subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
     assert os.listdir(tmp_path) == [LOCK_NAME]
-    time = Time()
+    time = FakeTime()
     with RunLock(tmp_path, clock=time.clock) as held:
         held.check()
     assert time.now == 0

@@ -10,13 +10,6 @@ from gshard_nmt.run import log_mirror
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log_mirror import LogMirror
 from gshard_nmt.run.progress import MetricsLog
-from tests import fake_bucket
-
-
-@pytest.fixture
-def bucket():
-    with fake_bucket.serving() as objects:
-        yield objects
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt.run import clock as clock_module
 from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.counters import RunCounters
@@ -25,14 +24,6 @@ METRICS = {
     "tokens_seen": np.zeros((2, 2), np.uint32),
     "layer_effective_experts": np.array([1.2], np.float32),
 }
-
-
-@pytest.fixture
-def now(monkeypatch):
-    time = types.SimpleNamespace(now=100.0)
-    time.perf_counter = lambda: time.now
-    monkeypatch.setattr(clock_module, "time", time)
-    return time
 
 
 class Shown:

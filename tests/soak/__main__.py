@@ -12,8 +12,10 @@ if a campaign has found a defect.
 import argparse
 import importlib
 import os
+import pathlib
 import secrets
 import sys
+import tempfile
 import time
 
 from tests.soak.campaign import Clock, Report, say
@@ -44,6 +46,16 @@ def main() -> int:
     if arguments.case is not None and names != ["wrong_input"]:
         parser.error("--case is for the campaign wrong_input alone; name it")
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
+    caches = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path("~/.cache").expanduser())
+    os.environ.setdefault("MPLCONFIGDIR", f"{caches}/matplotlib")  # its list of fonts takes seconds
+    with tempfile.TemporaryDirectory(prefix="gshard-soak-cache-") as private:
+        # Compiled programs of damaged runs must not fill the cache of the user.
+        os.environ["XDG_CACHE_HOME"] = private
+        return _run(names, arguments, seed)
+
+
+def _run(names: list[str], arguments: argparse.Namespace, seed: int) -> int:
+    """Runs campaigns one after another; returns the exit code."""
     reports: dict[str, tuple[Report, float]] = {}
     for name in names:
         minutes, cases = CAMPAIGNS[name]

@@ -1,6 +1,7 @@
 """A small training run on two CPU devices, as the integration tests know it, for many starts."""
 
 import dataclasses
+import json
 import shutil
 import signal
 import subprocess
@@ -52,16 +53,21 @@ class FinalState:
     Attributes:
       arrays: parameters, optimizer state and the place in the data, by "group/name".
       counters: steps and tokens of the checkpoint's manifest.
+      losses: the loss of each line of the log, in order.
     """
 
     arrays: dict[str, np.ndarray]
     counters: dict[str, object]
+    losses: list[tuple[int, float]]
 
     @classmethod
     def read(cls, workdir: Path) -> "FinalState":
         """Reads the last checkpoint of a run folder."""
         arrays, manifest = whole_state(workdir / "checkpoints")
-        return cls(arrays, {k: v for k, v in manifest.facts.items() if "seconds" not in k})
+        counters = {k: v for k, v in manifest.facts.items() if "seconds" not in k}
+        lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+        losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+        return cls(arrays, counters, losses)
 
     def differences(self, other: "FinalState") -> list[str]:
         """Returns the names of what is not equal to the bit."""
@@ -74,7 +80,8 @@ class FinalState:
             or self.arrays[name].dtype != other.arrays[name].dtype
             or self.arrays[name].tobytes() != other.arrays[name].tobytes()
         ]
-        return different + ([] if self.counters == other.counters else ["the counters"])
+        different += [] if self.counters == other.counters else ["the counters"]
+        return different + ([] if self.losses == other.losses else ["the losses in metrics.jsonl"])
 
 
 def remove(root: Path) -> None:

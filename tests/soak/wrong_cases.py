@@ -45,7 +45,8 @@ class Maker:
             (4, self.damaged_config),
             (3, self.flags),
             (4, self.damaged_data),
-            (2, self.damaged_run),
+            (3, self.damaged_run),
+            (2, self.checkpoints),
             (3, self.paths),
             (2, self.outputs),
             (2, self.damaged_corpus),
@@ -126,17 +127,47 @@ class Maker:
         runs = self.folder / "runs"
         runs.mkdir()
         (runs / "baselines.json").write_text("{}")
-        shutil.copytree(self.good / "programs", runs / "programs")
+        programs = Path(shutil.copytree(self.good / "programs", runs / "programs"))
         run = Path(shutil.copytree(self.run, runs / "run"))
         names = ("config.gin", "data.json", "budget.json", "metrics.jsonl", "source.model")
-        damage = self._damage_one(run, names)
+        trust = self.rng.random() < 0.3
+        if trust and self.rng.random() < 0.5:
+            damage = "programs/" + self._damage_one(programs, ())
+        else:
+            damage = self._damage_one(run, names)
         if self.rng.random() < 0.5:
             text = self.folder / "input"
             text.write_bytes(self.rng.choice([b"der\n", b"", b"\n\n", b"\xff\xfe\n", b"a\x00b"]))
             flags = (f"--workdir={run}", "--lang=fr", f"--input={text}")
+            flags += ("--trust_programs",) if trust else ()
             return Case("decode", (*flags, f"--output={self.folder / 'output'}"), damage)
         config = f"--config={self.run / 'config.gin'}"
-        return Case("train", (config, f"--data={self.data}", f"--workdir={run}"), damage)
+        # With more steps than before, the run goes on and removes old checkpoints.
+        more = ("--gin=Train.steps = 8",) if self.rng.random() < 0.5 else ()
+        return Case("train", (config, f"--data={self.data}", f"--workdir={run}", *more), damage)
+
+    def checkpoints(self) -> Case:
+        """A verb of gshard-checkpoint with odd values, mostly on a run of which a file is damaged."""
+        run = Path(shutil.copytree(self.run, self.folder / "run"))
+        sound, files = self.rng.random() < 0.3, ("data.json", "config.gin")
+        damage = "" if sound else self._damage_one(run, (*files, "checkpoints/6/manifest.json"))
+        steps = self.rng.choice(["4,6", "6,4", "6", "6,6", "4,7", "", "a,b", "-1,6", "9" * 30])
+        number = self.rng.choice(["2", "3", "1", "0", "6", "9" * 30, "x", ""])
+        new = self.rng.choice([self.folder / "new", run, self.run, self.folder / "no" / "new"])
+        verb, *words = self.rng.choice(
+            [
+                ("list",),
+                ("verify",),
+                ("verify", f"--step={number}"),
+                ("diff", f"--steps={steps}"),
+                ("diff", f"--other={self.run}"),
+                ("average", f"--steps={steps}", f"--out={new}"),
+                ("average", f"--last={number}", f"--out={new}"),
+            ]
+        )
+        if verb != "average" and self.rng.random() < 0.5:
+            words.append("--json")
+        return Case("checkpoint", (verb, f"--workdir={run}", *words), damage)
 
     def paths(self) -> Case:
         """A good command line in which one path leads to the wrong kind of place, or to nothing."""
@@ -241,10 +272,21 @@ class Maker:
         file = (
             self.rng.choice(named) if named and self.rng.random() < 0.7 else self.rng.choice(files)
         )
-        if self.rng.random() < 0.1:
-            file.unlink()
-            return f"{file.relative_to(folder)} is missing"
-        return f"{file.relative_to(folder)}: " + _damage_file(file, file.read_bytes(), self.rng)
+        name, content = file.relative_to(folder), file.read_bytes()
+        way = self.rng.choices(["gone", "folder", "link", "other", "content"], [8, 6, 4, 8, 74])[0]
+        if way == "content":
+            return f"{name}: " + _damage_file(file, content, self.rng)
+        file.unlink()
+        if way == "folder":
+            file.mkdir()
+        elif way == "link":
+            file.symlink_to("nowhere")
+        elif way == "other":
+            alike = [path for path in files if path.suffix == file.suffix and path != file]
+            other = self.rng.choice(alike or [self.data / "manifest.json"])
+            file.write_bytes(other.read_bytes())
+            return f"{name} has the content of {other.name} in {other.parent.name}"
+        return f"{name} is {'missing' if way == 'gone' else f'a {way}'}"
 
 
 def _damage_file(file: Path, content: bytes, rng: random.Random) -> str:

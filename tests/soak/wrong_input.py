@@ -28,6 +28,8 @@ CASE_SECONDS = 120
 MEMORY = 16 * 2**30
 """Bytes of address space for the programs; what asks for more gets a MemoryError, not the machine."""
 GOOD_CODES = (0, 2)
+LOGS = ("metrics.jsonl", "tensorboard", "trainer.lock", "parameters.txt", "config.gin")
+"""What training may have written to its run folder when it fails."""
 
 
 def _call(case: Case) -> int:
@@ -50,14 +52,15 @@ def contents(folder: Path) -> dict[Path, str]:
 def lost(case: Case, code: int, before: dict[Path, str], after: dict[Path, str]) -> list[str]:
     """Returns the files that a program changed or removed, although they are not its own.
 
-    Compiled programs and kept translations are caches. A training run writes its run folder. All other
-    outputs may change only if the program succeeds.
+    Compiled programs and kept translations are caches. All other outputs may change only if the program
+    succeeds. If training fails, it may have written its logs.
     """
     words = dict(word[2:].split("=", 1) for word in case.arguments if "=" in word)
-    own = [words[name] for name in ("output", "out", "report", "json", "html") if name in words]
-    own = own if code == 0 else []
-    if case.program == "train" and "workdir" in words:
-        own.append(words["workdir"])
+    outputs = ["output", "out", "report", "json", "html"]
+    outputs += ["workdir"] if case.program == "train" else []
+    own = [words[name] for name in outputs if name in words]
+    if code:
+        own = [f"{words['workdir']}/{name}" for name in LOGS] if "workdir" in words else []
     roots = [Path(os.path.realpath(path)) for path in own]
     return [
         str(path)

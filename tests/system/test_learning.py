@@ -46,11 +46,11 @@ def batches():
         inputs = rng.integers(0, TOKENS, (ROWS, LENGTH)).astype(np.int32)
         before = np.roll(inputs, 1, axis=1)
         before[:, 0] = 0
-        made = {"target_inputs": inputs, "target_labels": table[before, inputs].astype(np.int32)}
+        batch = {"target_inputs": inputs, "target_labels": table[before, inputs].astype(np.int32)}
         for side in ("source", "target"):
-            made |= {f"{side}_segments": ones, f"{side}_positions": positions}
-            made[f"{side}_languages"] = ones
-        yield {**made, "source_ids": inputs}
+            batch |= {f"{side}_segments": ones, f"{side}_positions": positions}
+            batch[f"{side}_languages"] = ones
+        yield {**batch, "source_ids": inputs}
 
 
 def final_loss(experts: int) -> tuple[float, float]:
