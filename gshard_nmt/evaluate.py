@@ -1,8 +1,8 @@
 """gshard-eval: BLEU of each language of a run, compared with bilingual baselines."""
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +21,15 @@ from gshard_nmt.data.corpus import (
     read_pairs,
 )
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, decodes, report
+from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
-from gshard_nmt.run import manifest as manifests
-from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
 _SCORES = mapping_of(number(0, 100))
 _SAMPLES = 3
 """Sentences of each language that the report shows."""
-
-Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str]]
-"""(run folder, source language, target language, lines) -> (translations, description).
-
-The description is a text with the step of the checkpoint and the settings of the search.
-"""
-
-
-@dataclasses.dataclass(frozen=True)
-class TestSet:
-    """The test sentences of one direction.
-
-    Attributes:
-      language: the language of the pair that is not English.
-      source, target: BCP 47 tags of the direction.
-      train_pairs: number of examples that the run was trained on.
-      sources, references: the sentences to translate, and the reference of each.
-    """
-
-    language: str
-    source: str
-    target: str
-    train_pairs: int
-    sources: list[str]
-    references: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,22 +79,27 @@ def evaluate(
     pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
     tests = _test_sets(run, corpus, pairs, split, sentences)
     compared = _read_baselines(baselines, [test.language for test in tests])
-    results = []
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("decoding and scoring", total=len(tests))
+        baselines_count = sum(test.language in compared.runs for test in tests)
+        task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
+        advance = functools.partial(progress.advance, task)
         # The model of the run translates everything before the models of the baselines are loaded.
-        translations = []
-        for test in tests:
-            translations.append(_translations(run, split, test, translate))
-            progress.advance(task, 0.5)
-        for test, (lines, _) in zip(tests, translations, strict=True):
-            baseline = _baseline_translations(compared, split, test, translate)
-            results.append(_score(run, test, lines, compared, baseline))
-            progress.advance(task, 0.5)
-    _, made_by = translations[-1]
+        translations = translate_all(run, split, tests, translate, advance)
+        baseline_lines: dict[tuple[str, str], list[str]] = {}
+        for language, baseline in compared.runs.items():
+            same = [test for test in tests if test.language == language]
+            for test, theirs in zip(
+                same, translate_all(baseline, split, same, translate, advance), strict=True
+            ):
+                baseline_lines[test.source, test.target] = theirs.lines
+        results = []
+        for test, ours in zip(tests, translations, strict=True):
+            lines = baseline_lines.get((test.source, test.target))
+            results.append(_score(run, test, ours.lines, compared, lines))
+            advance()
     facts = [
         ("run", str(run.path)),
-        ("decoding", made_by),
+        ("decoding", translations[-1].made_by),
         *_corpus_facts(run, corpus, pairs, split),
         *_budget_facts(run, baselines),
     ]
@@ -209,57 +187,6 @@ def _samples(
 def _tokens_seen(run: RunFolder, language: str) -> int | None:
     """Returns the number of training tokens of a language that a run has seen; None if unknown."""
     return run.budget().get("tokens_by_language", {}).get(language)
-
-
-def _baseline_translations(
-    baselines: Baselines, split: str, test: TestSet, translate: Translate
-) -> list[str] | None:
-    """Translates a test set with the baseline of its language; None if it has no baseline run."""
-    if test.language not in baselines.runs:
-        return None
-    lines, _ = _translations(baselines.runs[test.language], split, test, translate)
-    return lines
-
-
-def _translations(
-    run: RunFolder, split: str, test: TestSet, translate: Translate
-) -> tuple[list[str], str]:
-    """Translates a test set, or reads its translations if the run folder has them already.
-
-    Returns:
-      The translation of each source, and the description of how it was made, as `Translate` returns
-      them.
-    """
-    folder, name = run.path / "decodes", f"{split}.{test.source}-{test.target}"
-    identity = {
-        "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
-        "checkpoint": _checkpoint(run),
-        "config": run.config.read_text(encoding="utf-8"),
-    }
-    earlier = decodes.load(folder, name, identity)
-    if earlier is not None and len(earlier[0]) == len(test.sources):
-        return earlier
-    lines, made_by = translate(run.path, test.source, test.target, test.sources)
-    try:
-        decodes.store(folder, name, identity, lines, made_by)
-    except OSError as error:
-        console = Console(stderr=True, highlight=False)
-        note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
-        console.print(note, markup=False, soft_wrap=True)
-    return lines, made_by
-
-
-def _checkpoint(run: RunFolder) -> str:
-    """Returns a digest of the checkpoint that decoding uses; "" if there is none.
-
-    If it changes, older translations are out of date.
-    """
-    rules = Retention.of(read_run_config(run.config).train)
-    for step in Checkpoints(run.checkpoints, rules).best_first():
-        manifest = run.checkpoints / str(step) / manifests.NAME
-        if manifest.exists():
-            return f"step {step}, {hashlib.sha256(manifest.read_bytes()).hexdigest()}"
-    return ""
 
 
 def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:

@@ -122,7 +122,7 @@ class _Trainer:
         # 2. Devices, before anything else starts jax
         devices = runtime.start(self.config.mesh, self.run.programs, self.processes)
         self.processes.barrier("the run folder is claimed")
-        self.run.wait_for("data.json", self.processes.peer_timeout)
+        self.run.wait_for("data.json")
         if is_first:
             table = parameter_table(state_specs(functions), self.config.mesh)
             self.run.write_text("parameters.txt", table)
@@ -459,7 +459,7 @@ def train_baselines(
         baselines = {"of": str(multilingual), "tokens_by_language": tokens_by_language}
         RunFolder(workdir).write_json("baselines.json", baselines)
     # It decides where the programs of all processes are.
-    RunFolder(workdir).wait_for("baselines.json", processes.peer_timeout)
+    RunFolder(workdir).wait_for("baselines.json")
     for language, tokens in sorted(tokens_by_language.items(), key=lambda item: -item[1]):
         bilingual = config.replace(data={"languages": (language,)}, train={"tokens": tokens})
         if not train(bilingual, data, workdir / language, processes, start):

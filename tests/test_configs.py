@@ -1,5 +1,6 @@
 """Every config that ships parses, names only what there is, and says what it is for."""
 
+import collections
 import pathlib
 import re
 
@@ -68,6 +69,18 @@ def test_an_experiment_opens_with_paper_command_and_hardware(path):
     for command in commands:
         name = next(name for name in PROGRAMS if command.startswith(name))
         flags.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
+
+
+def test_experiments_that_share_prepared_data_prepare_it_alike():
+    experiments = collections.defaultdict(list)
+    for path in EXPERIMENTS:
+        for data in set(re.findall(r"gshard-train .*--data (\S+)", header(path))):
+            experiments[data].append(path.stem)
+    assert set().union(*experiments.values()) == {path.stem for path in EXPERIMENTS}
+    for data, names in experiments.items():
+        first = load_config(names[0]).data.shaping()
+        for name in names[1:]:
+            assert load_config(name).data.shaping() == first, f"{name}, {names[0]} and {data}"
 
 
 @pytest.mark.parametrize("path", [*EXPERIMENTS, *sorted(FRAGMENTS)], ids=ids)

@@ -5,8 +5,6 @@ import pytest
 from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
-from gshard_nmt.run.manifest import Manifest
-from gshard_nmt.run.tensor_files import COMMIT_FILE
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -38,14 +36,15 @@ def folders(tmp_path):
 class Translator:
     """Translates well for a run and badly for a baseline, and records its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: str = "") -> None:
         self.calls: list[tuple[str, str]] = []
+        self.checkpoint = checkpoint
 
     def __call__(self, workdir, source, target, lines):
         self.calls.append((workdir.name, source))
         if workdir.name == "run":
-            return [line.lower() for line in lines], "step 9"
-        return ["sentence number one" for _ in lines], "step 9"
+            return [line.lower() for line in lines], "step 9", self.checkpoint
+        return ["sentence number one" for _ in lines], "step 9", self.checkpoint
 
 
 def scores_of(folders, translate, **options):
@@ -194,14 +193,3 @@ def test_a_text_that_does_not_fit_its_description_is_translated_again(folders):
     scores_of(folders, translate)
     assert translate.calls == [("run", "fr")]
     assert (folders / "run" / "decodes" / "test.fr-en.txt").read_bytes() == before
-
-
-def test_a_new_checkpoint_makes_old_translations_out_of_date(folders):
-    scores_of(folders, Translator())
-    checkpoint = folders / "run" / "checkpoints" / "12"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / COMMIT_FILE).touch()
-    (checkpoint / "manifest.json").write_text(Manifest(12, {}).text)
-    translate = Translator()
-    scores_of(folders, translate)
-    assert len(translate.calls) == 2

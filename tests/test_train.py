@@ -72,7 +72,8 @@ def test_each_baseline_gets_its_language_and_the_tokens_of_the_multilingual_run(
     monkeypatch.setattr(train, "train", lambda *arguments: runs.append(arguments) or True)
     of = RunFolder(tmp_path / "run")
     of.path.mkdir()
-    of.write_json("budget.json", {"steps": 7, "tokens_by_language": {"de": 5, "fr": 9}})
+    budget = {"steps": 7, "parameters": 8, "seconds": 1.0}
+    of.write_json("budget.json", budget | {"tokens_by_language": {"de": 5, "fr": 9}})
     train.train_baselines(DEMO, tmp_path / "data", of.path, tmp_path / "baselines")
     assert [(config.data.languages, config.train.tokens) for config, *_ in runs] == [
         (("fr",), 9),

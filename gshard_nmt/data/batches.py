@@ -11,6 +11,7 @@ number of processes, and a process may make any subset of the rows.
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
@@ -98,10 +99,16 @@ class TrainBatches:
         """
         return {name: array.copy() for name, array in self._delivered.items()}
 
-    def close(self) -> None:
-        """Stops the background thread."""
+    def close(self, seconds: float = 5.0) -> None:
+        """Stops the background thread.
+
+        Args:
+          seconds: the longest time to wait for it. If it hangs on a dead file server, it stays behind and
+            does not keep the process alive.
+        """
         self._stopping.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < deadline:
             try:
                 self._queue.get_nowait()
             except queue.Empty:

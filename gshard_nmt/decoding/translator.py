@@ -223,17 +223,21 @@ class Translator:
 class TextTranslator:
     """Translates text between the languages that a run was trained on."""
 
-    def __init__(self, run: RunFolder, translator: Translator, step: int) -> None:
+    def __init__(
+        self, run: RunFolder, translator: Translator, step: int, checkpoint: str = ""
+    ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
         Args:
           run: the run folder.
           translator: translates token ids.
           step: the training step of its weights.
+          checkpoint: the label of the checkpoint that the weights come from, see `Manifest.label`.
         """
         self._translator = translator
         self._source, self._target = run.vocabularies()
         self.step = step
+        self.checkpoint = checkpoint
 
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
@@ -288,24 +292,26 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
     specs = devices.abstract(weight_specs(functions))
     restored = checkpoints.restore_best({"parameters": specs})
-    step = restored.manifest.step
+    manifest = restored.manifest
     for problem in restored.passed_over:
-        sys.stderr.write(f"{problem}. Using the checkpoint of step {step} instead.\n")
+        sys.stderr.write(f"{problem}. Using the checkpoint of step {manifest.step} instead.\n")
     weights = restored.groups["parameters"]
-    return TextTranslator(run, Translator(config, functions, devices, weights, nbest), step)
+    translator = Translator(config, functions, devices, weights, nbest)
+    return TextTranslator(run, translator, manifest.step, manifest.label)
 
 
 def translate_run(
     workdir: Path, source: str, target: str, lines: Sequence[str], trust_programs: bool = False
-) -> tuple[list[str], str]:
+) -> tuple[list[str], str, str]:
     """Translates lines with the model of a run folder. `RunFolder` explains `trust_programs`.
 
     Returns:
-      The best translation of each line, and a text that names the training step and the search.
+      The best translation of each line, a text that names the training step and the search, and the
+      label of the checkpoint.
     """
     translator, search = _cached_translator(workdir, trust_programs)
     best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
-    return best, f"step {translator.step}, {search}"
+    return best, f"step {translator.step}, {search}", translator.checkpoint
 
 
 @functools.lru_cache(maxsize=2)

@@ -13,7 +13,6 @@ tensorboard/  checkpoints/  programs/
 import dataclasses
 import functools
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.identity import VOCABULARIES, data_differences, hash_of_file, identity_of
-from gshard_nmt.run.lock import LOCK_NAME
+from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "gshard-nmt run 1"
 """The format of a run folder, as data.json records it."""
+
+VISIBLE_SECONDS = 75.0
+"""The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
 _DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
@@ -279,18 +281,26 @@ class RunFolder:
             self.write_json("data.json", facts | data.summary(config.data))
         self._remove_leftovers()
 
-    def wait_for(self, name: str, seconds: float) -> None:
+    def wait_for(self, name: str, clock: Time = SYSTEM_TIME) -> None:
         """Waits until this process sees a file that process 0 writes.
 
-        A network file system may show a folder for some seconds as it was when somebody last looked.
+        A network file system may show a folder for a minute as it was when somebody last looked.
 
         Args:
           name: the name of the file.
-          seconds: the longest time to wait. Then the code that needs the file says that it is missing.
+          clock: the time.
+
+        Raises:
+          UserError: the file did not appear in `VISIBLE_SECONDS`.
         """
-        deadline = time.monotonic() + seconds
-        while not (self.path / name).exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        deadline = clock.monotonic() + VISIBLE_SECONDS
+        while not (self.path / name).exists():
+            if clock.monotonic() >= deadline:
+                raise UserError(
+                    f"{self.path / name}: this process does not see what process 0 wrote. All processes "
+                    "must see the same --workdir; give a folder on a shared file system."
+                )
+            clock.sleep(0.1)
 
     def write_config(self, config: Config) -> None:
         """Writes the config of a run that is resumed. Call it when it is known that the run starts.

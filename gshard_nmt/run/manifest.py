@@ -144,6 +144,11 @@ class Manifest:
         )
 
     @property
+    def label(self) -> str:
+        """The step and the SHA-256 of the manifest. No other checkpoint has the same label."""
+        return f"step {self.step}, {hashlib.sha256(self.text.encode()).hexdigest()}"
+
+    @property
     def text(self) -> str:
         """The manifest as JSON, with its own checksum."""
         content: dict[str, Any] = {

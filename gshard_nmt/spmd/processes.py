@@ -143,6 +143,12 @@ class Processes:
             ) from None
 
 
+START_SECONDS = 90
+"""The longest time that a worker may need before it connects, in addition to `peer_timeout`.
+
+Process 0 may watch the lock of a dead trainer for a minute, and a network file system may show another
+process the run folder as it was a minute ago. A worker that dies meanwhile is noticed by its supervisor.
+"""
 _BARRIERS = itertools.count()
 """Numbers of the barriers, because jax knows each by its name for ever."""
 _BARRIER_MILLISECONDS = 24 * 3600 * 1000
@@ -186,7 +192,7 @@ def _join(processes: Processes) -> None:
         processes.coordinator,
         processes.count,
         processes.index,
-        initialization_timeout=processes.peer_timeout,
+        initialization_timeout=processes.peer_timeout + START_SECONDS,
         heartbeat_timeout_seconds=processes.peer_timeout,
         shutdown_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,

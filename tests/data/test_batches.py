@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -135,6 +136,26 @@ def test_an_error_of_the_background_thread_is_raised_in_the_training_loop(data, 
     with pytest.raises(Exception, match="train-00000"):
         next(batches)
     batches.close()
+
+
+def test_a_reader_that_hangs_does_not_keep_the_process_alive(data, monkeypatch):
+    """A file server that is dead never answers."""
+    reads, answers = threading.Event(), threading.Event()
+
+    def hang(self, draws):
+        reads.set()
+        answers.wait()
+        raise OSError
+
+    monkeypatch.setattr(TrainBatches, "read", hang)
+    batches = TrainBatches(data, CONFIG)
+    assert reads.wait(10)
+    batches.close(seconds=0.05)
+    assert batches._thread.daemon
+    assert batches._thread.is_alive()
+    answers.set()
+    batches.close(10)
+    assert not batches._thread.is_alive()
 
 
 def test_dev_batches_hold_every_dev_example_once(data):

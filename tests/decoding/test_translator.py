@@ -22,6 +22,7 @@ from gshard_nmt.decoding.translator import (
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint import Restored
+from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.gin_reader import load_config
 
@@ -187,7 +188,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
         def restore(self, groups, steps):
             step = steps[len(damaged)]
             weights = {"weights of": step, "names": list(groups["parameters"])}
-            manifest = types.SimpleNamespace(step=step)
+            manifest = Manifest(step, {}, saved_at=1.0)
             return Restored(manifest, {"parameters": weights}, tuple(damaged))
 
     devices = CopyingDevices()
@@ -206,6 +207,8 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
     expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
     assert capsys.readouterr().err == expected
+    # Evaluation keeps translations under the checkpoint that was read, not the one that was tried first.
+    assert loaded.checkpoint == Manifest(loaded.step, {}, saved_at=1.0).label
     names = step_functions(CONFIG, sizes).declare_parameters()
     assert set(loaded._translator.parameters["names"]) == set(names)
 

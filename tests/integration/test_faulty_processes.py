@@ -1,14 +1,18 @@
 """Two processes of a run meet trouble: they decide alike, end alike, and say it in plain words."""
 
+import dataclasses
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
 
+from gshard_nmt.run.lock import Owner, RunLock
 from tests.integration.conftest import program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
+    TIMEOUT,
     check_records,
     ends,
     lines_of,
@@ -81,6 +85,22 @@ def test_a_slow_host_is_named_and_the_time_ends_for_all(prepared, runs):
     assert over.format(run) in ended[0][1]
     _, manifest = whole_state(run / "checkpoints")
     assert manifest.step == 14
+
+
+@pytest.mark.slow
+def test_processes_wait_for_the_first_one_while_it_watches_a_stale_lock(prepared, runs):
+    """Process 0 ran on another machine before. The others wait longer for it than --peer_timeout."""
+    run = runs / "locked"
+    run.mkdir()
+    RunLock(run, owner=dataclasses.replace(Owner.this_process(), boot="another boot"))._create()
+    finite = ENDLESS | {"Train.steps": 5}
+    began = time.monotonic()
+    ended = ends(start(prepared, run, faults={0: "patient"}, **finite))
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert "is locked by process" in ended[0][1]
+    assert time.monotonic() - began > TIMEOUT + 5
+    _, manifest = whole_state(run / "checkpoints")
+    assert manifest.step == 5
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import threading
 
 import pytest
 
@@ -16,6 +15,7 @@ from gshard_nmt.run.identity import hash_of_file
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import budget_facts, data_facts
+from tests.run.fake_time import FakeTime
 
 DEMO = load_config("demo")
 
@@ -104,15 +104,17 @@ def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_fir
 
 
 def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
+    """A network file system may show for a minute that a file is not there."""
     run = RunFolder(tmp_path)
-    writer = threading.Timer(0.15, run.write_json, ("data.json", {}))
-    writer.start()
-    run.wait_for("data.json", seconds=10)
-    assert (tmp_path / "data.json").exists()
-    writer.join()
-    run.wait_for(
-        "missing.json", seconds=0.1
-    )  # the code that needs the file says that it is missing
+    time = FakeTime(lambda: 60 < time.now < 60.15 and run.write_json("data.json", {}))
+    run.wait_for("data.json", time.clock)
+    assert 60 < time.now < 61
+    with pytest.raises(UserError) as raised:
+        run.wait_for("baselines.json", time.clock)
+    assert str(raised.value) == (
+        f"{tmp_path / 'baselines.json'}: this process does not see what process 0 wrote. All processes "
+        "must see the same --workdir; give a folder on a shared file system."
+    )
 
 
 def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):

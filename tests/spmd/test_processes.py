@@ -1,10 +1,14 @@
 """The numbers of a run's processes, and the errors that mean that one of them is lost."""
 
+import signal
+
 import jax
 import numpy as np
 import pytest
 
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.run.folder import VISIBLE_SECONDS
+from gshard_nmt.run.lock import STALE_SECONDS, WATCH_SECONDS
 from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
 
 
@@ -101,3 +105,15 @@ def test_the_others_and_the_coordinators_address():
     processes = Processes("[fe80::1]:9911", 4, 2)
     assert processes.others() == [0, 1, 3]
     assert processes.address == ("fe80::1", 9911)
+
+
+def test_processes_wait_for_the_first_one_while_it_watches_a_stale_lock(monkeypatch):
+    """Also for one that waits for a file of a network file system, and with a short --peer_timeout."""
+    times = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: times.update(options))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    Processes("127.0.0.1:1", 2, 1, peer_timeout=1).join()
+    longest = max(STALE_SECONDS + WATCH_SECONDS, VISIBLE_SECONDS)
+    assert times["initialization_timeout"] >= longest + 10
+    assert times["heartbeat_timeout_seconds"] == 1

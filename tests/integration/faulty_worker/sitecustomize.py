@@ -9,6 +9,7 @@ environment of workers only:
 - `disk`: the disk is full from the fourth batch on.
 - `gradient`: from step 7 on the gradient is not a number; all processes must have this fault.
 - `late`: each run folder is claimed one second later.
+- `patient`: a lock of another machine is stale after 35 seconds without heartbeat.
 """
 
 import itertools
@@ -41,6 +42,7 @@ if "GSHARD_NMT_WATCHED" in os.environ:
 
     from gshard_nmt import train
     from gshard_nmt.data.batches import TrainBatches
+    from gshard_nmt.run import lock
     from gshard_nmt.run.arrays import CONTROL
     from gshard_nmt.run.folder import RunFolder
 
@@ -67,5 +69,7 @@ if "GSHARD_NMT_WATCHED" in os.environ:
     TrainBatches.__next__ = read_with_fault
     if FAULT == "late":
         RunFolder.claim = claim_late
+    elif FAULT == "patient":
+        lock.STALE_SECONDS = 35.0
     elif FAULT == "gradient":
         train._Trainer._train_step = step_without_gradient
