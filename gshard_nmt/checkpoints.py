@@ -118,12 +118,12 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
             f"{sum(bool(result['problems']) for result in results)} of {len(results)} checkpoints cannot "
             "be used:\n  "
             + "\n  ".join(damaged)
-            + "\nTraining and decoding use the newest sound one."
+            + "\nTraining goes on from the newest sound checkpoint; decoding uses the best sound one."
         )
 
 
 def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[str], int]:
-    """Returns what is wrong with a checkpoint, and the number of its tensors."""
+    """Returns the problems of a checkpoint, and the number of its tensors."""
     try:
         manifest = checkpoints.manifest(step)
     except UnsoundError as problem:
@@ -173,7 +173,7 @@ def diff(
       as_json: whether to print JSON instead of a table.
 
     Raises:
-      UserError: there is no such checkpoint, or it is damaged.
+      UserError: a checkpoint does not exist, or it is damaged.
     """
     left, right = _chosen(*first), _chosen(*second)
     differences, equal = _differences(left, right)
@@ -201,7 +201,7 @@ class _Chosen:
 
     Attributes:
       checkpoints: the checkpoints of the run.
-      manifest: the manifest of the chosen one.
+      manifest: the manifest of this checkpoint.
       label: run folder and step.
     """
 
@@ -228,7 +228,7 @@ def _chosen(workdir: Path, step: int | None) -> _Chosen:
 
 
 def _differences(left: _Chosen, right: _Chosen) -> tuple[list[Difference], int]:
-    """Returns the tensors that differ, the largest relative norm first, and how many are equal."""
+    """Returns the tensors that differ, largest relative norm first, and the number of equal ones."""
     tensors, others = _tensors(left.manifest), _tensors(right.manifest)
     differences = [
         Difference("/".join(key), f"only in {(left if key in tensors else right).label}")
@@ -319,7 +319,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
 
 
 def _open(workdir: Path) -> tuple[Checkpoints, Retention]:
-    """Returns the checkpoints of a run, and its rules."""
+    """Returns the checkpoints of a run, and its rules of retention."""
     rules = Retention.of(read_run_config(RunFolder(workdir).config).train)
     return Checkpoints(RunFolder(workdir).checkpoints, rules), rules
 

@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def named(path: Path) -> Iterator[None]:
     """Adds the path of an output to the error of a full disk, if the error names no file.
 
-    Python does not tell which file it is when a write to an open file fails.
+    If a write to an open file fails, the error of Python does not name the file.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def named(path: Path) -> Iterator[None]:
 def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
     """Checks that a folder can be made, or that files can be written into it if it is there.
 
-    Makes a temporary folder and removes it, because permission bits do not tell everything.
+    Makes a temporary folder and removes it, because permission bits are not always right.
 
     Args:
       flag: the flag that names the folder, with its dashes.
@@ -58,7 +58,7 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             probe.unlink()
         return
     try:
-        # The system refuses a name that is too long, and links that lead in a circle.
+        # The system refuses a name that is too long, and symbolic links that form a loop.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             folder.stat()
         nearest = folder.absolute()
@@ -202,14 +202,14 @@ def _keep_complete_lines(file: Path) -> bool:
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Renames a folder, so that it takes the place of another one or of nothing.
+    """Renames a folder. If another folder has the new name, it is replaced.
 
     The old folder is first renamed to a place beside the new one and removed at the end. If the program
     dies in between, the content of both is still there.
 
     Args:
       new: the folder with the new content, on the same disk.
-      old: its name from now on. If it is a link to a folder, the link stays.
+      old: the new name. If it is a link to a folder, the link stays.
 
     Raises:
       OSError: a folder cannot be renamed. Then the old folder is at its place.

@@ -1,8 +1,8 @@
 """Paths that users give: folders of this machine, and URLs of folders in Google Cloud Storage.
 
 A URL such as gs://bucket/run becomes an `epath.Path`, which has the methods of `pathlib.Path` that this
-project uses: `/`, `name`, `parent`, `exists`, `is_dir`, `iterdir`, `read_text`, `read_bytes`. It has no
-`absolute` that works, cannot append to a file, and cannot lock one. So write files with
+project uses: `/`, `name`, `parent`, `exists`, `is_dir`, `iterdir`, `read_text`, `read_bytes`. Its
+`absolute` does not work, and it can neither append to a file nor lock one. So write files with
 `files.write`, get absolute paths from `absolute`, and agree with other hosts through `swap`.
 """
 
@@ -84,10 +84,11 @@ def user_cache() -> Path:
     The folder need not exist. Its contents may be removed at any time.
 
     Raises:
-      UserError: the user has no home folder, and XDG_CACHE_HOME is not set. Containers can be like that.
+      UserError: the user has no home folder, and XDG_CACHE_HOME is not set. This happens in
+        containers.
     """
     root = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path is to be ignored.
+    # The XDG specification says that a relative path must be ignored.
     if root.startswith("/"):
         return Path(root) / "gshard-nmt"
     try:
@@ -133,7 +134,7 @@ def store_errors(path: Path) -> Iterator[None]:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Returns what is in a folder, sorted by name; nothing if there is no such folder.
+    """Returns the paths in a folder, sorted by name; none if the folder does not exist.
 
     A bucket has no empty folders: a folder of a URL is missing until a file is written into it.
     """
@@ -146,7 +147,7 @@ def entries(folder: Path) -> list[Path]:
 def sizes(folder: Path) -> Mapping[str, int]:
     """Returns the size in bytes of each file below a folder, by its path relative to the folder.
 
-    Of a URL all names are listed together, which takes a request for each thousand of them.
+    If the folder is a URL, one request lists a thousand files.
     """
     if not is_url(folder):
         return {
@@ -173,17 +174,17 @@ def read_now(path: Path) -> bytes | None:
 
 
 def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
-    """Replaces the content of a small file if it still is `previous`. No other host can come between.
+    """Replaces the content of a small file if it still is `previous`. No other host can write in between.
 
     It needs an object store. On a file system use locks.
 
     Args:
       path: the file, a URL.
       content: the new content.
-      previous: what the caller has read; None if there was no such file.
+      previous: the content that the caller has read; None if there was no file.
 
     Returns:
-      Whether the file has the new content now. If not, another process was faster.
+      True if the file has the new content now; False if another process was faster.
 
     Raises:
       OSError: the store does not answer.
@@ -204,7 +205,7 @@ def _store_of(path: Path) -> Any:
 
 
 def _set_up_store(flag: str, text: str) -> None:
-    """Chooses the libraries that read and write gs://, before epath is asked for such a path.
+    """Chooses the libraries that read and write gs://, before epath gets a path of this kind.
 
     epath would take TensorFlow's file system if TensorFlow is installed. A program that resumes or
     decodes needs no TensorFlow and starts faster without. fsspec would keep the listing of a folder in

@@ -24,7 +24,13 @@ def _list(values: FlagValues) -> None:
 
 def _define_verify(flags: Flags) -> None:
     flags.text("workdir", "DIR", "the run folder")
-    flags.integer("step", "N", "the checkpoint to verify; all if not given", None, minimum=0)
+    flags.integer(
+        "step",
+        "N",
+        "the step of the checkpoint to verify; if not given, all checkpoints",
+        None,
+        minimum=0,
+    )
     flags.switch("json", "print JSON instead of lines")
 
 
@@ -41,7 +47,8 @@ def _define_diff(flags: Flags) -> None:
     flags.text(
         "steps",
         "A,B",
-        "the two checkpoints. With --other they may be left out: then the last ones are compared",
+        "the steps of the two checkpoints. With --other, this flag may be left out; then the newest "
+        "checkpoints are compared",
         default="",
     )
     flags.switch("json", "print JSON instead of a table")
@@ -66,7 +73,7 @@ def _define_average(flags: Flags) -> None:
     flags.text("workdir", "DIR", "the run folder")
     flags.text("out", "DIR", "the run folder to make; it can be decoded, not trained further")
     flags.integer("last", "N", "average the newest N checkpoints", None, minimum=2)
-    flags.text("steps", "A,B,...", "average these checkpoints", default="")
+    flags.text("steps", "A,B,...", "average the checkpoints of these steps", default="")
 
 
 def _average(values: FlagValues) -> None:

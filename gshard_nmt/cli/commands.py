@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 def data_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-data: makes corpora and prepares them; returns the exit code."""
+    """Runs gshard-data, which makes corpora and prepares them; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     return run_verb("gshard-data", _DATA_ABOUT, DATA_VERBS, words)
 
 
 def checkpoint_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-checkpoint: lists, verifies, compares and averages checkpoints; returns the exit code."""
+    """Runs gshard-checkpoint, which looks after the checkpoints of a run; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     return run_verb("gshard-checkpoint", CHECKPOINT_ABOUT, CHECKPOINT_VERBS, words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """python -m gshard_nmt: runs the command that the first word names; returns the exit code."""
+    """Runs the command that the first word names: python -m gshard_nmt. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "data":
         return data_program(words[1:])
@@ -76,22 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-train: trains or resumes; returns the exit code."""
+    """Runs gshard-train, which trains or resumes a run; returns the exit code."""
     return run(TRAIN, sys.argv[1:] if arguments is None else arguments)
 
 
 def decode_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-decode: translates text; returns the exit code."""
+    """Runs gshard-decode, which translates text; returns the exit code."""
     return run(DECODE, sys.argv[1:] if arguments is None else arguments)
 
 
 def eval_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-eval: scores a run on a test set and writes the report; returns the exit code."""
+    """Runs gshard-eval, which scores a run and writes the report; returns the exit code."""
     return run(EVAL, sys.argv[1:] if arguments is None else arguments)
 
 
 def inspect_program(arguments: Sequence[str] | None = None) -> int:
-    """gshard-inspect: says what a config will cost on a topology; returns the exit code."""
+    """Runs gshard-inspect, which estimates the cost of a config; returns the exit code."""
     return run(INSPECT, sys.argv[1:] if arguments is None else arguments)
 
 
@@ -210,7 +210,7 @@ def _train(values: FlagValues) -> None:
 
 
 def _processes(values: FlagValues) -> "Processes":
-    """Returns the processes that the flags name, or else those that the cluster's environment names."""
+    """Returns the processes that the flags name, or else the processes that the cluster names."""
     from gshard_nmt.spmd.cluster import detect
     from gshard_nmt.spmd.processes import Processes
 

@@ -22,7 +22,7 @@ RUN_FILES = (
     *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
     *("trainer.lock", "deaths.json"),
 )
-"""The files and folders of a run folder that are no place for translations."""
+"""The files and folders of a run folder that translations must not overwrite."""
 
 
 def _define_decode(flags: Flags) -> None:

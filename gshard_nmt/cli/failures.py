@@ -1,4 +1,4 @@
-"""Failures that only the user can mend, such as a full disk, and what to tell the user about each.
+"""The messages for failures that only the user can mend, such as a full disk.
 
 All other exceptions are defects of the program. They keep their traceback.
 """
@@ -9,7 +9,7 @@ from gshard_nmt.errors import UserError
 
 _NO_SPACE = "Free some space, or give a place on another disk."
 _PERMISSION = "Give another file or folder, or change its permissions."
-_AWAY = "The disk or the file server does not answer as it should; try again when it works."
+_AWAY = "The disk or the file server has failed; try again when it works."
 _OPEN_FILES = "Raise the limit of open files, for instance with ulimit -n 65536."
 
 _ADVICE = {
@@ -21,16 +21,16 @@ _ADVICE = {
     errno.EFBIG: "Raise the limit of file sizes (ulimit -f), or give a place on another disk.",
     errno.ENAMETOOLONG: "Give a shorter name.",
     errno.ENOENT: "Give a file or folder that exists.",
-    errno.EEXIST: "Give a name that is not taken yet, or remove what has it.",
+    errno.EEXIST: "Give a new name, or remove the file or folder that has this name.",
     errno.ENOTDIR: "A part of this path is a file; give a folder.",
     errno.EISDIR: "It is a folder; give a file.",
     errno.ENOTEMPTY: "Give an empty folder, or the name of a new one.",
-    errno.ELOOP: "Its links lead in a circle; give the path of the file or folder itself.",
+    errno.ELOOP: "Its symbolic links form a loop; give the path of the file or folder itself.",
     errno.EMFILE: _OPEN_FILES,
     errno.ENFILE: _OPEN_FILES,
     errno.EIO: _AWAY,
     errno.ESTALE: _AWAY,
-    errno.EBUSY: "Something else uses it, for instance as a mount point; give another folder.",
+    errno.EBUSY: "Another program uses it, or it is a mount point; give another folder.",
     errno.EXDEV: "It is on another disk; give a folder on the same disk.",
 }
 """What the user can do about each error of the operating system."""
@@ -39,7 +39,7 @@ _ALWAYS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EIO),
     *(errno.ESTALE, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG),
 )
-"""Errors that are no defect of the program even if the exception names no file."""
+"""Errors that only the user can mend, even if the exception names no file."""
 
 _MEMORY = (
     "out of memory: {what}. Lower Data.rows to train, or Decode.rows and --beam to decode; make the "

@@ -1,4 +1,4 @@
-"""What all programs share: flags, `--help`, messages and exit codes."""
+"""Runs a command: `--help`, signals, messages and exit codes. All programs use it."""
 
 import _thread
 import contextlib
@@ -100,7 +100,7 @@ def _interrupted_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_interruption_is_lost() -> Iterator[None]:
-    """Repeats a Ctrl-C that arrives in a callback in which Python ignores exceptions.
+    """Repeats a Ctrl-C that arrives in a callback, because Python ignores exceptions there.
 
     jax runs such a callback at each garbage collection.
     """
@@ -137,7 +137,7 @@ def _open_closed_streams() -> None:
 
 
 def _show_any_text() -> None:
-    """Makes stdout show what its encoding lacks as escapes, such as the bytes of an odd file name."""
+    """Makes stdout print escapes for text that it cannot encode, such as an odd file name."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

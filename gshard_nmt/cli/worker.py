@@ -62,9 +62,9 @@ def command_line(values: FlagValues, processes: "Processes") -> list[str]:
 
 
 def identity(values: FlagValues, config: "Config") -> dict[str, str]:
-    """Returns what all processes of a run must have in common, by names for an error message.
+    """Returns the values that all processes of a run must share, by names for an error message.
 
-    It also tells apart the runs that meet at one port: a process of another run is refused.
+    They also identify the run: process 0 refuses a process of another run that connects to its port.
 
     Args:
       values: the flags of gshard-train.

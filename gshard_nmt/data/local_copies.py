@@ -1,7 +1,7 @@
 """Copies of shards that lie in a bucket, in the user's cache folder.
 
-Shards are read at random places, which an object store does slowly. So each shard is copied when an
-example of it is read first. All processes of a host share the copies. The folder of a data set is
+Training reads shards at random places, which is slow in an object store. So each shard is copied when
+its first example is read. All processes of a host share the copies. The folder of a data set is
 named by a hash of its manifest, so data that was prepared anew gets new copies. When a data set is
 opened, the copies of data sets that nobody has opened for a week are removed.
 """
@@ -30,7 +30,7 @@ class LocalCopies:
     Attributes:
       source: the folder that has the files. If it is not a URL, nothing is copied.
       folder: the folder of the copies; `source` itself if it is not a URL.
-      checksums: SHA-256 of the files, by name; a file that is not in it is checked by its size alone.
+      checksums: SHA-256 of the files, by name. A file without an entry is checked by its size alone.
     """
 
     source: Path
@@ -41,7 +41,7 @@ class LocalCopies:
     def open(
         cls, source: Path, identity: str, checksums: Mapping[str, str] | None = None
     ) -> "LocalCopies":
-        """Returns the copies of a data set, and removes those of data sets that are no longer used.
+        """Returns the copies of a data set, and removes unused copies of other data sets.
 
         Args:
           source: the folder that has the files.
@@ -71,7 +71,7 @@ class LocalCopies:
           size: its size in bytes by the manifest.
 
         Raises:
-          UserError: the file cannot be read, is not the one that was prepared, or does not fit on the
+          UserError: the file cannot be read, differs from the prepared file, or does not fit on the
             disk.
         """
         if not paths.is_url(self.source):

@@ -1,6 +1,6 @@
 """The manifest of prepared data: its contents, their checksums, and where they come from.
 
-It is read with a check of every key, so that a damaged manifest is an error that names the key.
+Every key is checked when it is read. If a manifest is damaged, the error names the key.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class SplitData:
 
     Attributes:
       pairs: number of sentence pairs in the corpus.
-      examples: number of them in the shards. It is 0 for test, because evaluation reads test text
+      examples: number of pairs in the shards. It is 0 for test, because evaluation reads test text
         from the corpus.
       source_tokens, target_tokens: number of tokens of the examples.
       fallback_tokens: number of tokens that are single bytes of rare characters (byte fallback) or
@@ -114,7 +114,7 @@ _SHAPE = fields(
     },
     {"checksums": mapping_of(text("[0-9a-f]{64}", "64 hexadecimal digits"))},
 )
-"""What a manifest of this format holds. Other keys are allowed, for later versions."""
+"""The shape of a manifest of this format. Other keys are allowed, for later versions."""
 
 
 def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def checksum(file: Path) -> str:
 
 
 def damaged(folder: Path, what: str, flag: str = "--data") -> UserError:
-    """Returns the error for prepared data with a damage. `flag` is the flag that names the folder."""
+    """Returns the error for damaged prepared data. `flag` is the flag that names the folder."""
     return UserError(
         f"{flag} {folder} is damaged: {what}; remove the folder and make it again with "
         "gshard-data prepare."

@@ -1,8 +1,8 @@
-"""The translations of a test set, kept in `decodes/` of a run folder so that they are made only once.
+"""The translations of a test set, stored in `decodes/` of a run folder to be used again.
 
-`SPLIT.fr-en.txt` has one translation a line, and `SPLIT.fr-en.json` says what they are translations of.
-The description has the SHA-256 of the text. A text that does not belong to it is never used: one that was
-cut, edited, or written when the description was still that of another text.
+`SPLIT.fr-en.txt` has one translation a line, and `SPLIT.fr-en.json` describes their origin.
+The description has the SHA-256 of the text. A text with another SHA-256 is never used, for example if it
+was cut or edited, or if its description was not written yet.
 """
 
 import hashlib
@@ -18,16 +18,16 @@ _ABOUT = fields({"identity": mapping_of(anything()), "made_by": text(), "sha256"
 
 
 def load(folder: Path, name: str, identity: Mapping[str, Any]) -> tuple[list[str], str] | None:
-    """Returns translations that were kept, and how they were made.
+    """Returns stored translations, and the description of how they were made.
 
     Args:
       folder: the folder of the translations.
       name: the split and the direction, such as "test.fr-en".
-      identity: what they must be translations of, as `store` got it.
+      identity: everything that the translations depend on, as `store` got it.
 
     Returns:
-      The translations and the text that describes how they were made; None if there are none, or if
-      they are damaged or of something else.
+      The translations and the text that describes how they were made; None if there are none, if they
+      are damaged, or if their identity differs.
     """
     try:
         about = json_shape.parse((folder / f"{name}.json").read_bytes(), _ABOUT)
@@ -42,12 +42,12 @@ def load(folder: Path, name: str, identity: Mapping[str, Any]) -> tuple[list[str
 def store(
     folder: Path, name: str, identity: Mapping[str, Any], lines: Sequence[str], made_by: str
 ) -> None:
-    """Keeps translations for `load`.
+    """Stores translations for `load`.
 
     Args:
       folder: the folder of the translations; it is made if it does not exist.
       name: the split and the direction, such as "test.fr-en".
-      identity: what they are translations of, as values for JSON.
+      identity: everything that the translations depend on, as values for JSON.
       lines: the translations, without newline characters.
       made_by: how they were made.
 

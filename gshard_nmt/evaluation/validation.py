@@ -26,7 +26,7 @@ class Validation:
 
     @property
     def warning(self) -> str:
-        """What the user should know before training: "" if all is well."""
+        """The warning to show before training; "" if there is none."""
         config = self._programs.config
         pairs = self._data.pairs_of(config.data)
         if not config.train.dev_every or any(pair.splits["dev"].examples for pair in pairs):
@@ -109,7 +109,7 @@ class Validation:
         scores = {}
         for language, pairs in examples.items():
             if pairs:
-                # A model with values that are not finite has no translation; it is scored as "".
+                # If the model has values that are not finite, it gives no translation; we score "".
                 best = [next(translations)[:1] for _ in pairs]
                 hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
                 references = vocabulary.decode([pair.target.tolist() for pair in pairs])

@@ -1,7 +1,7 @@
 """The figures that a training step reports about its router and its losses: by layer, and by language.
 
-Each MoE layer adds its totals to those of the other layers. A total has a place for each layer or for
-each token if it must be told apart later, so that a loop over the layers can add it up too.
+Each MoE layer adds to the totals of all layers. Some totals have an element for each layer or each token.
+So a loop over the layers can add them up, and they can still be separated afterwards.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
     Returns:
       `aux_loss` and `z_loss` float32[]; `load` float32[E]; `by_layer` float32[R, figures], with the
       figures of LAYER_FIGURES in row `repeat` and 0 elsewhere; `lost_one` and `lost_both` float32[G, S],
-      1 if the token lost one, or both, of the experts that it asked for.
+      1 if the token lost one, or both, of its chosen experts.
     """
     if not routings:
         return {}
@@ -87,8 +87,8 @@ def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, 
 
     Returns:
       float32[]: aux_loss and overflow_fraction, which are 0 in a dense model. With experts there are also
-      router_z_loss, router_entropy in nats per token, and busiest_expert. The latter is the largest share
-      of first choices that one expert gets over all layers, times E, so it is 1 at perfect balance.
+      router_z_loss, router_entropy in nats per token, and busiest_expert. busiest_expert is the largest
+      share of first choices that one expert gets over all layers, times E: 1 at perfect balance.
       float32[layers], in the order of `moe_layer_names`: `layer_NAME` for each of LAYER_FIGURES.
     """
     if not decoder:
@@ -139,8 +139,8 @@ class LanguageMetrics:
 
         Returns:
           `language_target_tokens`; `language_nll`, in nats per target token; with experts also
-          `language_lost_one_expert` and `language_lost_both_experts`: of all visits of tokens to MoE
-          layers, the share in which the token lost one, or both, of the experts that it asked for.
+          `language_lost_one_expert` and `language_lost_both_experts`: the share of visits in which the
+          token lost one, or both, of its chosen experts. A visit is one token in one MoE layer.
         """
         ones = tf.ones_like(token_nll)
         target = self.batch["target_languages"]

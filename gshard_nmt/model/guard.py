@@ -1,8 +1,8 @@
 """Finds an update that would damage the weights, inside the training step.
 
 A loss, a gradient or an update that is not finite, or a gradient norm that jumps, gives the step a
-status. The step then withholds the whole update. A run that meets one bad batch is as good afterwards
-as before it, and no state with a value that is not finite can reach a checkpoint.
+status. The step then withholds the whole update. So a bad batch does not change the weights, and the step
+never writes a value that is not finite into the training state.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the guard says about a step.
+    """The decision of the guard about a step.
 
     Attributes:
       status: int32[], FINE or a key of REASONS.
@@ -106,7 +106,7 @@ def judge(
     if guard.jump:
         jumps = is_usable & is_armed & (difference > math.log(guard.jump))
     status = tf.where(jumps, JUMP, FINE)
-    # The first reason is given: a loss that is not finite makes the gradient and the update so too.
+    # The cause replaces its effects: if the loss is not finite, neither are gradient and update.
     for value, reason in ((bound, BAD_UPDATE), (gradient_norm, BAD_GRADIENT), (loss, BAD_LOSS)):
         status = tf.where(tf.math.is_finite(value), status, reason)
     usual_norm = tf.where(norms > 0, tf.exp(log_norm), 0.0)

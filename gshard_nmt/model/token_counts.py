@@ -27,7 +27,12 @@ def to_words(numbers: "tf.Tensor") -> "tf.Tensor":
 
 
 def one_hot_languages(languages: "tf.Tensor", number: int) -> "tf.Tensor":
-    """Returns bool[..., languages], from 1 + the language of each token, int32[...]; 0 is padding."""
+    """Returns bool[..., languages]: whether each token is of each language.
+
+    Args:
+      languages: int32[...], 1 + the index of the language of each token; 0 is padding.
+      number: the number of languages.
+    """
     return languages[..., tf.newaxis] == tf.range(1, number + 1)
 
 

@@ -1,4 +1,4 @@
-"""Alarms: something in the log that a user should look at while the run goes on."""
+"""Alarms: warnings about values in the log that the user should look at during the run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,11 @@ FIGURE = "effective_experts"
 
 
 class CollapseAlarm:
-    """Says when the tokens of an MoE layer use few of its experts, and when this is over.
+    """Warns if few experts of an MoE layer get most of its tokens, and reports when this is over.
 
     A layer has collapsed if its effective experts, exp(entropy of the load), are fewer than a quarter of
-    E for some log lines in a row. With few experts, a quarter would be 1 or less. The limit is then
-    slightly above 1, which is the value if one expert gets all tokens.
+    E in LINES log lines in a row. If E is 4 or less, a quarter of E is at most 1. The limit is then 1.1,
+    because the value is 1 if one expert gets all tokens.
     """
 
     def __init__(self, experts: int, layers: Sequence[str]) -> None:
@@ -39,19 +39,21 @@ class CollapseAlarm:
         for layer in self._layers:
             value = values[f"{FIGURE}/{layer}"]
             is_collapsed = layer in self._collapsed
-            # A figure that is not a number changes nothing.
+            # All comparisons with NaN are false, so NaN neither starts nor ends an alarm.
             changes = value >= self._limit if is_collapsed else value < self._limit
             self._lines[layer] = self._lines[layer] + 1 if changes else 0
             if self._lines[layer] < LINES:
                 continue
             self._lines[layer] = 0
-            (ended if is_collapsed else started).append(f"{layer} ({value:.1f} of {self._experts})")
+            (ended if is_collapsed else started).append(
+                f"{layer} ({value:.1f} effective experts of {self._experts})"
+            )
             self._collapsed ^= {layer}
         lines = []
         if started:
             lines.append(
-                f"ALARM: few experts get most tokens in {', '.join(started)}, counted as effective "
-                "experts; raise Model.aux_loss_weight or lower Optimizer.learning_rate"
+                f"ALARM: few experts get most tokens in {', '.join(started)}; raise "
+                "Model.aux_loss_weight or lower Optimizer.learning_rate"
             )
         if ended:
             lines.append(f"the experts share the tokens again in {', '.join(ended)}")

@@ -2,7 +2,7 @@
 
 An array has one checksum of 32 bits. If its letters have R (repeats) or E (experts), each expert of
 each repeat has a checksum of its own. A checksum is the sum, modulo 2**32, of one word for each
-element: its bits and its index within the expert, mixed. A sum does not depend on the order of its
+element: a hash of its bits and its index within the expert. A sum does not depend on the order of its
 terms, so it is the same on every mesh. A change of one element always changes the checksum.
 
 The same program counts the values that are not finite. It reads each array once, moves no weight to
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 SLICED = "RE"
-"""The letters whose dimensions are checked apart: repeats and experts."""
+"""The letters of repeats and experts. Each slice along these dimensions has its own checksum."""
 
 _INDEX_FACTOR, _INDEX_OFFSET = 0x9E3779B1, 0x7F4A7C15
 _MIX = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
@@ -28,10 +28,10 @@ _BLOCK = 2**20
 
 
 class NotFiniteError(ValueError):
-    """Arrays have values that are not finite.
+    """Reports arrays with values that are not finite.
 
     Attributes:
-      counts: the number of these values in each array that has some.
+      counts: the number of these values, by the name of the array.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -55,12 +55,12 @@ class Checksums:
 
 
 def sliced_dimensions(letters: str) -> tuple[int, ...]:
-    """Returns the dimensions of an array that are checked apart."""
+    """Returns the dimensions along which each slice of an array has its own checksum."""
     return tuple(i for i, letter in enumerate(letters) if letter in SLICED)
 
 
 def slice_name(letters: str, index: Sequence[int]) -> str:
-    """Returns the name of a slice that has a checksum of its own, such as "repeat 0, expert 3"."""
+    """Returns the name of a slice with its own checksum, such as "repeat 0, expert 3"."""
     words = {"R": "repeat", "E": "expert"}
     names = [words[letters[d]] for d in sliced_dimensions(letters)]
     return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=True))
@@ -155,7 +155,7 @@ def _sums_and_count(array: Any, letters: str) -> tuple[Any, Any]:
 
 
 def on_host(array: np.ndarray, letters: str = "") -> Checksums:
-    """Computes the checksums of a NumPy array: the same numbers as `on_devices`, in blocks."""
+    """Computes the checksums of a NumPy array. They are equal to the results of `on_devices`."""
     apart = sliced_dimensions(letters)
     shape = tuple(array.shape[d] for d in apart)
     # E.g. REMH -> [R * E, M * H]
@@ -181,9 +181,9 @@ def _host_sum(row: np.ndarray) -> int:
 
 
 def _word_dtype(dtype: Any) -> Any:
-    """Returns the unsigned integers that have as many bits as an element of `dtype`."""
+    """Returns the unsigned integer dtype with the number of bits of `dtype`."""
     words = {1: np.uint8, 2: np.uint16, 4: np.uint32}
     size = np.dtype(dtype).itemsize
     if size not in words:
-        raise TypeError(f"checksums are of arrays of at most 32 bits an element, not of {dtype}")
+        raise TypeError(f"the dtype is {dtype}; checksums need elements of 8, 16 or 32 bits")
     return words[size]

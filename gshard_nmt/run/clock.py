@@ -22,8 +22,7 @@ class Interval:
     Attributes:
       steps: training steps in the interval.
       seconds: seconds from its start to its end.
-      phases: seconds of each of PHASES. What is missing to `seconds` is the host's own work, such as
-        logging.
+      phases: seconds of each of PHASES. The rest of `seconds` is the host's own work, such as logging.
     """
 
     steps: int
@@ -37,15 +36,15 @@ class Interval:
 
     @property
     def own_seconds(self) -> float:
-        """Seconds that the host did not wait for its devices, without validations.
+        """Seconds in which the host did not wait for its devices, without validations.
 
         In a run of several processes, the devices of all processes wait for each other in every step.
-        So the step takes equally long everywhere, and only this part tells which host is slow.
+        So the step takes the same time everywhere, and only this value shows which host is slow.
         """
         return self.training_seconds - self.phases["step"]
 
     def metrics(self) -> dict[str, float]:
-        """Returns seconds_per_step, and the share of the time that each phase of training took."""
+        """Returns seconds_per_step, and the share of the time of each phase of training."""
         seconds = max(self.training_seconds, 1e-9)
         shares = {
             f"share_{phase}": self.phases[phase] / seconds
@@ -90,7 +89,7 @@ class Clock:
 def process_metrics(
     step_seconds: Sequence[float], own_seconds: Sequence[float]
 ) -> dict[str, float]:
-    """Returns the times of each process of a run of several, named for the log.
+    """Returns the times of each process by their names in the log.
 
     Args:
       step_seconds: seconds per step of each process.
@@ -101,9 +100,10 @@ def process_metrics(
 
 
 def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> int | None:
-    """Returns the number of the process which all others wait for; None if there is none.
+    """Returns the number of the slow process that all others wait for; None if no process is slow.
 
-    Its own work takes at least a tenth of a step, and SLOW_PROCESS times the median of all processes.
+    A process is slow if its own work takes at least a tenth of a step, and at least SLOW_PROCESS times
+    the median of all processes.
     """
     slowest = int(np.argmax(own_seconds))
     own, median = own_seconds[slowest], float(np.median(own_seconds))
@@ -123,7 +123,7 @@ class TimeLimit:
     """The time that one start of a program may take: --max_minutes."""
 
     def __init__(self, minutes: float = 0) -> None:
-        """Starts the time. 0 minutes means no limit."""
+        """Starts to measure the time. 0 minutes means no limit."""
         self.minutes = minutes
         self._ends = time.perf_counter() + 60 * minutes
 

@@ -1,4 +1,4 @@
-"""How far a training run has come: steps, tokens, seconds."""
+"""Counts the progress of a training run: steps, tokens, seconds."""
 
 import dataclasses
 import time
@@ -12,8 +12,8 @@ import numpy as np
 class RunCounters:
     """The host's view of the counters of a run. They are saved with each checkpoint.
 
-    The devices count the tokens, in the training step. To read their count is to wait for the step, so
-    the host reads it only if it must.
+    The devices count the tokens in the training step. Reading their count waits for the step, so the
+    host reads it only when it must.
 
     Attributes:
       step: training steps done.

@@ -1,7 +1,7 @@
-"""How a worker died: whether a restart can cure it.
+"""Decides whether a restart can cure the death of a worker.
 
 A worker that is killed cannot say why. If the kernel killed it because memory ran out, a restart ends
-in the same way. The same is likely if it dies twice without a new checkpoint in between.
+in the same way. This is also likely if the worker dies twice without a new checkpoint in between.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _DEATH = fields({"attempt": text(), "checkpoints": mapping_of(whole())})
 
 @dataclasses.dataclass(frozen=True)
 class Cgroups:
-    """Where the kernel tells how often it killed a process of a cgroup because memory ran out.
+    """Finds out how many processes of a cgroup the kernel has killed because memory ran out.
 
     Attributes:
       membership: the file that names the cgroups of this process.
@@ -32,11 +32,11 @@ class Cgroups:
     root: Path = Path("/sys/fs/cgroup")
 
     def oom_kills(self) -> int:
-        """Returns the count of the cgroup of this process, version 2 or 1; 0 if none can be read."""
+        """Returns the number for the cgroup of this process, version 2 or 1; 0 if it cannot be read."""
         return max((_oom_kill_count(file) for file in self._files()), default=0)
 
     def _files(self) -> list[Path]:
-        """Returns the files that may have the count. In a container the root is often its own cgroup."""
+        """Returns the files that may have the number. In a container, the root often is its cgroup."""
         try:
             lines = self.membership.read_text().splitlines()
         except OSError:

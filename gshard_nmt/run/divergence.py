@@ -1,4 +1,4 @@
-"""What a run does if a training step goes wrong, and the record that it keeps of the batch.
+"""Decides how a run goes on after a bad training step, and records the batch of this step.
 
 The step itself withholds an update that would spoil the weights (model/guard.py), so the state is good
 in any case. Here the host decides how to go on: `Train.on_divergence`.
@@ -58,12 +58,12 @@ class Step(NamedTuple):
 
 
 class StepWatch:
-    """Looks at the status of each step after the next one has been started.
+    """Looks at the status of a step only after the next step has started.
 
     So the devices do not wait for the host.
 
     Attributes:
-      bad: the steps whose update was withheld, as far as is known.
+      bad: the steps whose update was withheld, without the last step, whose status is not read yet.
     """
 
     def __init__(self) -> None:
@@ -82,18 +82,18 @@ class StepWatch:
             self.bad.append(last)
 
     def take_bad(self) -> list[Step]:
-        """Returns the bad steps and forgets them. The last step, still unknown, stays watched."""
+        """Returns the bad steps and forgets them. The last step is still watched."""
         bad, self.bad = self.bad, []
         return bad
 
 
 @dataclasses.dataclass
 class DivergenceCounts:
-    """Counts bad steps, to decide how a run goes on after one. They are saved with each checkpoint.
+    """Counts bad steps and decides how a run goes on. The counts are saved with each checkpoint.
 
     Attributes:
       last_bad_step: the number of the last bad step; -1 before the first.
-      skips_in_row: the number of bad steps in a row up to that one.
+      skips_in_row: the number of bad steps in a row up to the last bad step.
       rollbacks: how often the run has gone back to a checkpoint, by the step of the checkpoint as text.
     """
 
@@ -103,7 +103,7 @@ class DivergenceCounts:
 
     @property
     def total_rollbacks(self) -> int:
-        """How often the run has gone back to any checkpoint."""
+        """The number of times that the run has gone back to any checkpoint."""
         return sum(self.rollbacks.values())
 
     def decide(self, policy: str, step: int, checkpoint: int | None) -> Decision:
@@ -177,7 +177,7 @@ def record(
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Returns metrics as values for JSON, which has no word for a number that is not finite."""
+    """Returns metrics as values for JSON. NaN and infinity become text: JSON has no such numbers."""
     return {name: value if np.isfinite(value) else str(value) for name, value in metrics.items()}
 
 

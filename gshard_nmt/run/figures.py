@@ -11,7 +11,7 @@ _LAYER, _LANGUAGE = "layer_", "language_"
 
 @dataclasses.dataclass(frozen=True)
 class FigureNames:
-    """The names of the layers and the languages that the vectors among the metrics belong to.
+    """Names the elements of metrics that are vectors: one element for each MoE layer or language.
 
     Attributes:
       layers: the MoE layers, in the order of `StepFunctions.moe_layer_names`.
@@ -24,8 +24,8 @@ class FigureNames:
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
         """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`.
 
-        The languages without a target token in the batch are left out, and so is `tokens_seen`, which
-        the counters of the run read. To read the metrics is to wait for the step.
+        Languages without a target token in the batch are left out. `tokens_seen` is left out too,
+        because the counters of the run read it. Reading the metrics waits for the step.
 
         Args:
           metrics: the metrics of a training step; arrays of the devices.

@@ -1,4 +1,4 @@
-"""Signals that end a program, SIGHUP among them: the terminal, or the SSH connection, is gone."""
+"""The signals that end a program. SIGHUP means that the terminal or the SSH connection is gone."""
 
 import contextlib
 import errno
@@ -11,7 +11,7 @@ import termios
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Returns the signals after which a program saves and ends: SIGINT, SIGTERM and SIGHUP.
 
-    A program that was started with `nohup` ignores SIGHUP and goes on to do so.
+    A program that was started with `nohup` ignores SIGHUP, and this function does not list it.
     """
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         return signal.SIGINT, signal.SIGTERM
@@ -19,7 +19,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def leave_terminal() -> None:
-    """Sends stdout and stderr to /dev/null if their terminal is gone. Writing to it would be an error."""
+    """Sends stdout and stderr to /dev/null if their terminal is gone. Writing to it would fail."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             number = stream.fileno()

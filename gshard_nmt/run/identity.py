@@ -1,4 +1,4 @@
-"""What must stay the same during a run: the vocabularies, the prepared data and the settings.
+"""Hashes of everything that must stay the same in a run: vocabularies, prepared data, settings.
 
 The run folder records a hash of each when the run begins. Every checkpoint has the same hashes, so a
 checkpoint of another run is recognised.
@@ -20,7 +20,7 @@ VOCABULARIES = ("source.model", "target.model")
 
 
 def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
-    """Returns the SHA-256 of all that must stay the same in a run, as hex digits.
+    """Computes the SHA-256 of everything that must stay the same in a run, as hex digits.
 
     Returns:
       The hashes by name: "source.model" and "target.model" (the files), "data" (the manifest of the

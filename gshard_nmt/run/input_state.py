@@ -34,7 +34,7 @@ def to_devices(state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runt
 
     Args:
       state: the result of `TrainBatches.state()`: int64[B, ...] arrays in which the rows of this process
-        are right.
+        are correct.
       specs: the result of `input_specs`.
       devices: the devices of the run.
     """
@@ -46,9 +46,9 @@ def to_devices(state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runt
 
 
 def from_devices(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the state of the input: int64[B, ...] arrays in which the rows of this process are right.
+    """Returns the state of the input: int64[B, ...] arrays with the rows of this process.
 
-    The other rows, which other processes hold, are 0.
+    The rows that other processes hold are 0.
     """
     state = {}
     for name, array in arrays.items():

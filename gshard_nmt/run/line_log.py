@@ -1,7 +1,8 @@
-"""metrics.jsonl and the event files of TensorBoard: logs that lose nothing and never end a run.
+"""metrics.jsonl and the event files of TensorBoard. If they cannot be written, the run goes on.
 
-A line may be cut if the disk is full or the machine loses power. A run that is resumed removes what is
-cut, and everything after the step that it resumes from, because it will log these steps again.
+A line may be cut if the process is killed or the machine loses power. A run that is resumed removes a
+cut line. It also removes all lines after the step that it resumes from, because it logs these steps
+again.
 """
 
 import contextlib
@@ -43,10 +44,14 @@ class LineLog:
         self._dropped = 0
 
     def resume(self, step: int, rollbacks: float = math.inf) -> None:
-        """Removes the lines after a step, and those that are damaged.
+        """Removes the lines after a step, and damaged lines.
 
-        A cut last line is dropped. If more than that is damaged, everything from the first damaged
-        line on is moved to a file beside the log, so nothing is lost.
+        A last line that was cut is dropped. If another line is damaged, this line and all later lines
+        are moved to a file beside the log, so nothing is lost.
+
+        Args:
+          step: the step that the run resumes from.
+          rollbacks: lines that tell of more rollbacks than this number are removed too.
         """
         try:
             with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
@@ -55,7 +60,7 @@ class LineLog:
             self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """Writes one line, after those that could not be written before."""
+        """Writes one line, after the lines that could not be written before."""
         self._waiting.append(json.dumps(values).encode() + b"\n")
         try:
             self._write(b"".join(self._waiting))
@@ -77,12 +82,12 @@ class LineLog:
 
     def _write(self, data: bytes) -> None:
         """Appends to the file; leaves it as it was if not everything can be written."""
-        # The file is opened anew each time, so a file that somebody removed is made again.
+        # The file is opened anew each time. If somebody has removed it, it is made again.
         with self._path.open("ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
             try:
                 rest = memoryview(data)
-                while rest:  # a disk that gets full takes a part, and then none
+                while rest:  # a disk that becomes full writes a part, then raises
                     rest = rest[file.write(rest) :]
             except OSError:
                 file.truncate(before)
@@ -136,8 +141,8 @@ class EventFiles:
 
         Args:
           folder: the folder of the files; it is made if it does not exist.
-          first_step: TensorBoard hides values of this step and later ones that an earlier attempt of
-            the run has written.
+          first_step: the first step that this start of the run logs. TensorBoard hides older values of
+            this step and of later steps.
           say: shows a line if the files cannot be written.
         """
         self._folder, self._first_step, self._say = folder, first_step, say
@@ -146,7 +151,7 @@ class EventFiles:
         self._failed = False
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes scalars by name. If that fails, they are lost, and the next call tries again."""
+        """Writes scalars by name. If writing fails, they are lost, and the next call tries again."""
         try:
             self._add(step, values)
         except OSError as error:
@@ -173,7 +178,7 @@ class EventFiles:
 
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # The writer's own names have seconds only, and it overwrites a file of the same name.
+            # The writer's own names have whole seconds, and it overwrites a file of the same name.
             suffix = f".{time.time_ns()}"
             self._writer = EventsWriter(str(self._folder / "events"), suffix)
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -200,7 +205,7 @@ def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def _place_of(line: bytes) -> tuple[int, int] | None:
-    """Returns the step of a line, and the number of rollbacks that it tells; None if it is damaged."""
+    """Returns the step and the number of rollbacks in a line; None if the line is damaged."""
     try:
         value = parse(line, _LINE)
     except ValueError:

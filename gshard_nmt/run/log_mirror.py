@@ -1,7 +1,7 @@
 """The logs of a run folder that is in a bucket.
 
-An object of a bucket cannot grow. So the logs are written to a temporary folder of this machine, and what
-has changed is copied to the bucket once a minute, before each checkpoint, and at the end.
+An object of a bucket cannot grow. So the logs are written to a temporary folder of this machine. Files
+that have changed are copied to the bucket once a minute, before each checkpoint, and at the end.
 """
 
 import tempfile
@@ -30,7 +30,7 @@ class LogMirror:
 
         Args:
           run_folder: the run folder.
-          names: the logs that go on from what the run folder has. Other files are new.
+          names: the logs that continue the files in the run folder. All other logs are new files.
           say: shows a line if the bucket cannot be written.
 
         Raises:
@@ -51,7 +51,7 @@ class LogMirror:
                 (self.folder / name).write_bytes((run_folder / name).read_bytes())
 
     def upload(self, at_once: bool = False) -> None:
-        """Copies what has changed to the bucket, if a minute has passed or `at_once` is set.
+        """Copies changed files to the bucket, if a minute has passed or `at_once` is set.
 
         A log that cannot be written ends no run. The next call tries again.
         """
@@ -70,7 +70,7 @@ class LogMirror:
             self._failed = True
 
     def close(self) -> None:
-        """Copies the rest, and removes the temporary folder."""
+        """Copies changed files, and removes the temporary folder."""
         self.upload(at_once=True)
         if self._temporary is not None:
             self._temporary.cleanup()

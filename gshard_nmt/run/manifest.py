@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what it holds, and the checksums that verify it.
+"""The manifest of a checkpoint: its contents, and the checksums that verify them.
 
 It is a JSON file in the folder of the checkpoint, written before the checkpoint is committed. It has a
 checksum of its own.
@@ -26,7 +26,7 @@ NAME = "manifest.json"
 _RECORD = json_shape.fields(
     {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
 )
-"""The shape of the file. The rest is not checked, because the checksum tells of damage."""
+"""The shape of the file. The shape of the manifest is not checked: the checksum detects damage."""
 
 
 class UnsoundError(Exception):
@@ -61,7 +61,7 @@ class UnreadableError(UnsoundError):
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """What the manifest says about one tensor.
+    """Describes one tensor of a checkpoint.
 
     Attributes:
       shape: its dimensions.
@@ -78,7 +78,7 @@ class Tensor:
     place: int | None = None
 
     def damaged(self, checksums: Checksums) -> str:
-        """Returns which slices have other checksums, such as "repeat 0, expert 3"; "" if none has."""
+        """Returns the slices whose checksums differ, such as "repeat 0, expert 3"; "" if none differ."""
         different = np.argwhere(checksums.sums != self.sums).tolist()
         if not different:
             return ""
@@ -96,12 +96,12 @@ class Manifest:
     Attributes:
       step: training steps done.
       tensors: the tensors of each group, by name.
-      files: digests of what must not change in a run, such as its vocabularies, by name.
+      files: digests of everything that must not change in a run, such as its vocabularies, by name.
       facts: further JSON values, such as the counters of the run.
       scores: the scores on dev text at this step; empty if it was not validated.
-      average_of: the checkpoints whose average this is; () for a checkpoint of training.
+      average_of: the checkpoints that were averaged; () for a checkpoint of training.
       version: the version of the package that wrote it.
-      saved_at: when it was written, in seconds since 1970.
+      saved_at: the time of writing, in seconds since 1970.
     """
 
     step: int
@@ -173,13 +173,13 @@ class Manifest:
         """Reads a manifest.
 
         Raises:
-          UnsoundError: it is damaged, or of another format.
+          UnsoundError: the manifest is damaged, or has another format.
         """
         try:
             record = json_shape.parse(text, _RECORD)
             content = record["manifest"]
             if record["sha256"] != _digest(content):
-                raise UnsoundError(f"{NAME} is damaged: its checksum is another one")
+                raise UnsoundError(f"{NAME} is damaged: its checksum does not match")
             if content["format"] != FORMAT:
                 raise ForeignError(
                     f"its format is {content['format']}, written by gshard-nmt {content['version']}; "

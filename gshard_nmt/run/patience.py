@@ -14,8 +14,8 @@ class Patience:
     Attributes:
       metric: the name of the score that counts; see `Train.metric`.
       best: the best score so far; None before the first.
-      scored_with: the settings that it was computed with. With other settings the count starts anew.
-      validations: validations since then.
+      scored_with: the settings of the best score. If the settings change, the count starts anew.
+      validations: the number of validations since the best score.
     """
 
     metric: str
@@ -24,7 +24,7 @@ class Patience:
     validations: int = 0
 
     def count(self, scores: Scores) -> None:
-        """Counts a validation. One without the score says nothing and is not counted."""
+        """Counts a validation. A validation without the score is not counted."""
         score = scores.values.get(self.metric)
         if score is None:
             return
@@ -39,7 +39,7 @@ class Patience:
             self.validations += 1
 
     def is_over(self, limit: int) -> bool:
-        """Returns whether there were `limit` validations in a row without a better score; 0: never."""
+        """Returns whether `limit` validations in a row had no better score; False if `limit` is 0."""
         return bool(limit) and self.validations >= limit
 
     def facts(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The connections between the supervisors of a run: they tell each other how their workers end.
 
 Every supervisor has a TCP connection to that of process 0, which passes news on to all others. A
-connection that closes without news is news too: the supervisor, or its machine, has died.
+connection that closes without news also tells something: the supervisor, or its machine, has died.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from gshard_nmt import json_shape
 from gshard_nmt.spmd.processes import Processes
 
 _LINE_BYTES = 1 << 20
-"""Longest line that is read. Only strangers send longer ones."""
+"""The longest line that is read. A supervisor never sends a longer line."""
 _OBJECT = json_shape.mapping_of(json_shape.anything())
 
 
 @dataclasses.dataclass(frozen=True)
 class News:
-    """What a supervisor tells the others."""
+    """A message of a supervisor to the others."""
 
     process: int
     """Number of the process that the news is about."""
@@ -32,7 +32,7 @@ class News:
     code: int = 0
     """The exit code of its supervisor, if it has ended."""
     message: str = ""
-    """What the others print if they have to end because of it."""
+    """The text that the others print if they end because of the news."""
 
 
 class Connection:
@@ -58,7 +58,7 @@ class Connection:
         self._socket.close()
 
     def send(self, value: Mapping[str, Any]) -> None:
-        """Sends an object. Nothing happens if the other side is gone: reading will tell."""
+        """Sends an object. If the other side is gone, the error is ignored: the next read reports it."""
         with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(value).encode() + b"\n")
 
@@ -66,7 +66,7 @@ class Connection:
         """Returns the objects that have arrived. It blocks if nothing can be read from the socket.
 
         Raises:
-          OSError: the connection is closed, or what arrived is not a JSON object on a line.
+          OSError: the connection is closed, or a line is not a JSON object.
         """
         data = self._socket.recv(65536)
         *lines, self._received = (self._received + data).split(b"\n")
@@ -107,7 +107,7 @@ class Peers:
             connection.close()
 
     def listen(self, receive: Callable[[News], object]) -> None:
-        """Calls a function for all news of the others, in a background thread."""
+        """Calls a function for each message of the others, in a background thread."""
         stop_reading, stop = socket.socketpair()
         reader = threading.Thread(target=self._read, args=[receive, stop_reading], name="peers")
         reader.start()
@@ -115,7 +115,7 @@ class Peers:
         self._end_of_block.callback(stop.close)
 
     def tell(self, news: News) -> None:
-        """Tells the others."""
+        """Sends news to the other supervisors."""
         with self._lock:
             for index, connection in self._connections.items():
                 if index != news.process:
@@ -138,7 +138,7 @@ class Peers:
                         selector.unregister(key.fileobj)
 
     def _news_from(self, index: int) -> Sequence[News]:
-        """Reads from a connection. If it is closed, the news is the loss of its process."""
+        """Reads from a connection. If it is closed, the news says that its process is lost."""
         try:
             news = [News(**value) for value in self._connections[index].receive()]
         except (OSError, TypeError):

@@ -23,7 +23,7 @@ class Profile:
 
         Args:
           folder: the folder of the run's event files. The trace lies in its plugins/profile.
-          wanted: whether the user asks for a trace; without it this object does nothing.
+          wanted: whether the user asks for a trace. If not, this object does nothing.
           process: the number of this process.
         """
         self._folder, self._wanted, self._process = folder, wanted, process
@@ -31,7 +31,7 @@ class Profile:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def count_step(self, step: int) -> str:
-        """Starts or ends the trace if its time has come. Call it after every step, with its number.
+        """Starts or ends the trace if it is time to. Call it after every step, with its number.
 
         Returns:
           A line to show when the trace is complete, or cannot be written; otherwise "".

@@ -1,4 +1,4 @@
-"""Progress of a training run: its bar on a terminal, its log of metrics, and how to interrupt it."""
+"""The progress of a training run: its bar on a terminal, its log of metrics, its interruption."""
 
 import math
 import signal
@@ -95,7 +95,7 @@ class TrainingProgress:
         self._bar.update(self._task, completed=step)
 
     def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
-        """Shows the metrics of a step, and what training waits for if that takes a twentieth of it."""
+        """Shows the metrics of a step. It also shows waits that take a twentieth of the time or more."""
         seconds = metrics["seconds_per_step"]
         text = (
             f"nll {metrics['nll']:.3f}  aux {metrics['aux_loss']:.2f}  "
@@ -151,7 +151,7 @@ class MetricsLog:
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes one line to metrics.jsonl, and each of its values to TensorBoard.
 
-        A value that is not finite is null in the line, because JSON has no word for it.
+        A value that is not finite is null in the line, because JSON cannot represent it.
         """
         if self._writes:
             line = {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -165,7 +165,7 @@ class MetricsLog:
             self._lines.append({"step": step, "event": name, **values})
 
     def flush(self) -> None:
-        """Writes what a bucket does not have yet. Call it before a checkpoint, so no line is lost."""
+        """Copies the newest lines if the run is in a bucket. Call it before each checkpoint."""
         if self._writes:
             self._mirror.upload(at_once=True)
 

@@ -41,13 +41,16 @@ def rendezvous(processes: Processes, identity: Identity) -> Peers:
         differs from that of process 0.
     """
     if processes.is_first:
-        with _listen(processes) as listening, _Reception(processes, identity, listening) as there:
-            return there.wait()
+        with (
+            _listen(processes) as listening,
+            _Reception(processes, identity, listening) as reception,
+        ):
+            return reception.wait()
     return _join(processes, identity)
 
 
 class _Reception:
-    """The part of process 0. It serves all connections at once, so that none holds up another."""
+    """Receives the other processes in process 0. A slow connection does not delay the others."""
 
     def __init__(self, processes: Processes, identity: Identity, listening: socket.socket) -> None:
         self._processes = processes
@@ -73,8 +76,8 @@ class _Reception:
         """Waits for all processes.
 
         Raises:
-          TryAgain: some did not connect.
-          UserError: all that are missing have been refused.
+          TryAgain: some processes did not connect.
+          UserError: all missing processes have been refused.
         """
         deadline = time.monotonic() + self._processes.peer_timeout
         progress = _Waiting(self._processes, deadline)
@@ -95,14 +98,14 @@ class _Reception:
         return sorted(set(self._processes.others()) - set(self._connected))
 
     def _why(self) -> str:
-        """Returns why the missing processes were refused; "" if one of them has not come at all."""
+        """Returns why the missing processes were refused; "" if one of them has not connected."""
         missing = self._missing()
         if not set(missing) <= set(self._refusals):
             return ""
         return "; ".join(self._refusals[index] for index in missing)
 
     def _serve(self, seconds: float) -> None:
-        """Serves all connections for some time, or until one of them has something to say."""
+        """Waits for data from any connection, for `seconds` at most, and handles it."""
         for key, _ in self._selector.select(max(seconds, 0.01)):
             if key.fileobj is self._listening:
                 self._accept()
@@ -163,24 +166,28 @@ def check_greeting(
       The number of the process, or -1 if this is not a greeting. Then the reason for a refusal, or ""
       if there is none.
     """
-    index, theirs = greeting.get("process"), greeting.get("identity")
-    if greeting.get("program") != _PROGRAM or not isinstance(theirs, dict):
+    index, other_identity = greeting.get("process"), greeting.get("identity")
+    if greeting.get("program") != _PROGRAM or not isinstance(other_identity, dict):
         return -1, ""
     if not isinstance(index, int) or index < 0:
         return -1, ""
     if (count := greeting.get("count")) != processes.count:
-        return index, f"--num_processes is {count} there and {processes.count} in process 0"
+        return (
+            index,
+            f"--num_processes is {count} in process {index} and {processes.count} in process 0",
+        )
     if index == 0 or index in connected:
         return index, f"another process has --process_id {index}"
     return index, "; ".join(
-        f"{name} is {theirs.get(name, 'missing')} there and {identity.get(name, 'missing')} in process 0"
-        for name in sorted({*identity, *theirs})
-        if theirs.get(name) != identity.get(name)
+        f"{name} is {other_identity.get(name, 'missing')} in process {index} and "
+        f"{identity.get(name, 'missing')} in process 0"
+        for name in sorted({*identity, *other_identity})
+        if other_identity.get(name) != identity.get(name)
     )
 
 
 def _join(processes: Processes, identity: Identity) -> Peers:
-    """Does the part of every process but process 0. Whatever is at the port, it tries again in time."""
+    """Connects to process 0 from another process. It tries again until the time is over."""
     deadline = time.monotonic() + processes.peer_timeout
     greeting = {
         "program": _PROGRAM,
@@ -232,8 +239,12 @@ def _listen(processes: Processes) -> socket.socket:
     host, port = processes.address
     family, listening_host = listening_address(host)
     try:
-        both = family == socket.AF_INET6 and not listening_host and socket.has_dualstack_ipv6()
-        return socket.create_server((listening_host, port), family=family, dualstack_ipv6=both)
+        is_dual_stack = (
+            family == socket.AF_INET6 and not listening_host and socket.has_dualstack_ipv6()
+        )
+        return socket.create_server(
+            (listening_host, port), family=family, dualstack_ipv6=is_dual_stack
+        )
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise UserError(
@@ -260,7 +271,7 @@ def listening_address(host: str) -> tuple[socket.AddressFamily, str]:
 
 
 class _Waiting:
-    """Prints now and then which processes are missing."""
+    """Prints every few seconds which processes are missing."""
 
     def __init__(self, processes: Processes, deadline: float) -> None:
         self._processes, self._deadline = processes, deadline
@@ -299,7 +310,7 @@ def _not_connected(missing: list[int], processes: Processes, refusal: str = "") 
 
 def _no_rendezvous(processes: Processes) -> TryAgain:
     return TryAgain(
-        f"process 0 at {processes.coordinator} does not take part in a rendezvous: it has all its "
+        f"process 0 at {processes.coordinator} does not wait for this process: it has all its "
         "processes, or another program uses the port. If this process was started twice, end one of the "
         "two; otherwise start all processes again."
     )

@@ -26,12 +26,12 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """Rules that say which checkpoints are kept. A checkpoint is kept if any of them says so.
+    """Decides which checkpoints are kept. A checkpoint is kept if at least one rule keeps it.
 
     Attributes:
-      last: the newest checkpoints that are kept.
-      every: checkpoints of every multiple of this step are kept; 0 turns this off.
-      best: the checkpoints with the best scores that are kept.
+      last: the number of newest checkpoints to keep.
+      every: checkpoints at multiples of this step are kept; 0 turns this rule off.
+      best: the number of checkpoints with the best scores to keep.
       metric: the name of the score that decides what is best, such as "dev_nll" or "dev_bleu/fr".
     """
 
@@ -49,8 +49,8 @@ class Retention:
         """Returns the steps that have a score, best first.
 
         Only checkpoints that were scored with the settings of the newest scored checkpoint take part.
-        If two are equal in BLEU, the lower nats per token decide; if these are equal too, the earlier
-        step.
+        If two checkpoints have equal BLEU, lower nats per token come first. If these are equal too,
+        the earlier step comes first.
 
         Args:
           scores: the scores of each checkpoint, by step.
@@ -63,7 +63,7 @@ class Retention:
         return sorted(comparable, key=lambda step: (*self._cost(comparable[step]), step))
 
     def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
-        """Returns for each step why its checkpoint is kept: "last", "every", "best"; or nothing.
+        """Returns for each step why its checkpoint is kept: some of "last", "every", "best".
 
         Args:
           scores: the scores of each checkpoint, by step.

@@ -1,9 +1,9 @@
 """Supervises one process of a run of several processes, and says why the run ends.
 
-If a process of the run is lost, jax's runtime aborts all others and prints many messages, and a process
-that is killed prints none. So each process runs as the child of a supervisor: the worker. The
-supervisors tell each other how their workers end. If one ends badly, all end, with the same reason and
-a fitting exit code.
+If a process of the run is lost, jax's runtime aborts all others and prints many messages. A process that
+is killed prints nothing. So each gshard-train is a supervisor: it starts a worker as a child process and
+watches it. The supervisors tell each other how their workers end. If one worker fails, all end with the
+same reason, and with an exit code that says whether a restart can help.
 """
 
 import collections
@@ -32,9 +32,9 @@ WATCHED = "GSHARD_NMT_WATCHED"
 """Environment variable of a worker: a file descriptor of a pipe that closes when its supervisor ends."""
 
 _GRACE_SECONDS = 2.0
-"""Seconds for a worker to end by itself, after another one has ended badly."""
+"""Seconds for a worker to end by itself, after another worker has failed."""
 _NEWS_SECONDS = 3.0
-"""Seconds to wait for the reason, after the runtime has ended a worker because another one is lost."""
+"""Seconds to wait for the reason, after the runtime has ended a worker because of a lost process."""
 _KEPT_LINES = 400
 """Lines of the runtime's last messages that are kept, in case they have to be shown."""
 
@@ -88,8 +88,8 @@ def supervise(
       command: the command line of the worker.
       workdir: the run folder. Deaths of workers are counted in it.
       identity: what all processes must have in common.
-      cgroups: where the kernel counts the processes that it kills if memory runs out; by default
-        those of this process.
+      cgroups: the cgroups in which the kernel counts the processes that it kills if memory runs out;
+        by default the cgroups of this process.
 
     Returns:
       0 or 130: the worker has finished, or was interrupted and has saved.
@@ -97,8 +97,8 @@ def supervise(
 
     Raises:
       TryAgain: a process did not connect, was lost or killed, or its machine was taken away.
-      UserError: two processes do not fit each other, or one of them ended for a reason that a restart
-        does not cure.
+      UserError: two processes have different settings, data or packages, or one of them ended for a
+        reason that a restart does not cure.
       KeyboardInterrupt: another process was interrupted before all could save together.
     """
     cgroups = cgroups or Cgroups()
@@ -141,26 +141,26 @@ class Outcome:
 
     code: int
     message: str = ""
-    """What it prints; "" if its worker has printed the reason."""
+    """The text that it prints; "" if its worker has printed the reason."""
     told: str = ""
-    """What the other supervisors print, if that is another text."""
+    """The text that the other supervisors print, if it is another text."""
 
 
 class _Watch:
-    """Follows a worker until it ends, and what the other supervisors tell in the meantime."""
+    """Watches a worker until it ends, and listens to the other supervisors in the meantime."""
 
     def __init__(self, processes: Processes, peers: Peers, worker: "subprocess.Popen[str]") -> None:
         self._processes = processes
         self._peers = peers
         self._worker = worker
-        # Signal handlers put signals into it. A queue.Queue could deadlock then, this one cannot.
+        # Signal handlers put signals into it. A queue.Queue could deadlock; a SimpleQueue cannot.
         self._events: queue.SimpleQueue[WorkerEnd | News | signal.Signals] = queue.SimpleQueue()
         self._reason: News | None = None
         self._taken: int | None = None
         self._is_killed = False
 
     def follow(self) -> WorkerEnd:
-        """Returns how the worker ends. It is killed if it does not end after another one ended badly."""
+        """Returns how the worker ends. Kills it if it runs on after another worker has failed."""
         with _passing_to(self._events):
             relay = threading.Thread(target=self._relay, daemon=True, name="relay")
             relay.start()
@@ -225,7 +225,7 @@ class _Watch:
         if is_second_death():
             return Outcome(
                 2,
-                f"{death}. It is the second such death without a new checkpoint, so another start would "
+                f"{death}. It is the second death without a new checkpoint, so another start would "
                 "probably end in the same way. Look for the cause in the output and in the kernel's log "
                 "(dmesg), then start all processes again.",
             )
@@ -244,7 +244,7 @@ class _Watch:
         return None
 
     def _hear(self, news: News) -> float:
-        """Takes in news; returns how many seconds the worker may still run."""
+        """Records news, and returns the seconds for which the worker may still run."""
         if news.kind == "taken":
             self._taken = news.process
             return math.inf
@@ -259,7 +259,7 @@ class _Watch:
         if number == signal.SIGTERM:
             self._taken = self._processes.index
             self._peers.tell(News(self._processes.index, "taken"))
-        # A worker ignores SIGHUP: it may come from the terminal to all of the program at once.
+        # A worker ignores SIGHUP, because the terminal may send it to all processes at once.
         self._worker.send_signal(signal.SIGINT if number == signal.SIGHUP else number)
 
     def _wait_for_the_reason(self) -> None:
@@ -270,7 +270,7 @@ class _Watch:
 
 
 def is_consequence(end: WorkerEnd) -> bool:
-    """Returns whether a worker has ended because another one is lost."""
+    """Returns whether a worker has ended because another process is lost."""
     return bool(end.runtime) or end.code == 75
 
 
@@ -338,7 +338,7 @@ def _relay(worker: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def _write(text: str) -> None:
-    """Writes to stderr. If nobody reads it any more, training goes on all the same."""
+    """Writes to stderr. Ignores errors, so that training goes on if stderr is closed."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -346,7 +346,7 @@ def _write(text: str) -> None:
 
 @contextlib.contextmanager
 def _passing_to(events: "queue.SimpleQueue[WorkerEnd | News | signal.Signals]") -> Iterator[None]:
-    """Puts the signals that end a program into a queue. The worker is to save before all end."""
+    """Puts the signals that end a program into a queue, so that the worker can save first."""
 
     def put(number: int, frame: object) -> None:
         del frame

@@ -1,7 +1,8 @@
-"""What a checkpoint of a training run holds, and how it is saved and restored.
+"""Saves and restores the state of a training run.
 
-The groups of arrays are `parameters` (the weights), `optimizer` (the rest of the training state) and
-`input` (the position in the data). The facts are the counters of the run, and its patience.
+The groups of arrays in a checkpoint are `parameters` (the weights), `optimizer` (the rest of the
+training state) and `input` (the position in the data). The facts are the counters of the run, its
+patience, its bad steps, and whether it owes a validation.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ from gshard_nmt.spmd.lowering import ArraySpecs
 
 @dataclasses.dataclass
 class TrainingState:
-    """Where a training run stands after a step.
+    """The state of a training run after a step.
 
     Attributes:
       arrays: the training state on the devices.
@@ -37,7 +38,7 @@ class TrainingState:
       counters: steps, tokens, seconds.
       patience: the validations without a better score.
       divergence: the steps that went wrong.
-      owes_validation: whether the validation of this step has failed and must be made up for.
+      owes_validation: whether the validation of this step has failed and must be done again.
     """
 
     arrays: dict[str, Any]
@@ -49,7 +50,7 @@ class TrainingState:
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
-    """Returns the state that a manifest tells, without arrays and cursors, or that of a new run.
+    """Returns the state that a manifest records, or the state of a new run, without the arrays.
 
     Args:
       manifest: the manifest of the checkpoint; None for a new run.
@@ -85,7 +86,7 @@ def restore(
 
 
 def prepare(checkpoints: CheckpointWriter, programs: CompiledSteps) -> None:
-    """Compiles the checksums, so that the first checkpoint does not wait for the compiler."""
+    """Compiles the program for checksums, so that the first checkpoint does not wait for it."""
     specs = _specs(programs)
     abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}
     checkpoints.prepare(abstract, _letters(specs))
@@ -115,9 +116,9 @@ def save(
         checkpoints.save(state.counters.step, groups, _letters(specs), facts, scores)
     except NotFiniteError as error:
         raise UserError(
-            f"the state of step {state.counters.step} is damaged, {error}, and is not saved. No training "
-            "step makes such values, so a device or its memory may be faulty. The same command goes on "
-            "from the last checkpoint; if this happens again, use another machine."
+            f"the state of step {state.counters.step} is damaged and is not saved ({error}). A training "
+            "step never makes such values, so a device or its memory may be faulty. The same command "
+            "goes on from the last checkpoint; if this happens again, use another machine."
         ) from None
 
 
@@ -137,7 +138,7 @@ def check_is_new(run: RunFolder) -> None:
 
 
 def write_budget(run: RunFolder, manifest: Manifest) -> None:
-    """Writes budget.json: what the run has cost until a checkpoint."""
+    """Writes budget.json: the steps, seconds and tokens of the run up to a checkpoint."""
     weights = manifest.tensors["parameters"].values()
     budget: dict[str, Any] = {
         "steps": manifest.step,

@@ -1,7 +1,7 @@
 """Detects the processes of a run from the cluster: Slurm, Open MPI, TPU slices on GKE and on TPU VMs.
 
-jax knows how each of them numbers its processes. We ask jax only if something hints at a cluster,
-because it would ask a metadata server over the network.
+jax knows how each of them numbers its processes. We ask jax only if the machine seems to belong to a
+cluster, because jax would ask a metadata server over the network.
 """
 
 import glob
@@ -25,7 +25,7 @@ def detect(peer_timeout: int) -> Processes:
       peer_timeout: seconds after which a process counts as lost.
 
     Raises:
-      UserError: there is a cluster, but its coordinator cannot be told.
+      UserError: there is a cluster, but its coordinator cannot be detected.
     """
     if not (_has_several_tasks() or _lists_several_hosts() or _has_tpu()):
         return Processes(peer_timeout=peer_timeout)

@@ -1,4 +1,4 @@
-"""Memory: how much a compiled program needs on a device, and how much there is.
+"""The memory that a compiled program needs on a device, and the memory that is available.
 
 Virtual CPU devices share the memory of their machine, or of the container that they run in.
 """

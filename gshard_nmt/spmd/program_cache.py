@@ -74,7 +74,7 @@ def user_cache() -> Path | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Returns whether a folder is a real one of this user that no other user can write to."""
+    """Returns whether a path is a folder of this user, no link, that others cannot write to."""
     status = folder.lstat()
     others_write = stat.S_IWGRP | stat.S_IWOTH
     return (
@@ -85,7 +85,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def prune(folder: Path, most_bytes: int, days: float) -> None:
-    """Removes files that were not used for some days, and then the oldest until the rest is small."""
+    """Removes files that were not used for some days, then the oldest until `most_bytes` remain."""
     entries = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another process may prune at the same time
@@ -119,7 +119,7 @@ def load(artifact: Path) -> tuple[Any, Signature] | None:
         program = artifact.with_suffix(".jaxexport").read_bytes()
         if _tensorflow_version() not in (None, description["tensorflow"]):
             return None
-        # A flipped bit could make another program of it, so it is not even parsed.
+        # A damaged file could be another program, so it is not even parsed.
         if hashlib.sha256(program).hexdigest() != description["sha256"]:
             return None
         return export.deserialize(bytearray(program)), _signature_of(description)
@@ -163,7 +163,7 @@ def mended(cache: Path | None) -> Iterator[None]:
 
 
 def _remove_damaged(folder: Path) -> None:
-    """Removes the compiled programs that do not unpack; the checksum of zlib tells.
+    """Removes compiled programs that zlib cannot unpack, because its checksum does not match.
 
     If jax uses another compression, because the package zstandard is installed, all are removed.
     """

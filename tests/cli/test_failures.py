@@ -22,12 +22,15 @@ from gshard_nmt.errors import UserError
         ),
         (errno.EISDIR, "It is a folder; give a file."),
         (errno.ENOTDIR, "A part of this path is a file; give a folder."),
-        (errno.EEXIST, "Give a name that is not taken yet, or remove what has it."),
-        (errno.ELOOP, "Its links lead in a circle; give the path of the file or folder itself."),
+        (errno.EEXIST, "Give a new name, or remove the file or folder that has this name."),
+        (
+            errno.ELOOP,
+            "Its symbolic links form a loop; give the path of the file or folder itself.",
+        ),
         (errno.EMFILE, "Raise the limit of open files, for instance with ulimit -n 65536."),
         (
             errno.ESTALE,
-            "The disk or the file server does not answer as it should; try again when it works.",
+            "The disk or the file server has failed; try again when it works.",
         ),
         (errno.ENXIO, "Give another file or folder."),
     ],

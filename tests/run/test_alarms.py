@@ -21,8 +21,10 @@ def test_a_collapse_is_told_once_and_so_is_its_end():
     low, high = 1.9, 2.0
     lines = lines_of(8, [low] * 5 + [high] * 4 + [low] * 3)
     assert [bool(line) for line in lines] == [i in (2, 7, 11) for i in range(12)]
-    assert lines[2].startswith("ALARM: few experts get most tokens in a (1.9 of 8), ")
-    assert lines[7] == "the experts share the tokens again in a (2.0 of 8)"
+    assert lines[2].startswith(
+        "ALARM: few experts get most tokens in a (1.9 effective experts of 8); "
+    )
+    assert lines[7] == "the experts share the tokens again in a (2.0 effective experts of 8)"
     assert lines[11] == lines[2]
 
 
@@ -33,7 +35,7 @@ def test_a_few_low_lines_are_no_alarm():
 
 def test_each_layer_is_judged_alone():
     lines = lines_of(8, [1.0] * LINES, [8.0] * LINES, [1.5] * LINES)
-    assert "a (1.0 of 8), c (1.5 of 8)" in lines[-1]
+    assert "a (1.0 effective experts of 8), c (1.5 effective experts of 8)" in lines[-1]
 
 
 @pytest.mark.parametrize(("experts", "value"), [(2, 1.0), (4, 1.05), (2048, 511.0)])

@@ -128,7 +128,9 @@ def test_collapsed_experts_raise_an_alarm_that_the_log_keeps(tmp_path, log, now)
         step(watched, now, counters, 10, 1.0)
         watched.log_step(counters, METRICS)
     (note,) = shown.notes
-    assert note.startswith("step 3: ALARM: few experts get most tokens in encoder_1 (1.2 of 8)")
+    assert note.startswith(
+        "step 3: ALARM: few experts get most tokens in encoder_1 (1.2 effective "
+    )
     *lines, event = map(json.loads, run.metrics.read_text().splitlines())
     assert (event["step"], event["event"]) == (3, "alarm")
     assert [line["effective_experts/encoder_1"] for line in lines] == [pytest.approx(1.2)] * 3

@@ -90,18 +90,19 @@ GREETING = {"program": "gshard-nmt", "process": 1, "count": 3, "identity": SAME}
     ("changes", "index", "reason"),
     [
         ({}, 1, ""),
-        ({"count": 4}, 1, "--num_processes is 4 there and 3 in process 0"),
+        ({"count": 4}, 1, "--num_processes is 4 in process 1 and 3 in process 0"),
         ({"process": 0}, 0, "another process has --process_id 0"),
         ({"process": 2}, 2, "another process has --process_id 2"),
         (
             {"identity": SAME | {"Train.steps": "6"}},
             1,
-            "Train.steps is 6 there and 5 in process 0",
+            "Train.steps is 6 in process 1 and 5 in process 0",
         ),
         (
             {"identity": {"--workdir": "runs/a", "jax": "1"}},
             1,
-            "Train.steps is missing there and 5 in process 0; jax is 1 there and missing in process 0",
+            "Train.steps is missing in process 1 and 5 in process 0; jax is 1 in process 1 and missing "
+            "in process 0",
         ),
         ({"program": "another"}, -1, ""),
         ({"process": "1"}, -1, ""),
@@ -118,7 +119,9 @@ def test_a_refused_process_is_told_why_and_so_are_the_others(coordinator):
     zero, other = (Processes(coordinator, 2, index, 1) for index in range(2))
     errors = meet([zero, other], [SAME, SAME | {"Train.steps": "6"}])
     assert {type(error) for error in errors} == {UserError}
-    difference = "Train.steps is 6 there and 5 in process 0. Start all processes with the same "
+    difference = (
+        "Train.steps is 6 in process 1 and 5 in process 0. Start all processes with the same "
+    )
     assert str(errors[0]).startswith(f"process 1 of 2 was refused: {difference}")
     assert str(errors[1]).startswith(difference)
 
@@ -176,7 +179,7 @@ def test_a_process_that_comes_after_the_rendezvous_is_told_so(coordinator):
         (error,) = meet([late])
     assert isinstance(error, TryAgain)
     assert str(error).startswith(
-        f"process 0 at {coordinator} does not take part in a rendezvous: it has all its processes, or "
+        f"process 0 at {coordinator} does not wait for this process: it has all its processes, or "
     )
 
 

@@ -17,7 +17,7 @@ __all__ = ["coordinator", "supervised"]
 ENDLESS = "time.sleep(60)"
 KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
 SECOND_DEATH = (
-    "It is the second such death without a new checkpoint, so another start would probably end in the "
+    "It is the second death without a new checkpoint, so another start would probably end in the "
     "same way. Look for the cause in the output and in the kernel's log (dmesg), then start all "
     "processes again."
 )

@@ -84,7 +84,8 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
     }
     training = TrainingState(state, cursors, RunCounters(step=5), Patience("dev_nll"))
     with pytest.raises(
-        UserError, match=r"the state of step 5 is damaged, not finite: parameters/w"
+        UserError,
+        match=r"the state of step 5 is damaged and is not saved \(not finite: parameters/w",
     ):
         training_state.save(checkpoints, programs, training, Scores())
     checkpoints.close()
