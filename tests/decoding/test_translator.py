@@ -185,7 +185,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
         def restore_best(self, groups):
             step = [3, 5][len(damaged)]
             weights = {"weights of": step, "names": list(groups["parameters"])}
-            manifest = Manifest(step, {})
+            manifest = Manifest(step, {}, saved_at=1.0)
             return Restored(manifest, {"parameters": weights}, tuple(damaged))
 
     devices = CopyingDevices()
