@@ -1,9 +1,9 @@
 """The flags of `gshard-checkpoint`, and the function that each verb calls."""
 
-from pathlib import Path
 
 from absl.flags import FlagValues
 
+from gshard_nmt import paths
 from gshard_nmt.cli.flags import Command, Flags, existing_folder
 from gshard_nmt.errors import UserError
 
@@ -86,7 +86,7 @@ def _average(values: FlagValues) -> None:
         )
     from gshard_nmt.checkpoints import average
 
-    average(workdir, steps, last or 0, Path(values.out))
+    average(workdir, steps, last or 0, paths.local_path("out", values.out))
 
 
 def _steps(text: str) -> list[int]:

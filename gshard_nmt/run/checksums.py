@@ -156,10 +156,10 @@ def _sums_and_count(array: Any, letters: str) -> tuple[Any, Any]:
 
 def on_host(array: np.ndarray, letters: str = "") -> Checksums:
     """Computes the checksums of a NumPy array. They are equal to the results of `on_devices`."""
-    apart = sliced_dimensions(letters)
-    shape = tuple(array.shape[d] for d in apart)
+    sliced = sliced_dimensions(letters)
+    shape = tuple(array.shape[d] for d in sliced)
     # E.g. REMH -> [R * E, M * H]
-    rows = np.moveaxis(array, apart, range(len(apart))).reshape(math.prod(shape), -1)
+    rows = np.moveaxis(array, sliced, range(len(sliced))).reshape(math.prod(shape), -1)
     sums = np.array([_host_sum(row) for row in rows], np.uint32).reshape(shape)
     not_finite = 0
     if rows.dtype.kind not in "iub":

@@ -235,11 +235,11 @@ class Manifest:
             raise ForeignError(f"{group} has {side} tensors than the run, for example {name}")
         for name, array in arrays.items():
             stored = tensors[name]
-            wanted = (tuple(array.shape), np.dtype(array.dtype).name)
-            if (stored.shape, stored.dtype) != wanted:
+            expected = (tuple(array.shape), np.dtype(array.dtype).name)
+            if (stored.shape, stored.dtype) != expected:
                 raise ForeignError(
                     f"{group}/{name} is {stored.dtype}{list(stored.shape)}, "
-                    f"and {wanted[1]}{list(wanted[0])} in the run"
+                    f"and {expected[1]}{list(expected[0])} in the run"
                 )
 
 
@@ -249,9 +249,11 @@ def _described(tensor: Tensor) -> list[Any]:
 
 
 def _tensor(shape: list[int], dtype: str, letters: str, sums: str, place: int | None) -> Tensor:
-    apart = [shape[d] for d in sliced_dimensions(letters)]
+    sums_shape = [shape[d] for d in sliced_dimensions(letters)]
     values = [int(sums[i : i + 8], 16) for i in range(0, len(sums), 8)]
-    return Tensor(tuple(shape), dtype, letters, np.array(values, np.uint32).reshape(apart), place)
+    return Tensor(
+        tuple(shape), dtype, letters, np.array(values, np.uint32).reshape(sums_shape), place
+    )
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -106,11 +106,13 @@ def supervise(
         kills_before = cgroups.oom_kills()
         with _worker(command) as worker:
             watch = _Watch(processes, peers, worker)
-            ended = watch.follow()
+            end = watch.follow()
         ran_out = cgroups.oom_kills() > kills_before
-        outcome = watch.judge(ended, ran_out, lambda: is_second(workdir, peers.attempt))
+        outcome = watch.judge(end, ran_out, lambda: is_second(workdir, peers.attempt))
         code = outcome.code if outcome.code in (0, 75, _INTERRUPTED) else 2
-        peers.tell(News(processes.index, "ended", code, outcome.told or outcome.message))
+        peers.tell(
+            News(processes.index, "ended", code, outcome.message_to_others or outcome.message)
+        )
     if outcome.message:
         raise _EXCEPTIONS[outcome.code](outcome.message)
     return outcome.code
@@ -142,7 +144,7 @@ class Outcome:
     code: int
     message: str = ""
     """The text that it prints; "" if its worker has printed the reason."""
-    told: str = ""
+    message_to_others: str = ""
     """The text that the other supervisors print, if it is another text."""
 
 
@@ -196,11 +198,13 @@ class _Watch:
             return Outcome(0)
         if end.code == _INTERRUPTED:
             if self._taken is None:
-                return Outcome(_INTERRUPTED, told=f"{name} was interrupted")
+                return Outcome(_INTERRUPTED, message_to_others=f"{name} was interrupted")
             return Outcome(75, _taken_away(self._taken, self._processes))
         if end.code > 0 and end.code != 75:
             words = f"{name} ended with exit code {end.code}"
-            return Outcome(end.code, told=f"{words}: {end.own}" if end.own else f"{words}.")
+            return Outcome(
+                end.code, message_to_others=f"{words}: {end.own}" if end.own else f"{words}."
+            )
         if self._reason:
             return Outcome(self._reason.code, self._reason.message)
         if indices := lost_peers(end.runtime, self._processes):
@@ -209,7 +213,7 @@ class _Watch:
             _write(end.runtime)
             return Outcome(75, f"jax's runtime has ended {name}, see above. {START_AGAIN}")
         if end.code == 75:
-            return Outcome(75, told=end.own or f"{name} ended. {START_AGAIN}")
+            return Outcome(75, message_to_others=end.own or f"{name} ended. {START_AGAIN}")
         return self._judge_death(name, signal.Signals(-end.code), ran_out, is_second_death)
 
     def _judge_death(

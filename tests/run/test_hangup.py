@@ -43,16 +43,16 @@ def test_a_lost_terminal_leaves_time_to_save(tmp_path):
         cwd=ROOT,
     )
     os.close(terminal)
-    seen = b""
-    while not seen.endswith(b"\n"):  # a terminal may show a line in two parts
-        seen += os.read(own_end, 100)
-    assert seen == b"ready\r\n"
+    output = b""
+    while not output.endswith(b"\n"):  # a read may return a part of the line
+        output += os.read(own_end, 100)
+    assert output == b"ready\r\n"
     os.close(own_end)
     assert process.wait(30) == 130
     assert (tmp_path / "code").read_text() == "130"
 
 
-def test_a_program_that_ignores_sighup_goes_on_to_do_so(monkeypatch):
+def test_a_program_that_ignores_sighup_ignores_it_further(monkeypatch):
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
     assert stop_signals() == (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
