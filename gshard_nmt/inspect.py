@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
@@ -106,8 +106,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     # Compiling takes minutes, so every check that needs no compiler comes first.
     for flag, file in (("--json", json_file), ("--html", page)):
         if file is not None:
-            with files.reported_as(f"{flag} {file}"):
-                files.check_writable(file)
+            outputs.check_file(flag, file)
     topologies = [Topology.parse(name) for name in request.topologies]
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:

@@ -58,9 +58,7 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             probe.unlink()
         return
     try:
-        # The system refuses a name that is too long, and symbolic links that form a loop.
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            folder.stat()
+        _look_up(folder)
         nearest = folder.absolute()
         while not os.path.lexists(nearest):
             nearest = nearest.parent
@@ -76,6 +74,12 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
             "change the permissions."
         ) from error
+
+
+def _look_up(path: Path) -> None:
+    """Raises the OSError of a path that can never be: a name is too long, or links lead in a circle."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()
 
 
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
@@ -113,6 +117,7 @@ def check_file(flag: str, file: Path) -> None:
     """
     name = f"{flag} {file}"
     try:
+        _look_up(file)
         if file.is_dir():
             raise UserError(f"{name}: it is a folder. Give the path of a file.")
         if file.exists() and not os.access(file, os.W_OK):

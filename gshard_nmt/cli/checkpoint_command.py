@@ -1,6 +1,5 @@
 """The flags of `gshard-checkpoint`, and the function that each verb calls."""
 
-
 from absl.flags import FlagValues
 
 from gshard_nmt import paths

@@ -1,5 +1,6 @@
 """gshard-inspect: its flags, and the inspection that they ask for."""
 
+import os
 from pathlib import Path
 
 from absl.flags import FlagValues
@@ -152,7 +153,7 @@ def _output_files(values: FlagValues) -> dict[str, Path]:
     for name, file in files.items():
         if not file.absolute().parent.is_dir():
             raise UserError(f"--{name} {file}: there is no folder {file.parent}; make it first.")
-    if len({file.resolve() for file in files.values()}) < len(files):
+    if len({os.path.realpath(file) for file in files.values()}) < len(files):
         raise UserError(f"--json and --html are both {values.json}; give each its own file.")
     for name, file in files.items():
         if outputs.is_same_file(file, find_config(values.config)):

@@ -19,6 +19,7 @@ from gshard_nmt.ranges import LARGEST_SIZE
 MANIFEST = "manifest.json"
 FORMAT = "gshard-nmt data 1"
 VOCABULARIES = ("source.model", "target.model")
+"""The names of the vocabularies, in the prepared data and in a run folder."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import gshard_nmt
 from gshard_nmt import files, json_shape
+from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.ranges import LARGEST_SIZE
-from gshard_nmt.run.identity import VOCABULARIES, data_differences, hash_of_file, identity_of
+from gshard_nmt.run.identity import data_differences, identity_of
 from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
@@ -319,8 +320,6 @@ class RunFolder:
         Raises:
           UserError: the data is another one.
         """
-        from gshard_nmt.data.manifest import read_manifest
-
         manifest = read_manifest(data.folder)
         if manifest is None:
             # It may be out of reach for a moment. The examples of the run so far were right, so we save.
@@ -338,7 +337,7 @@ class RunFolder:
     def _is_intact(self, name: str, recorded: str) -> bool:
         """Returns whether a file exists and has the recorded hash."""
         path = self.path / name
-        return path.is_file() and recorded == hash_of_file(path)
+        return path.is_file() and recorded == checksum(path)
 
     def _foreign_files(self, data: "PreparedData") -> list[str]:
         """Returns the files in the folder that a claim of a run of this data would not have written."""

@@ -7,16 +7,13 @@ checkpoint of another run is recognised.
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gshard_nmt.data.manifest import VOCABULARIES, checksum
 from gshard_nmt.settings.config import Config, as_gin
 
 if TYPE_CHECKING:
     from gshard_nmt.data.shards import PreparedData
-
-VOCABULARIES = ("source.model", "target.model")
-"""The vocabularies, by the names of their files in the prepared data and in the run folder."""
 
 
 def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
@@ -28,15 +25,10 @@ def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
     """
     text = as_gin([config.model, config.data, config.optimizer])
     return {
-        **{name: hash_of_file(data.folder / name) for name in VOCABULARIES},
+        **{name: checksum(data.folder / name) for name in VOCABULARIES},
         "data": hash_of_manifest(data.manifest),
         "config": hashlib.sha256(text.encode()).hexdigest(),
     }
-
-
-def hash_of_file(path: Path) -> str:
-    """Returns the SHA-256 of a small file as hex digits."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
@@ -70,7 +62,7 @@ def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[
             "the prepared data: other contents, though it was prepared with the same settings"
         ]
     for name in VOCABULARIES:
-        now = hash_of_file(data.folder / name)
+        now = checksum(data.folder / name)
         if files[name] != now:
             side = name.removesuffix(".model")
             lines.append(f"the {side} vocabulary: SHA-256 {files[name][:12]}, now {now[:12]}")

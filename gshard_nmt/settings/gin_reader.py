@@ -7,6 +7,7 @@ gin binds it, so that an error names the file and the line, and says in plain wo
 import contextlib
 import copy
 import dataclasses
+import os
 import pathlib
 import re
 import tokenize
@@ -93,7 +94,7 @@ class _Reader:
         self._bound: dict[Key, str] = {}
         self._macros: dict[str, str] = {}
         self._uses: dict[str, str] = {}
-        self._open_files: list[pathlib.Path] = []
+        self._open_files: list[str] = []
         gin.clear_config()
 
     @contextlib.contextmanager
@@ -111,9 +112,10 @@ class _Reader:
 
     def read_file(self, path: pathlib.Path) -> None:
         """Binds the statements of a file. An included file is read at the line that includes it."""
-        if path.resolve() in self._open_files:
+        place = os.path.realpath(path)
+        if place in self._open_files:
             raise UserError(f"{path} includes itself; remove one of the includes.")
-        self._open_files.append(path.resolve())
+        self._open_files.append(place)
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:

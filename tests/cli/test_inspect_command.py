@@ -53,11 +53,15 @@ def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
 
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", inspect_one)
     for file, reason in (
-        (tmp_path, "it is a folder"),
-        ("/proc/x.json", "No such file or directory"),
+        (tmp_path, "it is a folder. Give the path of a file."),
+        (
+            "/proc/x.json",
+            "it cannot be written: No such file or directory. Give another file, or change the "
+            "permissions.",
+        ),
     ):
         assert commands.inspect_program(["--config=demo", f"--{flag}={file}"]) == 2
-        expected = f"gshard-inspect: --{flag} {file}: it cannot be written: {reason}.\n"
+        expected = f"gshard-inspect: --{flag} {file}: {reason}\n"
         assert capsys.readouterr() == ("", expected)
     assert list(tmp_path.iterdir()) == []
 

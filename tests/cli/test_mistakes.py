@@ -40,8 +40,8 @@ READ_FILES = [
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
-NOWHERE = ["text/below a file", "gone", "a link to nothing", "a circle/x", "x" * 300]
-IMPOSSIBLE = ["text/below a file", "a circle/x", "x" * 300, "/proc/x"]
+NOWHERE = ["text/below a file", "gone", "a link to nothing", "a circle", "a circle/x", "x" * 300]
+IMPOSSIBLE = ["text/below a file", "a circle", "a circle/x", "x" * 300, "/proc/x"]
 MISTAKES = [
     *[(*flag, wrong) for flag in READ_FOLDERS for wrong in ["text", *NOWHERE]],
     *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in ["text", "a link to nothing"]],

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.conftest import environment, gin, program, succeed
 
-TIMES = ("tokens_per_second",)
+TIMES = ("tokens_per_second", "seconds_per_step", "share_input", "share_step", "share_save")
 
 
 def lines_of(run) -> list[dict]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gshard_nmt.data.manifest import VOCABULARIES
 from gshard_nmt.run.folder import RUN_FORMAT
-from gshard_nmt.run.identity import VOCABULARIES
 
 
 def data_facts(languages: Sequence[str] = ("fr",), **changes: object) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import pytest
 
 import gshard_nmt
 from gshard_nmt import files
+from gshard_nmt.data.manifest import checksum
 from gshard_nmt.data.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.identity import hash_of_file
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import budget_facts, data_facts
@@ -132,7 +132,7 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
 def test_the_identity_of_a_run_is_recorded_and_stays(run, data):
     identity = run.identity()
     assert set(identity) == {"source.model", "target.model", "data", "config"}
-    assert identity["source.model"] == hash_of_file(data.folder / "source.model")
+    assert identity["source.model"] == checksum(data.folder / "source.model")
     more_steps = DEMO.replace(train={"steps": 9999})
     for config in (DEMO, more_steps):
         RunFolder(run.path).claim(config, data)

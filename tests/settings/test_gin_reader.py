@@ -218,3 +218,8 @@ def test_a_binary_file_is_not_a_config(folder):
     (folder / "bad.gin").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"bad\.gin is not a text file"):
         gin_reader.load_config("bad.gin", (), CLASSES)
+
+
+def test_an_include_whose_links_lead_in_a_circle_is_no_file(folder):
+    (folder / "circle.gin").symlink_to("circle.gin")
+    assert "there is no file 'circle.gin' to include" in message("include 'circle.gin'")

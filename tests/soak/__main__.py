@@ -21,10 +21,10 @@ import time
 from tests.soak.campaign import Clock, Report, say
 
 CAMPAIGNS: dict[str, tuple[float, int | None]] = {
-    "kill": (30, 100),
+    "kill": (21, 100),
     "two_devices": (4, None),
     "properties": (6, None),
-    "wrong_input": (18, 1000),
+    "wrong_input": (27, 1000),
 }
 """The campaigns: the minutes that each may take, and after how many cases it ends earlier."""
 

@@ -130,7 +130,7 @@ def default_roots() -> list[Path]:
     ]
     folders += [Path(sys.prefix) / "share" / "locale"]
     folders += [Path(p) for p in [*site.getsitepackages(), site.getusersitepackages()]]
-    unique = dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir())
+    unique = dict.fromkeys(Path(os.path.realpath(folder)) for folder in folders if folder.is_dir())
     return list(unique)
 
 
