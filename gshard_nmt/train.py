@@ -145,6 +145,7 @@ class _Trainer:
             training_state.write_budget(self.run, newest)
         ends = self._is_complete(state.counters) or state.patience.is_over(limits.patience)
         if ends and not state.owes_validation:
+            self.checkpoints.remove_superseded()
             self.progress.note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
             return True
 

@@ -225,9 +225,16 @@ class CheckpointWriter(Checkpoints):
         with self._writing(step):
             self._writer.wait_until_finished()
         self._pending = None
+        self.remove_superseded(step)
+
+    def remove_superseded(self, newest: int | None = None) -> None:
+        """Removes the checkpoints that no rule keeps, but never `newest`.
+
+        A run that was killed after its last commit may have left one.
+        """
         if self._processes.is_first:
-            for other in sorted(self._superseded() - {step}):
-                self._remove(other)
+            for step in sorted(self._superseded() - {newest}):
+                self._remove(step)
 
     def _superseded(self) -> set[int]:
         """Returns the steps of the checkpoints that no rule keeps.
