@@ -33,7 +33,7 @@ $(TPU_READY): requirements-tpu.lock | $(READY)
 demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
 	@$(BIN)/python scripts/demo.py
 
-test: $(READY)  ## every test but the slow tier: unit and integration, about 6 minutes
+test: $(READY)  ## every test but the slow tier: unit and integration, about 8 minutes
 	$(PYTEST) -m "not slow"
 
 test-all: test $(TPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
