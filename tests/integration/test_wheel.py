@@ -47,6 +47,7 @@ def wheel(tmp_path_factory) -> pathlib.Path:
 @pytest.mark.slow
 def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
     assert sorted(path.name for path in (wheel / "site/bin").iterdir()) == [
+        "gshard-checkpoint",
         "gshard-data",
         "gshard-decode",
         "gshard-eval",
