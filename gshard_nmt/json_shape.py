@@ -87,8 +87,11 @@ def number(least: float = 0, most: float = _LARGEST, above: float = -math.inf) -
     words += f", at most {most}" if most < _LARGEST else ""
 
     def check(value: object, place: str) -> Iterator[str]:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and least <= value <= most and value > above):  # type: ignore[operator]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not (least <= value <= most and value > above)
+        ):
             yield _wrong(value, place, words)
 
     return check

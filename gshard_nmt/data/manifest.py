@@ -1,4 +1,4 @@
-"""The manifest of prepared data: its contents, their checksums, and where they come from.
+"""The manifest of prepared data: its contents, their checksums, and their origin.
 
 Every key is checked when it is read. If a manifest is damaged, the error names the key.
 """
