@@ -22,7 +22,10 @@ def only_sentences(line: str) -> list[str]:
     ("line", "sentences"),
     [
         ("Go home. Now! Why? So…", ["Go home.", "Now!", "Why?", "So…"]),
-        ('He said: "No." (Really?) Then he left.', ['He said: "No."', "(Really?)", "Then he left."]),
+        (
+            'He said: "No." (Really?) Then he left.',
+            ['He said: "No."', "(Really?)", "Then he left."],
+        ),
         ("Oui... «Non!» Si.", ["Oui...", "«Non!»", "Si."]),
         ("我来了。他说：“你好！”然后走了", ["我来了。", "他说：“你好！”", "然后走了"]),
         ("本当？！はい｡いいえ", ["本当？！", "はい｡", "いいえ"]),
@@ -60,8 +63,15 @@ def test_the_full_stop_after_a_year_ends_a_sentence():
 
 
 def test_a_long_sentence_is_split_at_commas_then_at_spaces_then_anywhere():
-    assert split("one two, three four, five six.", letters, 22) == ["one two, three four,", "five six."]
-    assert split("我们去北京，他们去上海、广州。", letters, 8) == ["我们去北京，", "他们去上海、", "广州。"]
+    assert split("one two, three four, five six.", letters, 22) == [
+        "one two, three four,",
+        "five six.",
+    ]
+    assert split("我们去北京，他们去上海、广州。", letters, 8) == [
+        "我们去北京，",
+        "他们去上海、",
+        "广州。",
+    ]
     assert split("one two three four", letters, 9) == ["one two", "three", "four"]
     assert split("abcdefghij", letters, 6) == ["abcde", "fghij"]
 
@@ -114,7 +124,14 @@ def test_a_line_of_a_hundred_thousand_characters_takes_no_quadratic_time(unit):
 @pytest.mark.parametrize(
     ("language", "space"),
     [
-        *[("en", " "), ("th", " "), ("km", " "), ("ko", " "), ("zha", " "), ("zh-Latn-pinyin", " ")],
+        *[
+            ("en", " "),
+            ("th", " "),
+            ("km", " "),
+            ("ko", " "),
+            ("zha", " "),
+            ("zh-Latn-pinyin", " "),
+        ],
         *[("zh", ""), ("zh-Hant-TW", ""), ("zh_CN", ""), ("ja", ""), ("yue", "")],
     ],
 )
@@ -137,5 +154,6 @@ def test_the_note_has_the_first_numbers_alone():
         "line 1,234 has more than 64 tokens, so it was translated in pieces."
     )
     assert pieces_note([*range(3, 9)], 64) == (
-        "6 lines have more than 64 tokens, so they were translated in pieces: lines 3, 4, 5, 6, 7, ...."
+        "6 lines have more than 64 tokens, so they were translated in pieces: lines 3, 4, 5, 6, 7 and 1 "
+        "more."
     )
