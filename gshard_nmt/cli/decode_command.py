@@ -1,6 +1,7 @@
 """gshard-decode: its flags, and the input and output that they name."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import sys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gshard_nmt.decode import Output
     from gshard_nmt.decoding.source_lines import Survey
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.config import Config
 
 RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
@@ -118,33 +120,70 @@ def _decode(values: FlagValues) -> None:
             "--nbest, or set a larger --beam."
         )
     _check_output(source_file, output_file, run)
-    from gshard_nmt.decode import Request, decode
-    from gshard_nmt.decoding.formats import FORMATS, chosen_format
-    from gshard_nmt.decoding.progress import DecodingProgress
-    from gshard_nmt.decoding.source_lines import SourceLines, survey
-    from gshard_nmt.decoding.translator import load_translator
+    from gshard_nmt.decoding.formats import chosen_format
     from gshard_nmt.decoding.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     form = chosen_format(values.format, values.nbest, values.scores)
-    name = f"--input {source_file}" if source_file else "stdin"
-    known = survey(source_file, name) if source_file and source_file.is_file() else None
-    request = Request(source, target, FORMATS[form], config.decode.rows)
-    quiet = output_file is None and sys.stdout.isatty()
+    job = _Job(config, run, source, target, values.nbest, form, values.checkpoint)
+    _translate(job, source_file, output_file)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What the flags ask for, after they have been checked.
+
+    Attributes:
+      config: the run's config, with the search of the flags.
+      run: the run folder.
+      source, target: the direction.
+      nbest: the number of translations of each line.
+      form: the name of the output format.
+      checkpoint: the weights, as --checkpoint names them.
+    """
+
+    config: "Config"
+    run: "RunFolder"
+    source: str
+    target: str
+    nbest: int
+    form: str
+    checkpoint: str
+
+    def origin(self, checkpoint: str) -> dict[str, str]:
+        """Returns what the translations depend on besides the input, in words for a user.
+
+        Args:
+          checkpoint: the label of the weights.
+        """
+        return {
+            "checkpoint": checkpoint,
+            "search": f"{self.config.decode}, {self.nbest} best",
+            "direction": f"{self.source}-{self.target}",
+            "format": self.form,
+            "version of gshard-nmt": gshard_nmt.__version__,
+        }
+
+
+def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
+    """Translates a file or stdin to a file or stdout."""
+    from gshard_nmt.decode import Request, decode
+    from gshard_nmt.decoding.formats import FORMATS
+    from gshard_nmt.decoding.progress import DecodingProgress
+    from gshard_nmt.decoding.source_lines import SourceLines, survey
+    from gshard_nmt.decoding.translator import load_translator
+
+    name = f"--input {source}" if source else "stdin"
+    known = survey(source, name) if source and source.is_file() else None
+    request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
+    quiet = target is None and sys.stdout.isatty()
     with (
-        _input(source_file) as stream,
+        _input(source) as stream,
         DecodingProgress(known.lines if known else None, quiet) as progress,
     ):
         lines = SourceLines(stream, name)
-        translator = load_translator(config, run, values.nbest, values.checkpoint)
-        origin = {
-            "checkpoint": translator.checkpoint,
-            "search": f"{config.decode}, {values.nbest} best",
-            "direction": f"{source}-{target}",
-            "format": form,
-            "version of gshard-nmt": gshard_nmt.__version__,
-        }
-        with _output(output_file, known, origin) as output:
+        translator = load_translator(job.config, job.run, job.nbest, job.checkpoint)
+        with _output(target, known, job.origin(translator.checkpoint)) as output:
             decode(translator, request, lines, output, progress)
             if known and lines.sha256 != known.sha256:
                 raise UserError(
