@@ -1,0 +1,57 @@
+"""gshard-serve as a process: a signal stops it, and the request that runs is answered."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+
+# The translator announces on stdout that it is at work, and then takes half a second.
+PROGRAM = """
+import sys, time, types
+from gshard_nmt.cli.flags import Command
+from gshard_nmt.cli.runner import run
+from gshard_nmt.serve import Address, Limits, Server, serve
+
+class Slow:
+    def translate(self, lines, source, target):
+        print("at work", flush=True)
+        time.sleep(0.5)
+        return iter([[types.SimpleNamespace(text=line.upper())] for line in lines])
+
+def action(values):
+    serve(Server(Slow(), [("fr", "en")], 4, Address(port=0), Limits()), "a model")
+
+sys.exit(run(Command("gshard-serve", "serves.", "gshard-serve", (), lambda flags: None, action), []))
+"""
+
+
+def test_a_signal_ends_the_program_after_the_requests_that_run():
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            address = process.stdout.readline().split()[3]
+            body = json.dumps({"q": "un\ndeux", "source": "fr", "target": "en"}).encode()
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(f"{address}/translate", body, headers)
+            answers = []
+
+            def ask():
+                with urllib.request.urlopen(request, timeout=20) as response:
+                    answers.append(json.load(response))
+
+            client = threading.Thread(target=ask)
+            client.start()
+            assert process.stdout.readline() == "at work\n"
+            process.send_signal(signal.SIGTERM)
+            client.join()
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert answers == [{"translatedText": "UN\nDEUX"}]
+    assert process.returncode == 130
+    assert err.splitlines()[0] == ("gshard-serve: stopping; requests that have come are answered")
+    assert err.splitlines()[-1] == "gshard-serve: stopped"
