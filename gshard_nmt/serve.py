@@ -178,7 +178,10 @@ def serve(server: Server, about: str) -> None:
         server.wait()
     except KeyboardInterrupt:
         sys.stderr.write("gshard-serve: stopping; requests that have come are answered\n")
-        if not server.stop():
+        is_at_rest = False
+        with contextlib.suppress(KeyboardInterrupt):  # who presses Ctrl-C again does not wait
+            is_at_rest = server.stop()
+        if not is_at_rest:
             # The translator is inside XLA, whose threads crash when the interpreter shuts down.
             sys.stderr.write("gshard-serve: stopped in the middle of a batch\n")
             sys.stderr.flush()

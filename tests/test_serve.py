@@ -188,6 +188,31 @@ def test_a_signal_stops_the_program(capsys, monkeypatch):
         assert _refuses(server)
 
 
+@pytest.mark.parametrize("ending", ["a second signal", "a batch that goes on"])
+def test_a_translator_that_is_at_work_ends_with_the_process(capsys, monkeypatch, ending):
+    class Exited(Exception):
+        pass
+
+    class Busy:
+        url = "http://a"
+
+        def wait(self):
+            raise KeyboardInterrupt
+
+        def stop(self):
+            if ending == "a second signal":
+                raise KeyboardInterrupt
+            return False
+
+    def leave(code):
+        raise Exited(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(Exited, match="130"):
+        serve(Busy(), "a model")
+    assert capsys.readouterr().err.endswith("gshard-serve: stopped in the middle of a batch\n")
+
+
 def test_a_port_in_use_is_named(shared):
     server, _, _ = shared
     with pytest.raises(UserError, match=f"--port {server.port}: another program uses this port"):

@@ -1,11 +1,16 @@
-"""gshard-serve as a process: a signal stops it, and the request that runs is answered."""
+"""gshard-serve as a process: it translates as gshard-decode does, and a signal stops it gently."""
 
 import json
 import signal
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
+
+import libretranslatepy
+
+from tests.integration.conftest import command, environment, program, succeed
 
 # The translator announces on stdout that it is at work, and then takes half a second.
 PROGRAM = """
@@ -55,3 +60,41 @@ def test_a_signal_ends_the_program_after_the_requests_that_run():
     assert process.returncode == 130
     assert err.splitlines()[0] == ("gshard-serve: stopping; requests that have come are answered")
     assert err.splitlines()[-1] == "gshard-serve: stopped"
+
+
+def test_a_client_gets_what_gshard_decode_gives(trained):
+    lines = ["der", " ".join(["neerg"] * 5), "elppa eert", "eulb"]
+    flags = ["--workdir", trained, "--trust_programs", "--nbest", 2]
+    decoded = succeed(program("decode", *flags, "--lang", "fr", stdin="\n".join(lines)))
+    nbest: dict[str, list[str]] = {}
+    for row in decoded.stdout.splitlines():
+        number, _, text = row.split("\t")
+        nbest.setdefault(number, []).append(text)
+    with subprocess.Popen(
+        command("serve", *flags, "--port", 0),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        try:
+            ready = process.stdout.readline()
+            assert ready.endswith("(step 6, 2 directions)\n"), process.stderr.read()
+            url = ready.split()[3]
+            client = libretranslatepy.LibreTranslateAPI(url)
+            best = "\n".join(texts[0] for texts in nbest.values())
+            assert client.translate("\n".join(lines), "fr", "en") == best
+            form = {"q": lines, "source": "fr", "target": "en", "alternatives": 1}
+            body = urllib.parse.urlencode(form, doseq=True).encode()
+            with urllib.request.urlopen(f"{url}/translate", body, timeout=60) as response:
+                answer = json.load(response)
+            assert answer["alternatives"] == [texts[1:] for texts in nbest.values()]
+            assert any(map(any, answer["alternatives"]))
+            assert [language["code"] for language in client.languages()] == ["de", "en", "fr"]
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert " POST /translate 200 " in log
+    assert "Traceback" not in log
