@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.data.vocabulary import EOS
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -113,6 +114,11 @@ class Translator:
                     if lengths[row, n] > 0 and np.isfinite(scores[row, n])
                 ]
         return translations
+
+    def warm_up(self) -> None:
+        """Compiles the program of each shape of batch, and runs it once."""
+        for length in self._config.decode.source_lengths:
+            self.translate_ids([[EOS] * length])
 
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
@@ -238,6 +244,10 @@ class TextTranslator:
         self._source, self._target = run.vocabularies()
         self.step = step
         self.checkpoint = checkpoint
+
+    def warm_up(self) -> None:
+        """Compiles all programs and runs them once, so that no translation waits for a compiler."""
+        self._translator.warm_up()
 
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
