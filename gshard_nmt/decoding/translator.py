@@ -162,7 +162,7 @@ class Translator:
     def _search(self, shape: BatchShape) -> Callable:
         """Returns the function to lower: from weights and a batch to the n-best of each row."""
         from gshard_nmt.decoding import beam_search
-        from gshard_nmt.model import decoder_step
+        from gshard_nmt.model import decoder_step, decoding_weights
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._functions.model
@@ -178,6 +178,7 @@ class Translator:
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
+            p = decoding_weights.prepare(p, decode.precision)
             cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, i, cache):
