@@ -26,6 +26,7 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
@@ -88,6 +89,11 @@ def decode_program(arguments: Sequence[str] | None = None) -> int:
 def eval_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-eval, which scores a run and writes the report; returns the exit code."""
     return run(EVAL, sys.argv[1:] if arguments is None else arguments)
+
+
+def serve_program(arguments: Sequence[str] | None = None) -> int:
+    """Runs gshard-serve, which translates for HTTP clients; returns the exit code."""
+    return run(SERVE, sys.argv[1:] if arguments is None else arguments)
 
 
 def inspect_program(arguments: Sequence[str] | None = None) -> int:
@@ -313,5 +319,12 @@ EVAL = Command(
     _define_eval,
     _eval,
 )
-COMMANDS = {**DATA_VERBS, "train": TRAIN, "decode": DECODE, "eval": EVAL, "inspect": INSPECT}
+COMMANDS = {
+    **DATA_VERBS,
+    "train": TRAIN,
+    "decode": DECODE,
+    "eval": EVAL,
+    "serve": SERVE,
+    "inspect": INSPECT,
+}
 """The commands by the names that `python -m gshard_nmt` knows. `data harvest` also runs `harvest`."""
