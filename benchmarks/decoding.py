@@ -135,15 +135,18 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--workdir", type=Path, help="with --first: a run; default: trains one")
     parser.add_argument(
-        "--no_page", action="store_true", help="print the table only; docs/performance.md stays"
+        "--page",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="when to write docs/performance.md; auto: if the table is whole and the machine is quiet",
     )
     return parser.parse_args()
 
 
 def unfit_for_the_page(arguments: argparse.Namespace, busy: str, is_whole: bool) -> str:
     """Returns why a table does not belong on the page, or "" if it does."""
-    if arguments.no_page:
-        return "of --no_page"
+    if arguments.page != "auto":
+        return "" if arguments.page == "always" else "of --page never"
     if busy:
         return "the machine was busy"
     if arguments.rounds < FEWEST_ROUNDS:

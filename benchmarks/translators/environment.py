@@ -31,7 +31,10 @@ def peers_python(folder: Path) -> Path:
     if installed.exists() and installed.read_text() == fingerprint:
         return python
     print(f"Installing {REQUIREMENTS.name} into {folder} (a minute or more) ...", file=sys.stderr)
-    venv.create(folder, clear=True, with_pip=True)
+    try:
+        venv.create(folder, clear=True, with_pip=True)
+    except subprocess.CalledProcessError as error:
+        raise NoPeers(f"{sys.executable} cannot make a virtual environment: {error}") from error
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
         [*command, "-r", REQUIREMENTS], capture_output=True, text=True, check=False
