@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import datetime
 import os
+import re
 import shlex
 import statistics
 import sys
@@ -238,7 +239,7 @@ def measure(
 
     Returns:
       The turns of each system, and the versions of the libraries. The seconds of a turn are those of its
-      slowest process, and its CPU seconds are the sum over its processes. A system that cannot start
+      slowest process, and its CPU seconds are the mean of its processes. A system that cannot start
       is left out, with a message on stderr.
     """
     cores = environment.cores()
@@ -254,7 +255,7 @@ def measure(
             try:
                 group = [
                     stack.enter_context(
-                        start(system, cores[i * share : (i + 1) * share], sentences)
+                        start(name, system, cores[i * share : (i + 1) * share], sentences)
                     )
                     for i in range(processes)
                 ]
@@ -278,10 +279,10 @@ def together(group: list[Translating]) -> Turn:
     for process in group:
         process.ask()
     turns = [process.turn() for process in group]
-    return Turn(max(t.seconds for t in turns), sum(t.cpu_seconds for t in turns))
+    return Turn(max(t.seconds for t in turns), statistics.mean(t.cpu_seconds for t in turns))
 
 
-def start(system: System, cores: tuple[int, ...], sentences: int) -> Translating:
+def start(name: str, system: System, cores: tuple[int, ...], sentences: int) -> Translating:
     """Starts a process of a system on some cores."""
     kept = BUILD / "decoding"
     kept.mkdir(parents=True, exist_ok=True)
@@ -293,7 +294,7 @@ def start(system: System, cores: tuple[int, ...], sentences: int) -> Translating
         python = sys.executable
         variables["PYTHONPATH"] = str(system.tree.resolve())
     script = SCRIPTS / f"{system.script}.py"
-    log = kept / f"{system.script}-{system.experts}-{cores[0]}.log"
+    log = kept / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{cores[0]}.log"
     return Translating([python, str(script), workload.as_argument()], variables, log)
 
 
@@ -305,17 +306,19 @@ def rows(turns: dict[str, list[Turn]], tokens: int, base: str) -> str:
       tokens: the target tokens of a turn.
       base: the system that the last column compares with: the median of the ratios of all rounds.
     """
-    lines = [("", "tokens/s", "interval", "CPU seconds", f"of {base}" if base in turns else "")]
+    lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
     for name, taken in turns.items():
         speeds = [tokens / turn.seconds for turn in taken]
-        ratio = ""
-        if base in turns:
-            pairs = zip(turns[base], taken, strict=True)
-            ratio = f"{statistics.median(b.seconds / t.seconds for b, t in pairs):.2f}"
-        cpu_seconds = statistics.median(turn.cpu_seconds for turn in taken)
-        interval = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
         speed = f"{statistics.median(speeds):,.0f}"
-        lines.append((name, speed, interval, f"{cpu_seconds:.2f}", ratio))
+        interval = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
+        cpu_seconds = statistics.median(turn.cpu_seconds for turn in taken)
+        lines.append((name, speed, interval, f"{cpu_seconds:.2f}"))
+    if base in turns:
+        ratios = [f"times {base}"]
+        for taken in turns.values():
+            pairs = zip(turns[base], taken, strict=True)
+            ratios.append(f"{statistics.median(b.seconds / t.seconds for b, t in pairs):.2f}")
+        lines = [(*line, ratio) for line, ratio in zip(lines, ratios, strict=True)]
     return page.table(lines)
 
 

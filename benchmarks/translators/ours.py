@@ -31,7 +31,9 @@ def main() -> None:
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
     functions = step_functions(config)
-    devices = runtime.start(config.mesh, Path(workload.folder) / "programs")
+    # XLA divides the work of a program among the cores that it sees when it compiles.
+    programs = Path(workload.folder) / f"programs-{len(workload.cores)}-cores"
+    devices = runtime.start(config.mesh, programs)
     rng = np.random.default_rng(1)
     arrays = {name: draw(p, rng) for name, p in functions.declare_parameters().items()}
     forbid_end(arrays)
