@@ -193,7 +193,7 @@ def show(outcomes: Iterator[Outcome], sentences: int) -> None:
     Raises:
       UserError: an arrangement has given other translations or scores.
     """
-    all_outcomes = []
+    all_outcomes: list[Outcome] = []
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.text}\n" if all_outcomes else f"{outcome.arrangement.name}\n")
         sys.stdout.flush()
