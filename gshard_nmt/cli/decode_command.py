@@ -12,6 +12,7 @@ from absl.flags import FlagValues
 
 from gshard_nmt import outputs
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
+from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,18 +73,29 @@ def _define_decode(flags: Flags) -> None:
     flags.number(
         "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
     )
+    define_decoding_processes(flags)
     define_trust(flags)
 
 
 def _decode(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 
     run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
+    flags = {name: value for name, value in search.items() if value is not None}
+    changes = read_changes(values.gin)
+    config = changes.apply(read_run_config(run.config)).replace(decode=flags)
+    processes = join_to_decode(values, "gshard-decode", workdir, lambda: config)
+    fits = not changes.name_a_mesh
+    if not processes.is_first:
+        from gshard_nmt.decoding.translator import load_translator
+
+        with processes.waiting_for_lost_peers():
+            load_translator(config, run, values.nbest, processes=processes, fits=fits).follow()
+        return
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
     output_file = Path(values.output) if values.output else None
@@ -100,11 +112,14 @@ def _decode(values: FlagValues) -> None:
         )
     _check_output(source_file, output_file, run)
     from gshard_nmt.decode import decode
+    from gshard_nmt.decoding.calls import ending
     from gshard_nmt.decoding.translator import load_translator
 
-    with _input_text(source_file) as lines:
-        translator = load_translator(config, run, values.nbest)
-        with _output_text(output_file) as output:
+    with processes.waiting_for_lost_peers(), _input_text(source_file) as lines:
+        translator = load_translator(config, run, values.nbest, processes=processes, fits=fits)
+        if processes.count > 1:
+            translator = translator.lead()
+        with ending(processes), _output_text(output_file) as output:
             decode(translator, lines, output, source, target, values.nbest, values.scores)
 
 
@@ -120,7 +135,7 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
       UserError: the output is the input, it is a file of the run, or it cannot be written.
     """
     read = source or Path("/dev/stdin")
-    written = output or Path("/dev/stdout")
+    written = output or _stdout()
     if outputs.is_same_file(read, written):
         raise UserError(
             f"the input and the output are the same file, {output or source or 'behind stdin'}. Give "
@@ -139,6 +154,14 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
             f"--output {output} is a file that the run {run.path} needs. Give another file."
         )
     outputs.check_file("--output", output)
+
+
+def _stdout() -> Path:
+    """Returns the path of stdout, which has another number than 1 in a worker process."""
+    try:
+        return Path(f"/dev/fd/{sys.stdout.fileno()}")
+    except OSError:  # an object of Python that is no file
+        return Path("/dev/stdout")
 
 
 def _is_part_of(run: "RunFolder", file: Path) -> bool:

@@ -5,15 +5,16 @@ by length and put into batches of a few fixed shapes. Each batch is one call of 
 encoder, then flat beam search in one loop.
 """
 
+import copy
 import dataclasses
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.decoding import fitting
+from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -22,9 +23,9 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_decode_rows
-from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +225,12 @@ class TextTranslator:
     """Translates text between the languages that a run was trained on."""
 
     def __init__(
-        self, run: RunFolder, translator: Translator, step: int, checkpoint: str = ""
+        self,
+        run: RunFolder,
+        translator: Translator,
+        step: int,
+        checkpoint: str = "",
+        processes: Processes = ALONE,
     ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
@@ -233,11 +239,23 @@ class TextTranslator:
           translator: translates token ids.
           step: the training step of its weights.
           checkpoint: the label of the checkpoint that the weights come from, see `Manifest.label`.
+          processes: the processes that decode together.
         """
+        self._processes = processes
         self._translator = translator
         self._source, self._target = run.vocabularies()
         self.step = step
         self.checkpoint = checkpoint
+
+    def lead(self) -> "TextTranslator":
+        """Returns a translator for process 0 alone. The other processes must `follow` it."""
+        translator = copy.copy(self)
+        translator._translator = leading(self._translator, self._processes)
+        return translator
+
+    def follow(self) -> None:
+        """Translates together with process 0, until it ends the calls (`calls.ending`)."""
+        follow(self._translator, self._processes)
 
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
@@ -272,51 +290,44 @@ class TextTranslator:
             yield from results
 
 
-def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:
+def load_translator(
+    config: Config,
+    run: RunFolder,
+    nbest: int = 1,
+    processes: Processes = ALONE,
+    fits: bool = True,
+) -> TextTranslator:
     """Loads the best checkpoint of a run, or the last one if there is no best.
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
-    best sound one is used.
+    best sound one is used. If there are several processes, all of them call this function, and call the
+    translator with the same lines. To call it from process 0 alone, use `TextTranslator.lead`.
 
     Args:
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
+      processes: the processes that decode together.
+      fits: whether to choose another mesh if that of the config does not fit this machine.
 
     Raises:
-      UserError: the folder is not a run folder, or has no sound checkpoint.
+      UserError: the folder is not a run folder, or has no sound checkpoint; or a size does not divide
+        over the mesh.
     """
     functions = step_functions(config, run.data)
+    if fits:
+        config = fitting.fitted(config, functions, processes)
+    fitting.check(config, functions)
     # Reading a checkpoint starts jax, so the devices must be set up before.
-    devices = runtime.start(config.mesh, run.programs_to_decode)
-    checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
+    cache = run.programs_to_decode
+    devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
+    retention = Retention.of(config.train)
+    checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
     specs = devices.abstract(weight_specs(functions))
     restored = checkpoints.restore_best({"parameters": specs})
     manifest = restored.manifest
-    for problem in restored.passed_over:
+    for problem in restored.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of step {manifest.step} instead.\n")
     weights = restored.groups["parameters"]
     translator = Translator(config, functions, devices, weights, nbest)
-    return TextTranslator(run, translator, manifest.step, manifest.label)
-
-
-def translate_run(
-    workdir: Path, source: str, target: str, lines: Sequence[str], trust_programs: bool = False
-) -> tuple[list[str], str, str]:
-    """Translates lines with the model of a run folder. `RunFolder` explains `trust_programs`.
-
-    Returns:
-      The best translation of each line, a text that names the training step and the search, and the
-      label of the checkpoint.
-    """
-    translator, search = _cached_translator(workdir, trust_programs)
-    best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
-    return best, f"step {translator.step}, {search}", translator.checkpoint
-
-
-@functools.lru_cache(maxsize=2)
-def _cached_translator(workdir: Path, trust_programs: bool) -> tuple[TextTranslator, str]:
-    """Loads the translator of a run folder. Two stay in memory, for a run and its baseline."""
-    run = RunFolder(workdir, trust_programs)
-    config = read_run_config(run.config)
-    return load_translator(config, run), config.decode.settings()
+    return TextTranslator(run, translator, manifest.step, manifest.label, processes)

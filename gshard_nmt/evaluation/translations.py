@@ -17,6 +17,8 @@ from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import UnsoundError
 from gshard_nmt.run.retention import Retention
+from gshard_nmt.settings.changes import Changes
+from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import read_run_config
 
 Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str, str]]
@@ -65,6 +67,7 @@ def translate_all(
     tests: Sequence[TestSet],
     translate: Translate,
     advance: Callable[[], None] = lambda: None,
+    changes: Changes | None = None,
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
@@ -74,19 +77,22 @@ def translate_all(
       tests: the test sets.
       translate: translates lines with a checkpoint of the run.
       advance: is called after each test set.
+      changes: the settings that `translate` uses instead of those of the run. Translations are the same
+        on every mesh, so only changes of Decode make them other translations.
 
     Returns:
       The translations of each test set. All of them are of the same checkpoint.
     """
     checkpoint = _best_checkpoint(run)
+    config = _identity_of(run, changes or Changes())
     results: list[Translations] = []
     for number, test in enumerate(tests):
-        translations, used = _translate(run, split, test, translate, checkpoint)
+        translations, used = _translate(run, split, test, translate, checkpoint, config)
         if used != checkpoint:
             # The run has saved a better checkpoint meanwhile, or the arrays of its best are damaged.
             checkpoint = used
             results = [
-                _translate(run, split, earlier, translate, checkpoint)[0]
+                _translate(run, split, earlier, translate, checkpoint, config)[0]
                 for earlier in tests[:number]
             ]
         results.append(translations)
@@ -94,18 +100,26 @@ def translate_all(
     return results
 
 
+def _identity_of(run: RunFolder, changes: Changes) -> str:
+    """Returns the settings that translations depend on, as text: those of the run, and the changes."""
+    text = run.config.read_text(encoding="utf-8")
+    config = read_run_config(run.config)
+    new = differences(config.decode, changes.apply(config).decode)
+    return "\n".join([text, *new]) if new else text
+
+
 def _translate(
-    run: RunFolder, split: str, test: TestSet, translate: Translate, checkpoint: str
+    run: RunFolder, split: str, test: TestSet, translate: Translate, checkpoint: str, config: str
 ) -> tuple[Translations, str]:
     """Returns the translations of a test set, and the label of the checkpoint that made them.
 
-    Translations that were kept are used if they are of this checkpoint.
+    Translations that were kept are used if they are of this checkpoint and these settings.
     """
     folder, name = run.path / "decodes", f"{split}.{test.source}-{test.target}"
     identity = {
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": checkpoint,
-        "config": run.config.read_text(encoding="utf-8"),
+        "config": config,
     }
     earlier = decodes.load(folder, name, identity)
     if earlier is not None and len(earlier[0]) == len(test.sources):

@@ -30,7 +30,7 @@ def loaded(monkeypatch):
     """The (config, run, nbest) of each model that is loaded. The model is the text "model"."""
     calls = []
 
-    def load_translator(config, run, nbest):
+    def load_translator(config, run, nbest, **_):
         calls.append((config, run, nbest))
         return "model"
 
