@@ -162,6 +162,7 @@ class _Watch:
         self._events: queue.SimpleQueue[WorkerEnd | News | signal.Signals] = queue.SimpleQueue()
         self._reason: News | None = None
         self._taken: int | None = None
+        self._terminated = False
         self._is_killed = False
 
     def follow(self) -> WorkerEnd:
@@ -200,7 +201,8 @@ class _Watch:
         again = self._processes.job.start_again
         if end.code == 0:
             return Outcome(0)
-        if end.code == _INTERRUPTED:
+        # A worker that gets SIGTERM before it handles signals is killed by it.
+        if end.code == _INTERRUPTED or (self._terminated and end.code == -signal.SIGTERM):
             if self._taken is None:
                 return Outcome(_INTERRUPTED, message_to_others=f"{name} was interrupted")
             return Outcome(75, _taken_away(self._taken, self._processes))
@@ -274,6 +276,7 @@ class _Watch:
             self._peers.tell(News(self._processes.index, "taken"))
         # A worker ignores the signals that a terminal may send to all processes at once.
         if not self._processes.job.trains:
+            self._terminated = True
             self._worker.terminate()
         else:
             self._worker.send_signal(signal.SIGINT if number == signal.SIGHUP else number)

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,20 @@ def outputs(processes) -> list[tuple[int, str, str]]:
     return [(p.returncode, *text) for p, text in zip(processes, texts, strict=True)]
 
 
+def wait_for_workers(processes) -> None:
+    """Waits until all processes have met and started their workers."""
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.05)
+
+
 SOURCE = "der\n\nneerg eert\neulb\tesuoh\nneves spals\n" * 4
 
 
 def test_two_processes_translate_a_pipe_as_one_process_does(trained):
     """19 lines are three batches. The text comes in parts, and nothing else goes to stdout."""
-    flags = ["--workdir", trained, "--lang", "fr", "--nbest", 2, "--scores"]
+    flags = ["--workdir", trained, "--lang", "fr", "--scores"]
     expected = succeed(program("decode", *flags, stdin=SOURCE)).stdout
     processes = start("decode", *flags)
     assert processes[0].stdin is not None
@@ -68,8 +77,7 @@ def test_an_interrupted_process_ends_the_other_one(trained):
     flags = ["--workdir", trained, "--lang", "fr"]
     processes = start("decode", *flags)
     assert processes[0].stdin is not None
-    processes[0].stdin.write("der\n")
-    processes[0].stdin.flush()
+    wait_for_workers(processes)
     processes[1].send_signal(signal.SIGINT)
     zero, one = outputs(processes)
     assert (zero[0], one[0]) == (130, 130), (zero, one)
@@ -97,11 +105,11 @@ def test_two_processes_evaluate_as_one_process_does(prepared, trained, tmp_path)
 def test_a_killed_process_and_an_error_of_process_0_end_both(trained, tmp_path):
     flags = ["--workdir", trained, "--lang", "fr"]
     processes = start("decode", *flags)
+    wait_for_workers(processes)
     processes[1].kill()
     zero, one = outputs(processes)
     assert (zero[0], one[0]) == (75, -signal.SIGKILL)
     assert zero[2].splitlines()[-1].startswith("gshard-decode: process 1 of 2 ")
-    (tmp_path / "in.txt").write_bytes(b"der\n\xff\n")
     (zero_code, zero_error), (one_code, one_error) = ends(
         start("decode", *flags, "--input", tmp_path / "missing.txt")
     )
