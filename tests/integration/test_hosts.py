@@ -73,11 +73,14 @@ def test_two_processes_translate_a_pipe_as_one_process_does(trained):
 
 
 def test_an_interrupted_process_ends_the_other_one(trained):
-    """Process 0 waits for stdin. No process hangs, whichever is interrupted."""
-    flags = ["--workdir", trained, "--lang", "fr"]
-    processes = start("decode", *flags)
-    assert processes[0].stdin is not None
-    wait_for_workers(processes)
+    """Both wait: process 0 for more lines, process 1 for process 0. Nobody hangs."""
+    processes = start("decode", "--workdir", trained, "--lang", "fr")
+    pipe, output = processes[0].stdin, processes[0].stdout
+    assert pipe is not None
+    assert output is not None
+    pipe.write("\n" * 4096)  # as many lines as are translated together
+    pipe.flush()
+    assert output.readline() == "\n"
     processes[1].send_signal(signal.SIGINT)
     zero, one = outputs(processes)
     assert (zero[0], one[0]) == (130, 130), (zero, one)
