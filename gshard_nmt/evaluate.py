@@ -20,12 +20,12 @@ from gshard_nmt.data.corpus import (
     first_pairs,
     read_pairs,
 )
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu, report
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.values import read_run_config
 
 _SCORES = mapping_of(number(0, 100))
@@ -54,7 +54,7 @@ def evaluate(
     translate: Translate,
     baselines: Path | None = None,
     sentences: int = 0,
-    changes: Changes | None = None,
+    choices: Choices | None = None,
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -67,7 +67,7 @@ def evaluate(
         folder and used again.
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
-      changes: the settings that `translate` uses instead of those of each run.
+      choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
@@ -87,14 +87,14 @@ def evaluate(
         task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
         advance = functools.partial(progress.advance, task)
         # The model of the run translates everything before the models of the baselines are loaded.
-        translations_of = functools.partial(
-            translate_all, split=split, translate=translate, advance=advance, changes=changes
-        )
-        translations = translations_of(run, tests=tests)
+        choices = choices or Choices()
+        translations = translate_all(run, split, tests, translate, advance, choices)
+        of_baselines = dataclasses.replace(choices, checkpoint="best")
         baseline_lines: dict[tuple[str, str], list[str]] = {}
         for language, baseline in compared.runs.items():
             same = [test for test in tests if test.language == language]
-            for test, theirs in zip(same, translations_of(baseline, tests=same), strict=True):
+            theirs_of = translate_all(baseline, split, same, translate, advance, of_baselines)
+            for test, theirs in zip(same, theirs_of, strict=True):
                 baseline_lines[test.source, test.target] = theirs.lines
         results = []
         for test, ours in zip(tests, translations, strict=True):

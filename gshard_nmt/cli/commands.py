@@ -219,6 +219,13 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    flags.text(
+        "checkpoint",
+        "NAME",
+        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
+        "checkpoints. Each baseline uses its best checkpoint",
+        default="best",
+    )
     define_decoding_processes(flags)
     define_trust(flags)
 
@@ -243,7 +250,9 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            _evaluate(values, workdir, calls.leading(translators, processes), changes)
+            _evaluate(
+                values, workdir, calls.leading(translators, processes, ["translate"]), changes
+            )
 
 
 def _evaluate(
@@ -262,18 +271,14 @@ def _evaluate(
         )
     report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
+    from gshard_nmt.decoding.runs import Choices
+    from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import evaluate
 
-    evaluate(
-        workdir,
-        corpus,
-        values.split,
-        report,
-        translators.translate,
-        baselines,
-        values.sentences,
-        changes,
-    )
+    Chosen.parse(values.checkpoint)
+    choices = Choices(values.checkpoint, changes)
+    translate, counted = translators.translate, values.sentences
+    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
 
 
 HARVEST = Command(

@@ -127,7 +127,8 @@ class Vocabulary:
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each list of ids, up to the first EOS.
 
-        A text is one line. Byte fallback can spell newlines and carriage returns; they become spaces.
+        A text is one line and one column. Byte fallback can spell any character, so whatever some
+        program takes as the end of a line or of a column becomes a space.
         """
         before_eos = [_until_eos(ids) for ids in sentences]
         if not before_eos:
@@ -136,8 +137,10 @@ class Vocabulary:
         return [text.translate(_SPACES) for text in texts]
 
 
-_SPACES = str.maketrans("\r\n", "  ")
-"""What turns a text into one line of a file."""
+_SPACES = dict.fromkeys(
+    map(ord, "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"), " "
+)
+"""What turns a text into one line of a file, and into one column of a table. NUL ends a text in C."""
 
 
 def _until_eos(ids: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ JSON. They make the same call with an object of their own, until process 0 tells
 import contextlib
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar, cast
 
 from gshard_nmt.spmd.processes import Processes
@@ -15,16 +15,16 @@ from gshard_nmt.spmd.processes import Processes
 Target = TypeVar("Target")
 
 
-def leading(target: Target, processes: Processes) -> Target:
-    """Returns the object for process 0: a call of a method is made in all processes.
-
-    The arguments of its methods must be values that JSON can write. Paths become strings.
+def leading(target: Target, processes: Processes, methods: Collection[str]) -> Target:
+    """Returns the object for process 0: calls of some methods are made in all processes.
 
     Args:
       target: the object of process 0. The other processes give theirs to `follow`.
       processes: the processes. If there is only one, the result is `target` itself.
+      methods: the names of these methods. Their arguments must be values that JSON can write; paths
+        become strings.
     """
-    return target if processes.count == 1 else cast(Target, _Leader(target, processes))
+    return target if processes.count == 1 else cast(Target, _Leader(target, processes, methods))
 
 
 def follow(target: object, processes: Processes) -> None:
@@ -49,14 +49,15 @@ def ending(processes: Processes) -> Iterator[None]:
 
 
 class _Leader:
-    """An object whose methods are called in all processes. Other attributes are those of the target."""
+    """An object of which some methods are called in all processes. The rest is that of the target."""
 
-    def __init__(self, target: object, processes: Processes) -> None:
-        self._target, self._processes = target, processes
+    def __init__(self, target: object, processes: Processes, methods: Collection[str]) -> None:
+        self._target, self._processes, self._methods = target, processes, methods
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._target, name)
-        return functools.partial(self._call, name) if callable(attribute) else attribute
+        if name in self._methods:
+            return functools.partial(self._call, name)
+        return getattr(self._target, name)
 
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         call = json.dumps([name, arguments, options], default=str)

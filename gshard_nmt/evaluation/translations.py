@@ -4,28 +4,28 @@ They are kept in the run folder, and used again if the checkpoint, the config an
 The run may still be trained while it is evaluated.
 """
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from gshard_nmt.decoding.runs import Choices
+from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import UnsoundError
 from gshard_nmt.run.retention import Retention
-from gshard_nmt.settings.changes import Changes
-from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import read_run_config
 
-Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str, str]]
-"""(run folder, source language, target language, lines) -> (translations, description, checkpoint).
+Translate = Callable[[Path, str, str, Sequence[str], str], tuple[list[str], str, str]]
+"""(run folder, source language, target language, lines, --checkpoint) -> (translations, description,
+checkpoint).
 
 The description is a text with the step of the checkpoint and the settings of the search. The checkpoint
-is the `label` of its manifest. All calls for one run folder use the same checkpoint.
+is the label of the weights, see `decoding/weights.py`. All calls for one run folder use the same weights.
 """
 
 
@@ -67,7 +67,7 @@ def translate_all(
     tests: Sequence[TestSet],
     translate: Translate,
     advance: Callable[[], None] = lambda: None,
-    changes: Changes | None = None,
+    choices: Choices | None = None,
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
@@ -77,39 +77,33 @@ def translate_all(
       tests: the test sets.
       translate: translates lines with a checkpoint of the run.
       advance: is called after each test set.
-      changes: the settings that `translate` uses instead of those of the run. Translations are the same
-        on every mesh, so only changes of Decode make them other translations.
+      choices: what the user has chosen.
 
     Returns:
       The translations of each test set. All of them are of the same checkpoint.
     """
-    checkpoint = _best_checkpoint(run)
-    config = _identity_of(run, changes or Changes())
+    choices = choices or Choices()
+    checkpoint = _expected_checkpoint(run, choices.checkpoint)
     results: list[Translations] = []
+    translate_with_it = functools.partial(_translate, run, split, translate, choices)
     for number, test in enumerate(tests):
-        translations, used = _translate(run, split, test, translate, checkpoint, config)
+        translations, used = translate_with_it(test, checkpoint)
         if used != checkpoint:
             # The run has saved a better checkpoint meanwhile, or the arrays of its best are damaged.
             checkpoint = used
-            results = [
-                _translate(run, split, earlier, translate, checkpoint, config)[0]
-                for earlier in tests[:number]
-            ]
+            results = [translate_with_it(earlier, checkpoint)[0] for earlier in tests[:number]]
         results.append(translations)
         advance()
     return results
 
 
-def _identity_of(run: RunFolder, changes: Changes) -> str:
-    """Returns the settings that translations depend on, as text: those of the run, and the changes."""
-    text = run.config.read_text(encoding="utf-8")
-    config = read_run_config(run.config)
-    new = differences(config.decode, changes.apply(config).decode)
-    return "\n".join([text, *new]) if new else text
-
-
 def _translate(
-    run: RunFolder, split: str, test: TestSet, translate: Translate, checkpoint: str, config: str
+    run: RunFolder,
+    split: str,
+    translate: Translate,
+    choices: Choices,
+    test: TestSet,
+    checkpoint: str,
 ) -> tuple[Translations, str]:
     """Returns the translations of a test set, and the label of the checkpoint that made them.
 
@@ -119,12 +113,14 @@ def _translate(
     identity = {
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": checkpoint,
-        "config": config,
+        "config": choices.settings(run),
     }
     earlier = decodes.load(folder, name, identity)
     if earlier is not None and len(earlier[0]) == len(test.sources):
         return Translations(*earlier), checkpoint
-    lines, made_by, used = translate(run.path, test.source, test.target, test.sources)
+    lines, made_by, used = translate(
+        run.path, test.source, test.target, test.sources, choices.checkpoint
+    )
     try:
         decodes.store(folder, name, identity | {"checkpoint": used}, lines, made_by)
     except OSError as error:
@@ -134,14 +130,10 @@ def _translate(
     return Translations(lines, made_by), used
 
 
-def _best_checkpoint(run: RunFolder) -> str:
-    """Returns the label of the checkpoint that decoding tries first; "" if there is none.
+def _expected_checkpoint(run: RunFolder, choice: str) -> str:
+    """Returns the label of the weights that decoding tries first; "" if there are none.
 
-    Only its manifest is read. If its arrays are damaged, decoding uses another one.
+    Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     """
     rules = Retention.of(read_run_config(run.config).train)
-    checkpoints = Checkpoints(run.checkpoints, rules, run.identity())
-    for step in checkpoints.best_first():
-        with contextlib.suppress(UnsoundError):
-            return checkpoints.manifest(step).label
-    return ""
+    return expected_label(Checkpoints(run.checkpoints, rules, run.identity()), Chosen.parse(choice))

@@ -35,13 +35,17 @@ class Recorder:
         self.calls.append((ids, limit))
         return sum(map(sum, ids)) + limit
 
+    def describe(self):
+        return "only process 0 needs to know"
+
 
 def test_the_other_process_makes_the_same_calls_and_ends(tmp_path):
     first, second = Recorder(), Recorder()
-    leader = calls.leading(first, ZERO)
+    leader = calls.leading(first, ZERO, ["translate"])
     with calls.ending(ZERO):
         assert leader.translate([[1, 2], [3]]) == 6
         assert leader.translate([], limit=4) == 4
+        assert leader.describe() == "only process 0 needs to know"
     assert leader.step == 3
     calls.follow(second, ONE)
     assert first.calls == second.calls == [([[1, 2], [3]], 0), ([], 4)]
@@ -55,7 +59,7 @@ def test_paths_arrive_as_text(tmp_path):
         def show(self, path):
             self.seen.append(path)
 
-    leader = calls.leading(Printer(), ZERO)
+    leader = calls.leading(Printer(), ZERO, ["show"])
     with calls.ending(ZERO):
         leader.show(tmp_path)
     calls.follow(Printer(), ONE)
@@ -71,6 +75,6 @@ def test_an_error_ends_nobody():
 
 def test_one_process_calls_directly():
     recorder = Recorder()
-    assert calls.leading(recorder, Processes()) is recorder
+    assert calls.leading(recorder, Processes(), ["translate"]) is recorder
     with calls.ending(Processes()):
         pass
