@@ -51,6 +51,8 @@ _COORDINATOR_GONE = re.compile(
     r"|RPC: /xla.coordination.CoordinationService/(RegisterTask|Heartbeat)"
 )
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141
+"""The exit code of a worker whose stdout nobody reads any more, as in `| head`."""
 
 
 def is_watched(job: Job = TRAINING) -> bool:
@@ -113,6 +115,8 @@ def supervise(
             end, ran_out, lambda: counts_deaths and is_second(workdir, peers.attempt)
         )
         code = outcome.code if outcome.code in (0, 75, _INTERRUPTED) else 2
+        if outcome.code == _BROKEN_PIPE:
+            code = _INTERRUPTED
         peers.tell(
             News(processes.index, "ended", code, outcome.message_to_others or outcome.message)
         )
@@ -206,6 +210,9 @@ class _Watch:
             if self._taken is None:
                 return Outcome(_INTERRUPTED, message_to_others=f"{name} was interrupted")
             return Outcome(75, _taken_away(self._taken, self._processes))
+        if end.code == _BROKEN_PIPE:
+            closed = f"{name} ended, because nobody reads its output any more"
+            return Outcome(_BROKEN_PIPE, message_to_others=closed)
         if end.code > 0 and end.code != 75:
             words = f"{name} ended with exit code {end.code}"
             return Outcome(

@@ -68,7 +68,9 @@ def test_two_processes_translate_a_pipe_as_one_process_does(trained):
         processes[0].stdin.write(part)
         processes[0].stdin.flush()
     zero, one = outputs(processes)
-    assert zero == (0, expected, "")
+    # On a busy machine process 0 shows its progress.
+    assert zero[:2] == (0, expected), zero
+    assert "Gloo" not in zero[2]
     assert one == (0, "", "")
 
 

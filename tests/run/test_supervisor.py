@@ -156,6 +156,11 @@ DECODING = Processes("h:1", 4, 1, job=Job("gshard-decode", trains=False))
             ),
         ),
         (WorkerEnd(130), signal.SIGINT, Outcome(130, "", f"{NAME} was interrupted")),
+        (
+            WorkerEnd(141),
+            None,
+            Outcome(141, "", f"{NAME} ended, because nobody reads its output any more"),
+        ),
         # Before the worker handles signals, SIGTERM kills it.
         (WorkerEnd(-signal.SIGTERM), signal.SIGHUP, Outcome(130, "", f"{NAME} was interrupted")),
         (
