@@ -74,6 +74,7 @@ def test_two_processes_translate_a_pipe_as_one_process_does(trained):
     assert one == (0, "", "")
 
 
+@pytest.mark.slow
 def test_an_interrupted_process_ends_the_other_one(trained):
     """Both wait: process 0 for more lines, process 1 for process 0. Nobody hangs."""
     processes = start("decode", "--workdir", trained, "--lang", "fr")
