@@ -265,3 +265,22 @@ def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(
         "the checkpoint of step 7 has no translation for 'ab': its weights have values that are not "
         "finite. Use another checkpoint of the run."
     )
+
+
+def test_evaluation_names_the_weights_and_the_lines_that_were_too_long(monkeypatch, capsys):
+    loaded = []
+
+    def cached(*arguments):
+        loaded.append(arguments)
+        run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
+        origin = "steps 3, 7 (averaged)"
+        return TextTranslator(run, copying()[0], 7, "the label", origin), "beam 2"
+
+    monkeypatch.setattr(translator, "_cached_translator", cached)
+    lines = ["ab", "ab. cd. ef", "cd"]
+    translated = translator.translate_run("runs/demo", "fr", "en", lines, "average:2")
+    assert translated == (lines, "steps 3, 7 (averaged), beam 2", "the label")
+    assert loaded == [("runs/demo", "average:2", False)]
+    assert capsys.readouterr().err == (
+        "fr-en: line 2 has more than 8 tokens, so it was translated in pieces.\n"
+    )
