@@ -128,7 +128,9 @@ def test_a_checkpoint_is_a_known_word_or_a_number(folder, monkeypatch, capsys, p
 def test_eval_passes_the_choice_of_weights_on(folder, monkeypatch):
     monkeypatch.chdir(folder)
     choices = []
-    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[-1]))
+    monkeypatch.setattr(
+        "gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[-1].checkpoint)
+    )
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
     assert commands.main(["eval", *words]) == 0
     assert commands.main(["eval", *words, "--checkpoint=average:3"]) == 0

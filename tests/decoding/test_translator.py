@@ -219,7 +219,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged
 ):
     class SavedCheckpoints:
-        def __init__(self, folder, rules, identity):
+        def __init__(self, folder, rules, identity, processes):
             assert folder == tmp_path
             assert identity == {"config": "the hash of this run"}
             assert rules == Retention.of(CONFIG.train)
@@ -232,17 +232,19 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
 
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
-    monkeypatch.setattr(translator.runtime, "start", lambda mesh, cache: devices)
+    monkeypatch.setattr(translator.runtime, "start", lambda mesh, *_, **__: devices)
+    monkeypatch.setattr(translator.fitting, "fitted", lambda config, *_: config)
     monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
     sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
+        programs=tmp_path / "programs",
         identity=lambda: {"config": "the hash of this run"},
         checkpoints=tmp_path,
         vocabularies=lambda: (Letters(), Letters()),
     )
-    loaded = load_translator(CONFIG, run)
+    loaded = load_translator(CONFIG.replace(decode={"rows": 4}), run)
     assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
     expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
     assert capsys.readouterr().err == expected
