@@ -8,12 +8,15 @@ encoder, then flat beam search in one loop.
 import dataclasses
 import functools
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.data.vocabulary import EOS
+from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -87,8 +90,18 @@ class Translator:
         self._programs: dict[BatchShape, runtime.Program] = {}
         self.parameters = parameters
 
+    @property
+    def longest_source(self) -> int:
+        """The largest number of tokens of a source that is translated whole, EOS included."""
+        return max(self._config.decode.source_lengths)
+
+    @property
+    def longest_target(self) -> int:
+        """The largest number of tokens of a translation, EOS included."""
+        return batch_shape(self._config, self.longest_source).max_steps
+
     def translate_ids(
-        self, sources: Sequence[Sequence[int]]
+        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
     ) -> list[list[tuple[list[int], float]]]:
         """Returns for each source its n-best translations, best first, as (target ids, score).
 
@@ -97,10 +110,15 @@ class Translator:
 
         Args:
           sources: ids of each sentence, end of sentence included.
+          prefixes: for each source, the ids that its translations begin with. They fit into
+            `longest_target` tokens together with EOS. If a prefix ends with EOS, it is the only
+            translation of its source. None means that no prefix has any ids.
         """
+        prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
-        for shape, indices in self._batches([len(ids) for ids in sources]):
-            arrays = self._pad([sources[i] for i in indices], shape)
+        lengths = [len(ids) for ids in sources]
+        for shape, indices in self._batches(lengths, [_steps(prefix) for prefix in prefixes]):
+            arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
             (hypotheses,) = program(self.parameters, placed)
@@ -112,7 +130,25 @@ class Translator:
                     for n in range(ids.shape[1])
                     if lengths[row, n] > 0 and np.isfinite(scores[row, n])
                 ]
+                # The search gives the best first; sampling gives samples in the order of their numbers.
+                translations[index].sort(key=lambda hypothesis: -hypothesis[1])
         return translations
+
+    def score_ids(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[float]:
+        """Returns the score of a given translation of each source.
+
+        The same program that translates computes it. So a translation that this translator found gets
+        the score that was reported with it. The score is NaN if the weights have values that are not
+        finite.
+
+        Args:
+          sources: ids of each sentence, end of sentence included.
+          targets: ids of each translation without EOS, at most `longest_target` - 1.
+        """
+        forced = self.translate_ids(sources, [[*ids, EOS] for ids in targets])
+        return [nbest[0][1] if nbest else math.nan for nbest in forced]
 
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
@@ -125,21 +161,36 @@ class Translator:
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
+        batch["prefix"] = ArraySpec((rows, shape.max_steps), np.dtype(np.int32), "BL")
+        if self._config.decode.method == "sample":
+            words = ArraySpec((rows,), np.dtype(np.uint32), "B")
+            batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
         inputs = [weight_specs(self._functions), batch]
         return lower(self._search(shape), inputs, [letters], mesh)
 
-    def _batches(self, lengths: Sequence[int]) -> Iterator[tuple[BatchShape, list[int]]]:
+    def _batches(
+        self, lengths: Sequence[int], steps: Sequence[int]
+    ) -> Iterator[tuple[BatchShape, list[int]]]:
         """Yields a shape and the indices of its sentences for each batch.
 
         Sentences of similar length share a batch, because the search goes on until its longest
         translation has ended.
+
+        Args:
+          lengths: the number of tokens of each sentence.
+          steps: the number of search steps that each sentence needs at least.
         """
         decode = self._config.decode
         allowed = sorted(decode.source_lengths)
+        most_steps = {length: batch_shape(self._config, length).max_steps for length in allowed}
         by_length: dict[int, list[int]] = {}
         for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-            long_enough = [length for length in allowed if lengths[index] <= length]
+            long_enough = [
+                length
+                for length in allowed
+                if lengths[index] <= length and steps[index] <= most_steps[length]
+            ]
             by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
         for source_length, indices in by_length.items():
             shape = batch_shape(self._config, source_length)
@@ -148,44 +199,53 @@ class Translator:
 
     def _program(self, shape: BatchShape) -> runtime.Program:
         if shape not in self._programs:
-            decode, functions = repr(self._config.decode), repr(self._functions)
+            # The seed is in the batches, so all seeds share a program.
+            decode = repr(dataclasses.replace(self._config.decode, seed=0))
+            functions = repr(self._functions)
             key = json.dumps(["decode", functions, decode, dataclasses.astuple(shape), self._nbest])
             self._programs[shape] = self._devices.compile(key, lambda: self.lower(shape))
         return self._programs[shape]
 
     def _search(self, shape: BatchShape) -> Callable:
         """Returns the function to lower: from weights and a batch to the n-best of each row."""
-        from gshard_nmt.decoding import beam_search
+        from gshard_nmt.decoding import beam_search, sampling
         from gshard_nmt.model import decoder_step
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._functions.model
+        samples = decode.method == "sample"
         search = beam_search.BeamSearch(
-            beam=decode.beam,
+            beam=self._nbest if samples else decode.beam,
             max_steps=shape.max_steps,
             nbest=self._nbest,
             length_norm=decode.length_norm,
             alpha=decode.alpha,
+            expansion=decode.expansion,
         )
 
         def translate(p, batch):
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
-            cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
+            cache = decoder_step.start(model, p, batch, search.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, i, cache):
                 del positions  # every hypothesis starts at step 0, so all positions are i
                 return decoder_step.step(model, p, ids, mask, i, cache)
 
-            hypotheses = beam_search.flat_beam_search(
-                next_token,
-                cache,
-                decode.rows,
-                search,
-                live=batch["source_segments"][:, 0] > 0,
-                max_lengths=batch["max_lengths"],
-            )
+            rows = {
+                "live": batch["source_segments"][:, 0] > 0,
+                "max_lengths": batch["max_lengths"],
+                "prefix": batch["prefix"],
+            }
+            if samples:
+                drawing = sampling.Sampling(decode.temperature, decode.top_k, decode.top_p)
+                words = (batch["random0"], batch["random1"])
+                hypotheses = sampling.sample(next_token, cache, words, search, drawing, **rows)
+            else:
+                hypotheses = beam_search.flat_beam_search(
+                    next_token, cache, decode.rows, search, **rows
+                )
             return [
                 {
                     "ids": hypotheses.ids,
@@ -196,28 +256,43 @@ class Translator:
 
         return translate
 
-    def _pad(self, sources: Sequence[Sequence[int]], shape: BatchShape) -> dict[str, np.ndarray]:
-        """Returns a batch with one sentence in each row.
+    def _pad(
+        self, sentences: Sequence[tuple[Sequence[int], Sequence[int]]], shape: BatchShape
+    ) -> dict[str, np.ndarray]:
+        """Returns a batch with one sentence, a source and a prefix of its translation, in each row.
 
-        A sentence that is too long keeps its beginning and its end-of-sentence token.
+        A source that is too long keeps its beginning and its end-of-sentence token.
         """
         decode, length = self._config.decode, shape.source_length
         ids = np.zeros((decode.rows, length), np.int32)
         segments = np.zeros((decode.rows, length), np.int32)
         limits = np.ones((decode.rows,), np.int32)
-        for row, source in enumerate(sources):
+        prefixes = np.zeros((decode.rows, shape.max_steps), np.int32)
+        random = np.zeros((2, decode.rows), np.uint32)
+        for row, (source, prefix) in enumerate(sentences):
             fitting = source if len(source) <= length else [*source[: length - 1], source[-1]]
             ids[row, : len(fitting)] = fitting
             segments[row, : len(fitting)] = 1
             longest = int(decode.length_ratio * len(fitting)) + decode.length_margin
-            limits[row] = min(shape.max_steps, longest)
+            limits[row] = min(shape.max_steps, max(longest, _steps(prefix)))
+            prefixes[row, : len(prefix)] = prefix
+            random[:, row] = random_words(source, decode.seed)
         positions = np.where(segments > 0, np.arange(length, dtype=np.int32), 0)
-        return {
+        batch = {
             "source_ids": ids,
             "source_segments": segments,
             "source_positions": positions.astype(np.int32),
             "max_lengths": limits,
+            "prefix": prefixes,
         }
+        if decode.method == "sample":
+            batch |= {"random0": random[0], "random1": random[1]}
+        return batch
+
+
+def _steps(prefix: Sequence[int]) -> int:
+    """Returns the number of search steps that a translation with this prefix needs at least."""
+    return len(prefix) + (not prefix or prefix[-1] != EOS)
 
 
 class TextTranslator:
