@@ -6,6 +6,7 @@ import pytest
 
 from gshard_nmt import decode
 from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.errors import UserError
 
 
 class Shouting:
@@ -53,6 +54,62 @@ def test_a_long_input_is_translated_in_chunks_without_a_break_in_the_numbers():
     written = run(translator, "\n".join(lines), scores=True).splitlines()
     assert translator.chunks == [4096, 4096, 5]
     assert written == [f"{i + 1}\t-0.5000\tLINE {i}" for i in range(len(lines))]
+
+
+class Beginning(ShoutingOnce):
+    """Puts the prefix before each translation, and scores a pair by its lengths."""
+
+    def translate(self, lines, source, target, prefixes=None, first_line=None):
+        assert first_line == 1 + sum(self.chunks)
+        translations = super().translate(lines, source, target)
+        for prefix, (best,) in zip(prefixes, translations, strict=True):
+            yield [Hypothesis(prefix + best.text, best.score)]
+
+    def score(self, pairs, source, target):
+        assert (source, target) == ("fr", "en")
+        yield from (-len(line) - len(text) / 8 for line, text in pairs)
+
+
+def test_each_line_is_translated_with_its_prefix():
+    text, prefixes = "a\n" * 4096 + "b\r\nc", "x\n" * 4095 + "\ny\r\nz"
+    written = run(Beginning(), text, prefixes=io.StringIO(prefixes))
+    assert written == "xA\n" * 4095 + "A\nyB\nzC\n"
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "message"),
+    [
+        ("x\n", "--prefix has fewer lines than the input."),
+        ("x\n\n\n", "--prefix has more lines than the input, which has 2."),
+    ],
+)
+def test_there_is_a_prefix_for_each_line(prefixes, message):
+    with pytest.raises(UserError) as error:
+        run(Beginning(), "a\nb\n", prefixes=io.StringIO(prefixes))
+    assert str(error.value).startswith(message)
+
+
+def scores_of(lines: str, translations: str) -> str:
+    output = io.StringIO()
+    files = (io.StringIO(lines), io.StringIO(translations))
+    decode.score(Beginning(), *files, output, "fr", "en")
+    return output.getvalue()
+
+
+def test_one_score_a_line():
+    assert scores_of("ab\nc\n\n", "d\r\n\n\n") == "-2.1250\n-1.0000\n0.0000\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "translations", "shorter"), [("a\n", "b\nc\n", "the input"), ("a\nb", "c", "--score")]
+)
+def test_there_is_a_translation_for_each_line(lines, translations, shorter):
+    with pytest.raises(UserError) as error:
+        scores_of(lines, translations)
+    assert str(error.value) == (
+        f"{shorter} ends before line 2, and the other file goes on. Give one translation for each line "
+        "of the input."
+    )
 
 
 def test_empty_input_gives_empty_output():

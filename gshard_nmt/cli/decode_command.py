@@ -12,6 +12,7 @@ from absl.flags import FlagValues
 
 from gshard_nmt import outputs
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
+from gshard_nmt.cli.search_flags import check_search, define_search, search_changes
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,31 +47,19 @@ def _define_decode(flags: Flags) -> None:
         "file for the translations; stdout if not given. It is complete when it appears; until then the "
         "finished lines are in FILE.partial",
     )
-    flags.integer(
-        "beam",
-        "K",
-        "beam size; if not given, Decode.beam of the run's config (4 by default)",
-        None,
-        minimum=1,
-    )
-    flags.integer(
-        "nbest",
-        "N",
-        "number of translations of each line, best first; at most --beam",
-        1,
-        minimum=1,
-    )
     flags.switch(
         "scores", "write the line number and the score before each translation, separated by tabs"
     )
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
+    define_search(flags)
+    flags.text(
+        "prefix",
+        "FILE",
+        "the beginning of each translation: line N for line N of the input, or an empty line",
     )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
+    flags.text(
+        "score",
+        "FILE",
+        "translations to score: line N translates line N of the input. The output has one score a line",
     )
     define_trust(flags)
 
@@ -81,9 +70,7 @@ def _decode(values: FlagValues) -> None:
     from gshard_nmt.settings.values import read_run_config
 
     run = RunFolder(workdir, values.trust_programs)
-    search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
+    config = read_run_config(run.config).replace(decode=search_changes(values))
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
     output_file = Path(values.output) if values.output else None
@@ -93,19 +80,45 @@ def _decode(values: FlagValues) -> None:
         )
     # Loading the model takes long, so we check all flags before that.
     source, target = run.direction(values.lang, values.target)
-    if values.nbest > config.decode.beam:
-        raise UserError(
-            f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
-            "--nbest, or set a larger --beam."
-        )
+    check_search(values, config.decode)
+    prefixes, translations = _files_beside(values, output_file)
     _check_output(source_file, output_file, run)
-    from gshard_nmt.decode import decode
+    from gshard_nmt.decode import decode, score
     from gshard_nmt.decoding.translator import load_translator
 
-    with _input_text(source_file) as lines:
+    with contextlib.ExitStack() as stack:
+        lines = stack.enter_context(_input_text(source_file))
+        beside = stack.enter_context(_input_text(prefixes or translations or Path(os.devnull)))
         translator = load_translator(config, run, values.nbest)
-        with _output_text(output_file) as output:
-            decode(translator, lines, output, source, target, values.nbest, values.scores)
+        output = stack.enter_context(_output_text(output_file))
+        if translations:
+            score(translator, lines, beside, output, source, target)
+        else:
+            starts = beside if prefixes else None
+            decode(translator, lines, output, source, target, values.nbest, values.scores, starts)
+
+
+def _files_beside(values: FlagValues, output: Path | None) -> tuple[Path | None, Path | None]:
+    """Returns the files of --prefix and --score, which are read beside the input.
+
+    Raises:
+      UserError: a file does not exist or is the output, or a flag does not go with --score.
+    """
+    if values.score:
+        for name in ("prefix", "sample", "scores", "nbest"):
+            if values[name].value != values[name].default:
+                raise UserError(
+                    f"--{name} does not go with --score, which gives one score a line. Leave out one of "
+                    "them."
+                )
+    prefixes = existing_file(values, "prefix", "give a text file, or leave out --prefix")
+    translations = existing_file(values, "score", "give a text file of translations")
+    for name, path in (("prefix", prefixes), ("score", translations)):
+        if path and output and outputs.is_same_file(path, output):
+            raise UserError(
+                f"--{name} and --output are the same file, {path}. Give --output a new file."
+            )
+    return prefixes, translations
 
 
 def _check_output(source: Path | None, output: Path | None, run: "RunFolder") -> None:

@@ -7,10 +7,11 @@ encoder, then flat beam search in one loop.
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -315,36 +316,114 @@ class TextTranslator:
         self.checkpoint = checkpoint
 
     def translate(
-        self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
+        self,
+        lines: Sequence[str],
+        source: str,
+        target: str,
+        chunk_size: int = 4096,
+        prefixes: Sequence[str] | None = None,
+        first_line: int = 1,
     ) -> Iterator[list[Hypothesis]]:
         """Yields the n-best translations of each line, best first. The lines keep their order.
 
-        The translation of an empty line is empty.
+        The translation of an empty line is empty, unless it has a prefix.
 
         Args:
           lines: source text.
           source, target: BCP 47 tags of a direction that the run was trained on.
           chunk_size: the number of lines that are sorted by length and translated together.
+          prefixes: the text that the translations of each line begin with, "" for any beginning.
+          first_line: the number of the first line, for error messages.
 
         Raises:
-          UserError: a line has no translation, because the weights have values that are not finite.
+          UserError: a line has no translation, because the weights have values that are not finite. Or
+            a prefix, or a line that has one, is too long.
         """
-        for start in range(0, len(lines), chunk_size):
-            chunk = lines[start : start + chunk_size]
-            filled = [i for i, line in enumerate(chunk) if line.strip()]
+        starts = [""] * len(lines) if prefixes is None else prefixes
+        for first in range(0, len(lines), chunk_size):
+            chunk = lines[first : first + chunk_size]
+            chunk_starts = starts[first : first + chunk_size]
+            filled = [i for i, line in enumerate(chunk) if line.strip() or chunk_starts[i].strip()]
             sources = self._source.encode_source([chunk[i] for i in filled], source, target)
-            translations = self._translator.translate_ids(sources)
+            forced = None
+            if prefixes is not None:
+                forced = self._target.encode([chunk_starts[i] for i in filled])
+            for i, ids, start in zip(filled, sources, forced or [], strict=False):
+                if start:
+                    self._check_lengths(first_line + first + i, "prefix", ids, start)
+            translations = self._translator.translate_ids(sources, forced)
             results = [[Hypothesis("", 0.0)] for _ in chunk]
             for i, nbest in zip(filled, translations, strict=True):
                 if not nbest:
-                    raise UserError(
-                        f"the checkpoint of step {self.step} has no translation for {chunk[i][:80]!r}: "
-                        "its weights have values that are not finite. Use another checkpoint of the run."
-                    )
+                    raise self._not_finite(chunk[i])
                 texts = self._target.decode([ids for ids, _ in nbest])
                 scores = [score for _, score in nbest]
                 results[i] = [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]
             yield from results
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], source: str, target: str, chunk_size: int = 4096
+    ) -> Iterator[float]:
+        """Yields the score of each given translation, in order.
+
+        It is the score that `translate` reports for the same ids with the same settings. An empty
+        translation of an empty line has score 0, as in `translate`.
+
+        Args:
+          pairs: a source line and its translation.
+          source, target: BCP 47 tags of a direction that the run was trained on.
+          chunk_size: the number of pairs that are sorted by length and scored together.
+
+        Raises:
+          UserError: a line or its translation is too long, or the weights have values that are not
+            finite.
+        """
+        remaining, first = iter(pairs), 1
+        while chunk := list(itertools.islice(remaining, chunk_size)):
+            filled = [i for i, (line, text) in enumerate(chunk) if line.strip() or text.strip()]
+            sources = self._source.encode_source([chunk[i][0] for i in filled], source, target)
+            targets = self._target.encode([chunk[i][1] for i in filled])
+            for i, ids, translation in zip(filled, sources, targets, strict=True):
+                self._check_lengths(first + i, "translation", ids, translation)
+            scores = [0.0] * len(chunk)
+            values = self._translator.score_ids(sources, targets)
+            for i, value in zip(filled, values, strict=True):
+                if math.isnan(value):
+                    raise self._not_finite(chunk[i][0])
+                scores[i] = value
+            yield from scores
+            first += len(chunk)
+
+    def _check_lengths(
+        self, number: int, forced: str, source: Sequence[int], target: Sequence[int]
+    ) -> None:
+        """Raises UserError if a line or the text that is forced on it has too many tokens.
+
+        Args:
+          number: the number of the line, from 1.
+          forced: what the text is: "translation" or "prefix".
+          source: ids of the line, EOS included.
+          target: ids of the text without EOS.
+        """
+        longest_source = self._translator.longest_source
+        longest_target = self._translator.longest_target
+        if len(source) > longest_source:
+            raise UserError(
+                f"line {number} has {len(source)} tokens; a line with a given {forced} can have at most "
+                f"{longest_source} (Decode.source_lengths). Split the line, or leave it out.",
+                ["Decode.source_lengths"],
+            )
+        if len(target) >= longest_target:
+            raise UserError(
+                f"line {number}: the {forced} has {len(target)} tokens; this model can write at most "
+                f"{longest_target - 1}. Shorten the {forced}, or leave the line out.",
+            )
+
+    def _not_finite(self, line: str) -> UserError:
+        return UserError(
+            f"the checkpoint of step {self.step} has no translation for {line[:80]!r}: "
+            "its weights have values that are not finite. Use another checkpoint of the run."
+        )
 
 
 def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:

@@ -73,15 +73,60 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded)
         ]
     )
     assert code == 0
-    ((_, _, _, language, target, nbest, scores),) = calls
+    ((_, _, _, language, target, nbest, scores, prefixes),) = calls
     ((config, run, loaded_nbest),) = loaded
     assert (run.path, language, target, nbest, scores) == (run_folder, "fr", "en", 1, True)
     assert loaded_nbest == 1
+    assert prefixes is None
     search = (config.decode.beam, config.decode.length_norm, config.decode.alpha)
     assert search == (2, "lingvo", 0.8)
     assert config.model == before.model
     assert lines == ["un\rdeux\n"]
     assert output.read_text() == ""
+
+
+def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_folder, loaded):
+    calls = []
+
+    def decode(translator, lines, output, source, target, nbest, scores, prefixes):
+        calls.append(("decode", list(lines), list(prefixes)))
+
+    def score(translator, lines, translations, output, source, target):
+        calls.append(("score", list(lines), list(translations)))
+
+    monkeypatch.setattr("gshard_nmt.decode.decode", decode)
+    monkeypatch.setattr("gshard_nmt.decode.score", score)
+    source, beside = run_folder / "in.txt", run_folder / "beside.txt"
+    source.write_text("un\ndeux\n")
+    beside.write_text("one\n\n")
+    flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
+    assert commands.decode_program([*flags, f"--prefix={beside}"]) == 0
+    assert commands.decode_program([*flags, f"--score={beside}"]) == 0
+    lines = (["un\n", "deux\n"], ["one\n", "\n"])
+    assert calls == [("decode", *lines), ("score", *lines)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--score=in.txt", "--scores"], "--scores does not go with --score, which gives one"),
+        (["--score=in.txt", "--nbest=2"], "--nbest does not go with --score"),
+        (["--score=in.txt", "--prefix=in.txt"], "--prefix does not go with --score"),
+        (["--score=gone.txt"], "--score gone.txt: there is no such file"),
+        (["--prefix=gone.txt"], "--prefix gone.txt: there is no such file"),
+        (["--prefix=in.txt", "--output=in.txt"], "--prefix and --output are the same file, in.txt"),
+        (["--score=in.txt", "--output=in.txt"], "--score and --output are the same file, in.txt"),
+    ],
+)
+def test_files_beside_the_input_that_cannot_be_used_are_named(
+    capsys, monkeypatch, run_folder, loaded, flags, message
+):
+    monkeypatch.chdir(run_folder)
+    (run_folder / "in.txt").write_text("un\n")
+    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert (run_folder / "in.txt").read_text() == "un\n"
+    assert loaded == []
 
 
 def test_stdin_is_read_and_stdout_is_written(monkeypatch, capsys, run_folder, upper):

@@ -20,6 +20,7 @@ from tests.decoding.beam_search_oracle import (
 STEPS = 5
 SEARCH = BeamSearch(beam=3, max_steps=STEPS)
 WEIGHTS = attention_weights(3)
+PLAIN = Sampling()
 
 
 @functools.cache
@@ -39,7 +40,7 @@ def program(rows: int, search: BeamSearch, sampling: Sampling):
     return run
 
 
-def draw_all(sentences, seed=1, search=SEARCH, sampling=Sampling(), limits=None, prefixes=None):
+def draw_all(sentences, seed=1, search=SEARCH, sampling=PLAIN, limits=None, prefixes=None):
     """Returns the samples (ids, score) of each sentence."""
     rows = len(sentences)
     words = np.stack([random_words(ids, seed) for ids in sentences])

@@ -4,6 +4,7 @@ The compiled search is replaced by one that returns the source ids, so that each
 what its row contained.
 """
 
+import re
 import types
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.decoding import translator
+from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.decoding.translator import (
     BatchShape,
     TextTranslator,
@@ -130,6 +132,61 @@ def test_a_translation_is_never_longer_than_the_models_target_length():
     assert batch_shape(short, 8) == BatchShape(8, 9)
 
 
+def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():
+    search, devices = copying()
+    sources = [[5, EOS], [6, 7, EOS], [8, EOS]]
+    search.translate_ids(sources, [[], [9, 10], [*range(20, 30)]])
+    short, long = devices.batches
+    # int(1.5 * 4) + 2 = 8 steps hold 7 tokens and the end, and int(1.5 * 8) + 2 = 14 hold 13.
+    assert short["prefix"].tolist() == [[0] * 8, [9, 10, *[0] * 6], [0] * 8]
+    assert long["source_ids"].tolist() == [[8, 1, *[0] * 6], [0] * 8, [0] * 8]
+    assert long["prefix"][0].tolist() == [*range(20, 30), 0, 0, 0, 0]
+    assert short["max_lengths"].tolist() == [5, 6, 1]
+    assert long["max_lengths"].tolist() == [11, 1, 1]  # room for the prefix and the end
+
+
+def test_the_score_of_a_translation_comes_from_the_program_that_translates():
+    search, devices = copying()
+    search.translate_ids([[5, EOS]])
+    assert search.score_ids([[5, EOS], [6, 7, EOS]], [[9], []]) == [-2.0, -3.0]
+    assert devices.batches[1]["prefix"].tolist() == [[9, 1, *[0] * 6], [1, *[0] * 7], [0] * 8]
+    assert len(devices.compiled) == 1
+    result = {"ids": np.zeros((3, 1, 8)), "lengths": np.ones((3, 1), int)}
+    devices.search = lambda _: [result | {"scores": np.full((3, 1), np.nan)}]
+    assert np.isnan(search.score_ids([[5, EOS]], [[9]])).all()
+
+
+def test_sampling_gets_random_words_of_each_sentence_and_gives_the_best_sample_first():
+    config = CONFIG.replace(decode={"method": "sample", "seed": 4})
+    devices = CopyingDevices(nbest=3)
+    search = Translator(config, step_functions(CONFIG), devices, {}, nbest=3)
+    devices.search = lambda batch: [
+        {
+            "ids": np.tile([[7, EOS], [8, EOS], [9, EOS]], (3, 1, 1)),
+            "scores": np.tile(np.float32([-2, -1, -3]), (3, 1)),
+            "lengths": np.full((3, 3), 2),
+        }
+    ]
+    (samples, _) = search.translate_ids([[5, EOS], [6, EOS]])
+    assert samples == [([8], -1.0), ([7], -2.0), ([9], -3.0)]
+    (batch,) = devices.batches
+    words = list(zip(batch["random0"].tolist(), batch["random1"].tolist(), strict=True))
+    assert words[:2] == [tuple(random_words(ids, 4)) for ids in ([5, EOS], [6, EOS])]
+
+
+def test_searches_that_differ_have_programs_of_their_own_and_seeds_share_one():
+    keys = []
+    for decode in (
+        *({}, {"expansion": "lingvo"}, {"method": "sample"}),
+        *({"method": "sample", "seed": 9}, {"method": "sample", "top_k": 3}),
+    ):
+        devices = CopyingDevices()
+        config = CONFIG.replace(decode=decode)
+        Translator(config, step_functions(CONFIG), devices, {}).translate_ids([[5, EOS]])
+        keys += devices.compiled
+    assert [keys.index(key) for key in keys] == [0, 1, 2, 2, 4]
+
+
 def test_n_best_translations_that_do_not_exist_are_left_out():
     search, _ = copying(nbest=2)
     even, odd = search.translate_ids([[5, EOS], [6, 7, EOS]])
@@ -143,6 +200,9 @@ class Letters:
     def encode_source(self, lines, source, target):
         assert (source, target) == ("fr", "en")
         return [[2, *map(ord, line), EOS] for line in lines]
+
+    def encode(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
 
     def decode(self, sentences):
         return ["".join(chr(i) for i in ids if i > 2) for ids in sentences]
@@ -170,6 +230,51 @@ def test_text_is_translated_line_by_line_and_an_empty_line_stays_empty(chunk_siz
 def test_the_n_best_of_a_line_are_texts_with_scores():
     (nbest,) = text_translator(nbest=2).translate(["ab"], "fr", "en")
     assert [(h.text, h.score) for h in nbest] == [("ab", -4.0), ("ab", -4.0)]
+
+
+def test_each_line_has_its_prefix_and_an_empty_line_with_a_prefix_is_translated():
+    translate = text_translator()
+    devices = translate._translator._devices
+    prefixes = ["", "xy", "", "z"]
+    translations = list(translate.translate(["ab", "c", "", " "], "fr", "en", 3, prefixes))
+    assert [nbest[0].text for nbest in translations] == ["ab", "c", "", " "]
+    forced = [
+        "".join(map(chr, row[row > 0]))
+        for batch in devices.batches
+        for row in batch["prefix"][batch["source_segments"][:, 0] > 0]
+    ]
+    assert sorted(forced) == ["", "xy", "z"]
+
+
+def test_scores_come_in_order_and_two_empty_lines_have_score_zero():
+    pairs = [("abcd", "x"), ("", ""), ("a", ""), ("", "y"), ("ab", "xyz")]
+    scores = list(text_translator().score(iter(pairs), "fr", "en", chunk_size=2))
+    assert scores == [-6.0, 0.0, -3.0, -2.0, -4.0]
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (
+            ("a", "x" * 14),
+            "line 3: the translation has 14 tokens; this model can write at most 13. Shorten the "
+            "translation, or leave the line out.",
+        ),
+        (
+            ("a" * 7, "x"),
+            "line 3 has 9 tokens; a line with a given translation can have at most 8 "
+            "(Decode.source_lengths). Split the line, or leave it out.",
+        ),
+    ],
+)
+def test_a_pair_that_is_too_long_to_be_scored_is_named(pair, message):
+    translate = text_translator()
+    assert list(translate.score([("a" * 6, "x" * 13)], "fr", "en")) == [-8.0]
+    with pytest.raises(UserError) as error:
+        list(translate.score([("a", "x"), ("a", "x"), pair], "fr", "en", chunk_size=2))
+    assert str(error.value) == message
+    with pytest.raises(UserError, match=r"^line 3"):
+        list(translate.translate(["a", pair[0]], "fr", "en", prefixes=["", pair[1]], first_line=2))
 
 
 @pytest.mark.parametrize("damaged", [[], ["checkpoints/3: it is damaged"]])
@@ -225,7 +330,10 @@ def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(
     devices.search = without_hypotheses
     with pytest.raises(UserError) as error:
         list(translate.translate(["", "ab"], "fr", "en"))
-    assert str(error.value) == (
+    message = (
         "the checkpoint of step 7 has no translation for 'ab': its weights have values that are not "
         "finite. Use another checkpoint of the run."
     )
+    assert str(error.value) == message
+    with pytest.raises(UserError, match=re.escape(message)):
+        list(translate.score([("ab", "x")], "fr", "en"))
