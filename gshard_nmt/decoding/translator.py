@@ -117,8 +117,8 @@ class Translator:
         """
         prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
-        lengths = [len(ids) for ids in sources]
-        for shape, indices in self._batches(lengths, [_steps(prefix) for prefix in prefixes]):
+        needs = [(len(ids), _steps(start)) for ids, start in zip(sources, prefixes, strict=True)]
+        for shape, indices in self._batches(needs):
             arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
@@ -170,27 +170,23 @@ class Translator:
         inputs = [weight_specs(self._functions), batch]
         return lower(self._search(shape), inputs, [letters], mesh)
 
-    def _batches(
-        self, lengths: Sequence[int], steps: Sequence[int]
-    ) -> Iterator[tuple[BatchShape, list[int]]]:
+    def _batches(self, needs: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchShape, list[int]]]:
         """Yields a shape and the indices of its sentences for each batch.
 
         Sentences of similar length share a batch, because the search goes on until its longest
         translation has ended.
 
         Args:
-          lengths: the number of tokens of each sentence.
-          steps: the number of search steps that each sentence needs at least.
+          needs: the number of tokens of each sentence, and the search steps that it needs at least.
         """
         decode = self._config.decode
         allowed = sorted(decode.source_lengths)
         most_steps = {length: batch_shape(self._config, length).max_steps for length in allowed}
         by_length: dict[int, list[int]] = {}
-        for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        for index in sorted(range(len(needs)), key=lambda i: needs[i][0]):
+            tokens, steps = needs[index]
             long_enough = [
-                length
-                for length in allowed
-                if lengths[index] <= length and steps[index] <= most_steps[length]
+                length for length in allowed if tokens <= length and steps <= most_steps[length]
             ]
             by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
         for source_length, indices in by_length.items():

@@ -33,7 +33,7 @@ def test_each_flag_changes_the_setting_of_its_name():
 def test_a_run_that_samples_by_its_config_takes_the_flags_of_sampling():
     sampling = Decode(method="sample", top_k=4)
     assert search_of("--top_p=0.5", before=sampling).top_p == 0.5
-    with pytest.raises(UserError, match="^--beam has no effect with sampling. Leave it out.$"):
+    with pytest.raises(UserError, match=r"^--beam has no effect with sampling\. Leave it out\.$"):
         search_of("--beam=2", before=sampling)
 
 
