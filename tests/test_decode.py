@@ -5,11 +5,12 @@ import types
 
 import pytest
 
-from gshard_nmt.decode import Request, chunk_size, decode
+from gshard_nmt.decode import Request, chunk_size, decode, score
 from gshard_nmt.decoding.formats import FORMATS
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.source_lines import SourceLines
-from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.decoding.text_translator import Hypothesis
+from gshard_nmt.errors import UserError
 
 
 class Shouting:
@@ -91,6 +92,77 @@ def test_lines_that_are_done_are_skipped_and_the_chunks_stay_the_same(done):
 
 def test_a_chunk_is_never_larger_than_sixteen_batches():
     assert [chunk_size(done, 64) for done in (0, 128, 512, 5000)] == [128, 128, 512, 1024]
+
+
+class Beginning(Shouting):
+    """Puts the prefix before each translation, and scores a pair by its lengths."""
+
+    def translate(self, lines, source, target, prefixes=None, first_line=None):
+        assert first_line == 1 + sum(self.chunks)
+        translations = super().translate(lines, source, target)
+        for prefix, (best,) in zip(prefixes, translations, strict=True):
+            yield [Hypothesis(prefix + best.text, best.score)]
+
+    def score(self, pairs, source, target, first_line):
+        assert (source, target) == ("fr", "en")
+        yield from (-first_line - len(line) - len(text) / 8 for line, text in pairs)
+
+
+def source_lines(text: str) -> SourceLines:
+    return SourceLines(io.BytesIO(text.encode()), "a file")
+
+
+def with_prefixes(text: str, prefixes: str, done: int = 0) -> str:
+    output, request = Sheet(done), Request("fr", "en", FORMATS["text"], 1)
+    translator = Beginning()
+    translator.chunks.append(done)
+    progress = DecodingProgress(None, quiet=True)
+    decode(translator, request, source_lines(text), output, progress, source_lines(prefixes))
+    return output.text
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_each_line_is_translated_with_its_prefix(done):
+    translations = with_prefixes("a\na\na\nb\r\nc", "x\nx\n\ny\r\nz", done)
+    assert translations == "".join(["xA\n", "xA\n", "A\n", "yB\n", "zC\n"][done:])
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "message"),
+    [
+        ("x\n", "the file of --prefix ends after line 1, and the input goes on."),
+        ("x\n\n\n", "the file of --prefix has more lines than the input, which has 2."),
+    ],
+)
+def test_there_is_a_prefix_for_each_line(prefixes, message):
+    with pytest.raises(UserError) as error:
+        with_prefixes("a\nb\n", prefixes)
+    assert str(error.value).startswith(message)
+
+
+def scores_of(lines: str, translations: str) -> str:
+    output, request = Sheet(), Request("fr", "en", FORMATS["text"], 1)
+    files = (source_lines(lines), source_lines(translations))
+    score(Beginning(), request, *files, output, DecodingProgress(None, quiet=True))
+    return output.text
+
+
+def test_one_score_a_line():
+    """Two lines are scored at a time, and the scores of this translator have the first line's number."""
+    assert scores_of("ab\nc\n\n", "d\r\n\n\n") == "-3.1250\n-2.0000\n-3.0000\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "translations", "message"),
+    [
+        ("a\n", "b\nc\n", "the file of --score has more lines than the input, which has 1."),
+        ("a\nb", "c", "the file of --score ends after line 1, and the input goes on."),
+    ],
+)
+def test_there_is_a_translation_for_each_line(lines, translations, message):
+    with pytest.raises(UserError) as error:
+        scores_of(lines, translations)
+    assert str(error.value).startswith(message)
 
 
 def test_empty_input_gives_empty_output():

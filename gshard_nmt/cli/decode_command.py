@@ -15,12 +15,13 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
 from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
+from gshard_nmt.cli.search_flags import check_search, define_search, search_changes
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Output
-    from gshard_nmt.decoding.source_lines import Survey
-    from gshard_nmt.decoding.translator import TextTranslator
+    from gshard_nmt.decoding.source_lines import SourceLines, Survey
+    from gshard_nmt.decoding.text_translator import TextTranslator
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.config import Config
     from gshard_nmt.spmd.processes import Processes
@@ -62,20 +63,7 @@ def _define_decode(flags: Flags) -> None:
         "checkpoints, which is computed in memory",
         default="best",
     )
-    flags.integer(
-        "beam",
-        "K",
-        "beam size; if not given, Decode.beam of the run's config (4 by default)",
-        None,
-        minimum=1,
-    )
-    flags.integer(
-        "nbest",
-        "N",
-        "number of translations of each line, best first; at most --beam",
-        1,
-        minimum=1,
-    )
+    define_search(flags)
     flags.switch(
         "scores", "write the line number and the score before each translation, separated by tabs"
     )
@@ -87,14 +75,15 @@ def _define_decode(flags: Flags) -> None:
         "if --nbest is above 1, otherwise text",
         ["text", "tsv", "jsonl"],
     )
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
+    flags.text(
+        "prefix",
+        "FILE",
+        "the beginning of each translation: line N for line N of the input, or an empty line",
     )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
+    flags.text(
+        "score",
+        "FILE",
+        "translations to score: line N translates line N of the input. The output has one score a line",
     )
     define_decoding_processes(flags)
     define_trust(flags)
@@ -107,17 +96,12 @@ def _decode(values: FlagValues) -> None:
     from gshard_nmt.settings.values import read_run_config
 
     run = RunFolder(workdir, values.trust_programs)
-    search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    flags = {name: value for name, value in search.items() if value is not None}
     changes = read_changes(values.gin)
-    config = changes.apply(read_run_config(run.config)).replace(decode=flags)
+    config = changes.apply(read_run_config(run.config)).replace(decode=search_changes(values))
     # Loading the model takes long, so we check all flags before that.
     source, target = run.direction(values.lang, values.target)
-    if values.nbest > config.decode.beam:
-        raise UserError(
-            f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
-            "--nbest, or set a larger --beam."
-        )
+    check_search(values, config.decode)
+    _check_beside(values)
     from gshard_nmt.decoding.formats import chosen_format
     from gshard_nmt.decoding.weights import Chosen
 
@@ -152,7 +136,24 @@ def _translate_files(values: FlagValues, job: "_Job") -> None:
             "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
         )
     _check_output(source_file, output_file, job.run)
+    for name, words in (("prefix", "of prefixes"), ("score", "of translations")):
+        path = existing_file(values, name, f"give a text file {words}, or leave out --{name}")
+        if path and output_file and outputs.is_same_file(path, output_file):
+            raise UserError(
+                f"--{name} and --output are the same file, {path}. Give --output a new file."
+            )
+        if path:
+            job = dataclasses.replace(job, beside=(name, path))
     _translate(job, source_file, output_file)
+
+
+def _check_beside(values: FlagValues) -> None:
+    """Raises UserError if a flag does not go with --score."""
+    for name in ("prefix", "sample", "scores", "nbest", "format") if values.score else ():
+        if values[name].value != values[name].default:
+            raise UserError(
+                f"--{name} does not go with --score, which gives one score a line. Leave out one of them."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +169,7 @@ class _Job:
       checkpoint: the weights, as --checkpoint names them.
       processes: the processes that decode together.
       fits: whether another mesh is chosen if that of the config does not fit this machine.
+      beside: the flag --prefix or --score, and the file that it names, if there is one.
     """
 
     config: "Config"
@@ -179,10 +181,11 @@ class _Job:
     checkpoint: str
     processes: "Processes"
     fits: bool
+    beside: tuple[str, Path] | None = None
 
     def load(self) -> "TextTranslator":
         """Loads the model, together with the other processes."""
-        from gshard_nmt.decoding.translator import load_translator
+        from gshard_nmt.decoding.text_translator import load_translator
 
         return load_translator(
             self.config,
@@ -210,7 +213,7 @@ class _Job:
 
 def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
     """Translates a file or stdin to a file or stdout."""
-    from gshard_nmt.decode import Request, decode
+    from gshard_nmt.decode import Request, decode, score
     from gshard_nmt.decoding.calls import ending
     from gshard_nmt.decoding.formats import FORMATS
     from gshard_nmt.decoding.progress import DecodingProgress
@@ -218,6 +221,9 @@ def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
 
     name = f"--input {source}" if source else "stdin"
     known = survey(source, name) if source and source.is_file() else None
+    beside = None
+    if job.beside:
+        beside = survey(job.beside[1], f"--{job.beside[0]} {job.beside[1]}")
     request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
     quiet = target is None and sys.stdout.isatty()
     with (
@@ -229,12 +235,34 @@ def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
         if job.processes.count > 1:
             translator = translator.lead()
         origin = job.origin(translator.checkpoint)
-        with ending(job.processes), _output(target, known, origin) as output:
-            decode(translator, request, lines, output, progress)
+        if beside and job.beside:
+            origin[f"file of --{job.beside[0]}"] = beside.sha256
+        with (
+            ending(job.processes),
+            _lines_of(job.beside) as texts,
+            _output(target, known, origin) as output,
+        ):
+            if texts and job.beside and job.beside[0] == "score":
+                score(translator, request, lines, texts, output, progress)
+            else:
+                decode(translator, request, lines, output, progress, texts)
             if known and lines.sha256 != known.sha256:
                 raise UserError(
                     f"{name} was changed while it was translated. Start again when it is complete."
                 )
+
+
+@contextlib.contextmanager
+def _lines_of(beside: tuple[str, Path] | None) -> "Iterator[SourceLines | None]":
+    """Opens a file that is read beside the input."""
+    from gshard_nmt.decoding.source_lines import SourceLines
+
+    if beside is None:
+        yield None
+        return
+    name, path = beside
+    with path.open("rb") as stream:
+        yield SourceLines(stream, f"--{name} {path}")
 
 
 def _check_output(source: Path | None, output: Path | None, run: "RunFolder") -> None:

@@ -91,7 +91,7 @@ def _serve(values: FlagValues) -> None:
     address.check()
     if warning := warn_of_open_address(values.host):
         sys.stderr.write(f"gshard-serve: {warning}\n")
-    from gshard_nmt.decoding.translator import load_translator
+    from gshard_nmt.decoding.text_translator import load_translator
 
     translator = load_translator(config, run, values.nbest)
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")

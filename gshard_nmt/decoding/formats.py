@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
-    from gshard_nmt.decoding.translator import Hypothesis
+    from gshard_nmt.decoding.text_translator import Hypothesis
 
 Render = Callable[[int, str, Sequence["Hypothesis"]], str]
 """(number of the line, from 1; the line; its translations, best first) -> text with newlines."""

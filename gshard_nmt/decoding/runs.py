@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gshard_nmt import paths
 from gshard_nmt.decoding.pieces import pieces_note
-from gshard_nmt.decoding.translator import TextTranslator, load_translator
+from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import differences

@@ -14,6 +14,7 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import MetricsLog
 from gshard_nmt.run.retention import Scores
+from gshard_nmt.settings.config import Decode
 
 
 class Validation:
@@ -72,6 +73,13 @@ class Validation:
             names = ("beam", "length_norm", "alpha", "length_ratio", "length_margin")
             settings |= {name: getattr(decode, name) for name in names}
             settings["source_lengths"] = list(decode.source_lengths)
+            # Scores of versions without these settings stay comparable.
+            defaults, later = (
+                Decode(),
+                ("method", "expansion", "temperature", "top_k", "top_p", "seed"),
+            )
+            changed = {name: getattr(decode, name) for name in later}
+            settings |= {k: v for k, v in changed.items() if v != getattr(defaults, k)}
         return settings
 
     def _languages(self) -> list[str]:

@@ -11,12 +11,20 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import MOST, Rule, at_least, between, check, matching, one_of, size
+from gshard_nmt.ranges import MOST, Rule, above, at_least, between, check, matching, one_of, size
 from gshard_nmt.spmd.mesh import Mesh
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
-PRECISIONS = ("model", "bfloat16", "int8")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
+
+PRECISIONS = ("model", "bfloat16", "int8")
+"""The precisions of products in decoding; model/decoding_weights.py explains them."""
+
+EXPANSIONS = ("eos_aside", "lingvo")
+"""How beam search selects the next beams; decoding/beam_search.py explains them."""
+
+DECODING_METHODS = ("beam", "sample")
+"""How translations are found: decoding/beam_search.py and decoding/sampling.py."""
 
 
 ON_DIVERGENCE = ("skip", "rollback", "stop")
@@ -117,11 +125,18 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Decode:
-    """Flat beam search, and the shapes of its batches."""
+    """How sentences are translated: beam search or sampling, and the shapes of the batches."""
 
     # Search
+    method: str = "beam"
+    """'beam' searches for the best translations with flat beam search. 'sample' draws random
+    translations."""
     beam: int = 4
     """K, the number of hypotheses that the search keeps for each sentence."""
+    expansion: str = "eos_aside"
+    """How the search selects the next beams. 'eos_aside' takes the best tokens that do not end a
+    hypothesis. With 'lingvo', the rule of GShard's authors, the end of a hypothesis uses one of the K
+    places."""
     length_norm: str = "gnmt"
     """How scores allow for length: 'gnmt' divides by ((5 + length) / 6) ** alpha, 'lingvo' by
     ((4 + length) / 5) ** alpha (the code of GShard's authors, who set alpha to 0.8), 'none' by 1."""
@@ -132,6 +147,19 @@ class Decode:
     precision: str = "model"
     """The precision of products with weights: 'model' is the dtype of the model's activations, 'bfloat16'
     and 'int8' are faster on CPUs that have instructions for them."""
+
+    # Sampling
+    temperature: float = 1.0
+    """Log-probabilities are divided by this number before a token is drawn. Below 1, likely tokens
+    become likelier. Scores do not depend on it."""
+    top_k: int = 0
+    """Each token is drawn from the top_k likeliest ones. 0 means no limit."""
+    top_p: float = 1.0
+    """Each token is drawn from the fewest likeliest tokens whose probabilities, after top_k, add up to
+    top_p. 1 means all."""
+    seed: int = 1
+    """Seed of the random numbers. They depend on the seed and the sentence alone, so a sentence has the
+    same samples in every file."""
 
     # Lengths
     length_ratio: float = 2.0
@@ -152,9 +180,15 @@ class Decode:
         size("beam", "rows", "source_lengths"),
         size("length_margin", least=0),
         between(0, 1000, "length_ratio"),
+        one_of(DECODING_METHODS, "method"),
+        one_of(EXPANSIONS, "expansion"),
         one_of(LENGTH_NORMS, "length_norm"),
         one_of(PRECISIONS, "precision"),
         between(0, 10, "alpha"),
+        between(0.01, 100, "temperature"),
+        size("top_k", least=0),
+        above(0, "top_p", most=1),
+        at_least(0, "seed"),
     )
 
     def __post_init__(self) -> None:
@@ -173,7 +207,14 @@ class Decode:
 
     def settings(self) -> str:
         """Returns a short text that names the settings of the search."""
-        return f"beam {self.beam}, {self.length_norm} length norm, alpha {self.alpha:g}"
+        norm = f"{self.length_norm} length norm, alpha {self.alpha:g}"
+        if self.method == "sample":
+            return (
+                f"sampled with temperature {self.temperature:g}, top_k {self.top_k}, "
+                f"top_p {self.top_p:g}, seed {self.seed}, {norm}"
+            )
+        expansion = "" if self.expansion == "eos_aside" else f", {self.expansion} expansion"
+        return f"beam {self.beam}{expansion}, {norm}"
 
 
 Key = tuple[str, str]

@@ -11,7 +11,7 @@ import pytest
 
 from gshard_nmt.cli import commands
 from gshard_nmt.decoding.formats import as_tsv
-from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.values import read_run_config
 from tests.run.facts import data_facts
@@ -56,7 +56,7 @@ def loaded(monkeypatch):
 
     upper = Shouting()
     calls.append(upper)
-    monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", load_translator)
+    monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", load_translator)
     yield calls
     calls.clear()
 
@@ -86,7 +86,8 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
         ]
     )
     assert code == 0
-    ((translator, request, _, _, _),) = calls
+    ((translator, request, _, _, _, prefixes),) = calls
+    assert prefixes is None
     ((config, run, nbest, checkpoint),) = loaded
     assert translator is upper
     assert (request.source, request.target, request.rows) == ("fr", "en", before.decode.rows)
@@ -97,6 +98,50 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
     assert config.model == before.model
     assert lines == ["un\rdeux"]
     assert output.read_text() == ""
+
+
+def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_folder, loaded):
+    calls = []
+
+    def decode(translator, request, lines, output, progress, prefixes):
+        calls.append(("decode", lines.take(9), prefixes.take(9)))
+
+    def score(translator, request, lines, translations, output, progress):
+        calls.append(("score", lines.take(9), translations.take(9)))
+
+    monkeypatch.setattr("gshard_nmt.decode.decode", decode)
+    monkeypatch.setattr("gshard_nmt.decode.score", score)
+    source, beside = run_folder / "in.txt", run_folder / "beside.txt"
+    source.write_text("un\ndeux\n")
+    beside.write_text("one\n\n")
+    flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
+    assert commands.decode_program([*flags, f"--prefix={beside}"]) == 0
+    assert commands.decode_program([*flags, f"--score={beside}"]) == 0
+    lines = (["un", "deux"], ["one", ""])
+    assert calls == [("decode", *lines), ("score", *lines)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--score=in.txt", "--scores"], "--scores does not go with --score, which gives one"),
+        (["--score=in.txt", "--nbest=2"], "--nbest does not go with --score"),
+        (["--score=in.txt", "--prefix=in.txt"], "--prefix does not go with --score"),
+        (["--score=gone.txt"], "--score gone.txt: there is no such file"),
+        (["--prefix=gone.txt"], "--prefix gone.txt: there is no such file"),
+        (["--prefix=in.txt", "--output=in.txt"], "--prefix and --output are the same file, in.txt"),
+        (["--score=in.txt", "--output=in.txt"], "--score and --output are the same file, in.txt"),
+    ],
+)
+def test_files_beside_the_input_that_cannot_be_used_are_named(
+    capsys, monkeypatch, run_folder, loaded, flags, message
+):
+    monkeypatch.chdir(run_folder)
+    (run_folder / "in.txt").write_text("un\n")
+    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert (run_folder / "in.txt").read_text() == "un\n"
+    assert loaded == []
 
 
 def test_stdin_is_read_and_stdout_is_written(monkeypatch, capsys, run_folder, upper):

@@ -92,7 +92,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     monkeypatch.chdir(folder)
     # What takes long must not begin.
     monkeypatch.setattr("gshard_nmt.data.catalogues.finding.read_and_split", pytest.fail)
-    monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", pytest.fail)
+    monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", pytest.fail)
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", pytest.fail)
     before = contents(folder)
     arguments = [f"--{name}={value}" for name, value in (GOOD[program] | {flag: wrong}).items()]

@@ -37,7 +37,7 @@ def started(monkeypatch):
         events.append(("server", directions, rows, address.host, limits))
         return "server"
 
-    monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", load_translator)
+    monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", load_translator)
     monkeypatch.setattr("gshard_nmt.serve.Server", server)
     monkeypatch.setattr("gshard_nmt.serve.serve", lambda *words: events.append(words))
     return events

@@ -5,6 +5,7 @@ are numpy and keep a cache for every hypothesis.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -25,24 +26,35 @@ class Plain:
     score: np.float32
 
 
-def plain_beam_search(decoder, cache, search: BeamSearch, limit: int) -> tuple[list[Plain], float]:
+def plain_beam_search(
+    decoder, cache, search: BeamSearch, limit: int, prefix: Sequence[int] = ()
+) -> tuple[list[Plain], float]:
     """Returns the n-best of one sentence, and the smallest gap that decided between two hypotheses.
 
-    `decoder(token, position, cache)` returns log-probabilities float32[V] and a new cache.
+    `decoder(token, position, cache)` returns log-probabilities float32[V] and a new cache. Hypotheses
+    begin with the tokens of `prefix`.
     """
     base = {"gnmt": lambda n: (5 + n) / 6, "lingvo": lambda n: (4 + n) / 5, "none": lambda _: 1.0}
     live, finished, closest = [([search.bos], np.float32(0), cache)], [], np.inf
     for i in range(limit):
         norm = np.float32(base[search.length_norm](i + 1) ** search.alpha)
+        forced = prefix[i] if i < len(prefix) else None
         options = []
-        for prefix, total, cache in live:
-            log_probs, cache = decoder(prefix[-1], i, cache)
+        for prefix_ids, total, cache in live:
+            log_probs, cache = decoder(prefix_ids[-1], i, cache)
             totals = total + log_probs
-            finished.append(Plain([*prefix[1:], search.eos], totals[search.eos], np.float32(0)))
-            finished[-1].score = finished[-1].log_prob / norm
-            options += [
-                ([*prefix, v], totals[v], cache) for v in range(len(totals)) if v != search.eos
-            ]
+            if forced in (None, search.eos):
+                finished.append(
+                    Plain([*prefix_ids[1:], search.eos], totals[search.eos], np.float32(0))
+                )
+                finished[-1].score = finished[-1].log_prob / norm
+            tokens = np.argsort(-log_probs, kind="stable") if forced is None else [forced]
+            if search.expansion == "lingvo":
+                if len(tokens) > search.beam:
+                    edge = log_probs[tokens[search.beam - 1]] - log_probs[tokens[search.beam]]
+                    closest = min(closest, edge)
+                tokens = tokens[: search.beam]
+            options += [([*prefix_ids, v], totals[v], cache) for v in tokens if v != search.eos]
         options.sort(key=lambda option: -option[1])
         live = options[: search.beam]
         if len(options) > search.beam:

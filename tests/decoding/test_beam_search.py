@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from gshard_nmt.decoding.beam_search import BeamSearch, Hypotheses, flat_beam_search
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import LENGTH_NORMS, Decode
+from gshard_nmt.settings.config import EXPANSIONS, LENGTH_NORMS, Decode
 from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from tests.decoding.beam_search_oracle import (
     BOS,
@@ -58,30 +58,47 @@ def attention_search(search: BeamSearch, poison: bool):
     """Returns a search of two rows with the same weights, compiled once for all examples."""
 
     @tf.function(jit_compile=True, autograph=False)
-    def run(weights, limits):
+    def run(weights, limits, prefix):
         empty = tf.zeros([2, search.beam * search.max_steps, WIDTH])
         step = flat_attention(weights)
         step = poisoned(step) if poison else step
         cache = {"keys": empty, "values": empty}
-        hypotheses = flat_beam_search(step, cache, 2, search, max_lengths=limits)
+        hypotheses = flat_beam_search(step, cache, 2, search, max_lengths=limits, prefix=prefix)
         return {name: getattr(hypotheses, name) for name in FIELDS}
 
-    return lambda weights, limits: Hypotheses(**run(weights, tf.constant(limits)))
+    def search_of(weights, limits, prefixes=((), ())):
+        padded = [[*prefix, *[0] * (MAX_STEPS - len(prefix))] for prefix in prefixes]
+        return Hypotheses(**run(weights, tf.constant(limits), tf.constant(padded)))
+
+    return search_of
 
 
-RULES = [(1, 3, "gnmt"), (2, 4, "none"), (4, 2, "lingvo")]
+RULES = [
+    (1, 3, "gnmt", "eos_aside"),
+    (2, 4, "none", "eos_aside"),
+    (4, 2, "lingvo", "eos_aside"),
+    (3, 3, "gnmt", "lingvo"),
+]
+PREFIXES = st.lists(st.sampled_from([2, *range(4, VOCABULARY)]), max_size=3)
 
 
-@settings(deadline=None, max_examples=50)
-@given(seed=st.integers(0, 2**16), rules=st.sampled_from(RULES), limit=st.integers(1, MAX_STEPS))
-def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, limit):
-    beam, nbest, norm = rules
-    search = BeamSearch(beam=beam, max_steps=MAX_STEPS, nbest=nbest, length_norm=norm)
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**16),
+    rules=st.sampled_from(RULES),
+    limit=st.integers(1, MAX_STEPS),
+    prefixes=st.tuples(PREFIXES, PREFIXES.map(lambda ids: [*ids, EOS])) | st.just(([], [])),
+)
+def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, limit, prefixes):
+    beam, nbest, norm, expansion = rules
+    search = BeamSearch(beam, MAX_STEPS, nbest, norm, expansion=expansion)
     weights = attention_weights(seed)
-    hypotheses = attention_search(search, False)(weights, [MAX_STEPS, limit])
+    hypotheses = attention_search(search, False)(weights, [MAX_STEPS, limit], prefixes)
     for row, longest in enumerate([MAX_STEPS, limit]):
         empty = (np.zeros([0, WIDTH], "f"),) * 2
-        expected, closest = plain_beam_search(plain_attention(weights), empty, search, longest)
+        expected, closest = plain_beam_search(
+            plain_attention(weights), empty, search, longest, prefixes[row]
+        )
         assume(closest > 1e-4)  # rounding may decide between hypotheses that are closer
         count = len(expected)
         assert texts(hypotheses, row) == [plain.ids for plain in expected]
@@ -100,8 +117,24 @@ def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, lim
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**16))
+def test_a_translation_that_is_forced_as_a_whole_gets_the_score_that_the_search_gave(seed):
+    search = BeamSearch(4, MAX_STEPS, 2, "lingvo")
+    run = attention_search(search, False)
+    weights, limits = attention_weights(seed), [MAX_STEPS] * 2
+    hypotheses = run(weights, limits)
+    assume(all(0 not in ids for ids in texts(hypotheses)))  # 0 is padding and cannot be forced
+    forced = run(weights, limits, texts(hypotheses))
+    for row, ids in enumerate(texts(hypotheses)):
+        assert texts(forced, row) == [ids]
+        for name in ("scores", "log_probs"):
+            expected = getattr(hypotheses, name).numpy()[0, row]
+            np.testing.assert_allclose(getattr(forced, name).numpy()[row, 0], expected, rtol=1e-5)
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 2**16))
 def test_what_masked_slots_hold_does_not_matter(seed):
-    search = BeamSearch(beam=4, max_steps=MAX_STEPS, nbest=2, length_norm="lingvo")
+    search = BeamSearch(4, MAX_STEPS, 2, "lingvo")
     weights = attention_weights(seed)
     clean = attention_search(search, False)(weights, [MAX_STEPS, 3])
     spoilt = attention_search(search, True)(weights, [MAX_STEPS, 3])
@@ -112,7 +145,7 @@ def test_what_masked_slots_hold_does_not_matter(seed):
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**16))
 def test_a_beam_of_one_is_greedy_with_an_end_at_every_step(seed):
-    search = BeamSearch(beam=1, max_steps=MAX_STEPS, nbest=3)
+    search = BeamSearch(1, MAX_STEPS, 3, "gnmt")
     weights = attention_weights(seed)
     hypotheses = attention_search(search, False)(weights, [MAX_STEPS, MAX_STEPS])
     decoder, cache = plain_attention(weights), (np.zeros([0, WIDTH], "f"),) * 2
@@ -159,12 +192,12 @@ def check_same(a: Hypotheses, b: Hypotheses):
 @settings(deadline=None, max_examples=40)
 @given(
     seed=st.integers(0, 2**16),
-    rules=st.sampled_from([(4, 3, "gnmt"), (3, 2, "none")]),
+    rules=st.sampled_from([(4, 3, "gnmt", "eos_aside"), (3, 2, "none", "lingvo")]),
     limit=st.integers(1, MAX_STEPS),
 )
 def test_the_first_of_equal_hypotheses_wins_and_early_stop_changes_nothing(seed, rules, limit):
-    beam, nbest, norm = rules
-    search = BeamSearch(beam=beam, max_steps=MAX_STEPS, nbest=nbest, length_norm=norm)
+    beam, nbest, norm, expansion = rules
+    search = BeamSearch(beam, MAX_STEPS, nbest, norm, expansion=expansion)
     table, limits = table_of(seed), tf.constant([limit, MAX_STEPS])
     hypotheses = compiled_table_search(search, True)(table, limits)
     check_same(hypotheses, compiled_table_search(search, False)(table, limits))
@@ -284,8 +317,9 @@ def number_decoder(rule):
         ),
     ],
 )
-def test_the_outputs_of_a_scripted_decoder_follow_its_rule(rule, expected):
-    search = BeamSearch(4, 20, nbest=4, length_norm="lingvo", alpha=0.8, eos=0, bos=1)
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+def test_the_outputs_of_a_scripted_decoder_follow_its_rule(expansion, rule, expected):
+    search = BeamSearch(4, 20, 4, "lingvo", 0.8, expansion, eos=0, bos=1)
     assert texts(run_script(number_decoder(rule), search, 100)) == expected
 
 
@@ -310,6 +344,50 @@ def test_the_end_takes_no_place_among_those_that_go_on():
     assert calls[1][0].tolist() == [[4, 2]]
     assert texts(hypotheses) == [[1], [4, 1], [2, 1]]
     np.testing.assert_allclose(hypotheses.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
+
+
+def test_by_the_authors_rule_the_end_takes_a_place_and_a_copy_of_the_other_continues():
+    calls = []
+    search = BeamSearch(2, 3, 3, "none", expansion="lingvo")
+    rule = {1: [0, 0.6, 0.1, 0, 0.3], 2: [0, 0.2, 0.5, 0, 0.3], 3: [0, 0.9, 0.1, 0, 0]}
+    with np.errstate(divide="ignore"):
+        logs = {length: np.log(probabilities) for length, probabilities in rule.items()}
+    hypotheses = run_script(lambda seen: logs[len(seen)], search, 5, calls, early_stop=False)
+    # The end and 4 are the two best of both beams, so both continue with 4. Then 2 and 4 are the best.
+    assert [ids.tolist() for ids, _, _ in calls] == [[[3, 3]], [[4, 4]], [[2, 4]]]
+    assert texts(hypotheses) == [[1], [4, 2, 1], [4, 4, 1]]
+    expected = np.log([0.6, 0.3 * 0.5 * 0.9, 0.3 * 0.3 * 0.9])
+    np.testing.assert_allclose(hypotheses.log_probs[0], expected, rtol=1e-5)
+
+
+def test_a_copy_that_the_authors_rule_needs_is_no_translation():
+    search = BeamSearch(2, 2, 3, "none", expansion="lingvo")
+    hypotheses = run_script(lambda _: log_of({1: 0.6, 4: 0.3, 2: 0.1}, 5), search, 5)
+    assert texts(hypotheses) == [[1], [4, 1]]
+    greedy = run_script(
+        lambda _: log_of({1: 0.6, 4: 0.4}, 5), BeamSearch(1, 4, 2, expansion="lingvo"), 5
+    )
+    assert texts(greedy) == [[1]]  # nothing is left that could continue
+
+
+def test_a_prefix_is_the_beginning_of_every_translation_and_its_end_is_the_only_one():
+    def rule(seen):
+        return log_of({1: 0.5, 2: 0.3, 4: 0.2}, 5)
+
+    calls, search = [], BeamSearch(2, 4, 3, "none")
+    prefix = tf.constant([[4, 2, 0, 0], [4, 1, 0, 0], [0, 0, 0, 0], [2, 4, 2, 4]])
+    hypotheses = run_script(rule, search, 5, calls, rows=4, prefix=prefix, early_stop=False)
+    assert [texts(hypotheses, row) for row in range(4)] == [
+        [[4, 2, 1], [4, 2, 2, 1], [4, 2, 4, 1]],
+        [[4, 1]],
+        [[1], [2, 1], [4, 1]],
+        [],  # no step is left for the end
+    ]
+    expected = np.log([0.2 * 0.3 * 0.5, 0.2 * 0.3 * 0.3 * 0.5, 0.2 * 0.3 * 0.2 * 0.5])
+    np.testing.assert_allclose(hypotheses.log_probs[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(hypotheses.log_probs[1, 0], np.log(0.2 * 0.5), rtol=1e-5)
+    impossible = run_script(rule, search, 5, prefix=tf.constant([[3, 0, 0, 0]]))
+    assert texts(impossible) == []
 
 
 def test_every_mask_is_a_line_of_descent():
@@ -386,6 +464,10 @@ def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
     [
         ({"beam": 0}, "Decode.beam is 0; it must be from 1 to 16777216."),
         ({"alpha": -0.5}, "Decode.alpha is -0.5; it must be from 0 to 10."),
+        (
+            {"expansion": "mtf"},
+            "Decode.expansion is 'mtf'; it must be one of ['eos_aside', 'lingvo'].",
+        ),
         (
             {"length_norm": "GNMT"},
             "Decode.length_norm is 'GNMT'; it must be one of ['gnmt', 'lingvo', 'none'].",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gshard_nmt.decoding.formats import FORMATS, as_jsonl, chosen_format
-from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
 
 NBEST = [Hypothesis("Ä b", -0.123456789), Hypothesis("", -2.0)]

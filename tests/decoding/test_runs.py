@@ -3,7 +3,7 @@
 import types
 
 from gshard_nmt.decoding import runs
-from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.settings.changes import read_changes
 from gshard_nmt.settings.gin_reader import load_config
 

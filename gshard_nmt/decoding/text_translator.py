@@ -1,0 +1,276 @@
+"""A trained model that translates text, with the vocabularies of its run."""
+
+import copy
+import dataclasses
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from gshard_nmt.decoding import fitting
+from gshard_nmt.decoding.calls import follow, leading
+from gshard_nmt.decoding.pieces import Translation, join, separator, split
+from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.decoding.weights import Chosen, load_weights
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.retention import Retention
+from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """A translation.
+
+    Attributes:
+      text: the detokenised translation. It has no character that ends a line or a column.
+      score: log-probability in nats, divided by the length norm.
+      pieces: the number of pieces that the source was translated in; above 1 if it was too long.
+    """
+
+    text: str
+    score: float
+    pieces: int = 1
+
+
+_TOGETHER = ("translate_ids", "score_ids")
+"""The methods of a translator of ids that all processes call together: they run programs."""
+
+
+class TextTranslator:
+    """Translates text between the languages that a run was trained on."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        translator: Translator,
+        step: int,
+        checkpoint: str = "",
+        origin: str = "",
+        processes: Processes = ALONE,
+    ) -> None:
+        """Adds the vocabularies of a run to a translator of token ids.
+
+        Args:
+          run: the run folder.
+          translator: translates token ids.
+          step: the training step of its weights; of an average, the newest one.
+          checkpoint: the label of the weights, see `weights.Loaded`.
+          origin: the weights in words; "" gives "step 500" or the like.
+          processes: the processes that decode together.
+        """
+        self._processes = processes
+        self._translator = translator
+        self._source, self._target = run.vocabularies()
+        self.step = step
+        self.checkpoint = checkpoint
+        self.origin = origin or f"step {step}"
+        self.longest_source = translator.longest_source
+
+    def warm_up(self) -> None:
+        """Compiles all programs and runs them once, so that no translation waits for a compiler."""
+        self._translator.warm_up()
+
+    def lead(self) -> "TextTranslator":
+        """Returns a translator for process 0 alone. The other processes must `follow` it."""
+        translator = copy.copy(self)
+        translator._translator = leading(self._translator, self._processes, _TOGETHER)
+        return translator
+
+    def follow(self) -> None:
+        """Translates together with process 0, until it ends the calls (`calls.ending`)."""
+        follow(self._translator, self._processes)
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        source: str,
+        target: str,
+        chunk_size: int = 4096,
+        prefixes: Sequence[str] | None = None,
+        first_line: int = 1,
+    ) -> Iterator[list[Hypothesis]]:
+        """Yields the n-best translations of each line, best first. The lines keep their order.
+
+        The translation of an empty line is empty, unless it has a prefix. A line that is too long is
+        translated in pieces, and the n-th best translations of all pieces are joined. Its score is the
+        sum of their log-probabilities, divided by the length norm of the sum of their lengths.
+
+        Args:
+          lines: source text.
+          source, target: BCP 47 tags of a direction that the run was trained on.
+          chunk_size: the number of lines that are sorted by length and translated together.
+          prefixes: the text that the translations of each line begin with, "" for any beginning.
+          first_line: the number of the first line, for error messages.
+
+        Raises:
+          UserError: a line has no translation, because the weights have values that are not finite. Or
+            a prefix, or a line that has one, is too long.
+        """
+        starts = [""] * len(lines) if prefixes is None else prefixes
+        for first in range(0, len(lines), chunk_size):
+            chunk = lines[first : first + chunk_size]
+            begins = self._target.encode(starts[first : first + chunk_size])
+            sources = self._encode(chunk, source, target)
+            for i, begin in enumerate(begins):
+                if begin:
+                    sources[i] = self._source.encode_source([chunk[i]], source, target)
+                    self._check_lengths(first_line + first + i, "prefix", sources[i][0], begin)
+            ids = [piece for pieces in sources for piece in pieces]
+            forced = [begin for begin, pieces in zip(begins, sources, strict=True) for _ in pieces]
+            translations = iter(self._translator.translate_ids(ids, forced))
+            for line, pieces in zip(chunk, sources, strict=True):
+                parts = [self._decode(line, next(translations)) for _ in pieces]
+                if len(parts) > 1:
+                    joined = join(parts, separator(target), self._translator.length_norms)
+                    yield [Hypothesis(text, score, len(parts)) for text, score in joined]
+                else:
+                    (nbest,) = parts or [[Translation("", 0.0, 0)]]
+                    yield [Hypothesis(best.text, best.score) for best in nbest]
+
+    def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
+        """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
+
+        def encode(texts: Sequence[str]) -> list[list[int]]:
+            return self._source.encode_source(texts, source, target)
+
+        def measure(texts: Sequence[str]) -> list[int]:
+            return [len(ids) for ids in encode(texts)]
+
+        (without_text,) = measure([""])
+        longest = self._translator.longest_source
+        sources = []
+        for line, ids in zip(lines, encode(lines), strict=True):
+            pieces = [ids] if len(ids) <= longest else encode(split(line, measure, longest))
+            # Also a line of characters that the vocabulary ignores is empty.
+            filled = [piece for piece in pieces if len(piece) > without_text]
+            sources.append(filled if line.strip() else [])
+        return sources
+
+    def _decode(self, line: str, nbest: Sequence[tuple[list[int], float]]) -> list[Translation]:
+        """Returns the texts of the translations of a piece of a line."""
+        if not nbest:
+            raise self._not_finite(line)
+        texts = self._target.decode([ids for ids, _ in nbest])
+        return [
+            Translation(text, score, len(ids) + 1)
+            for text, (ids, score) in zip(texts, nbest, strict=True)
+        ]
+
+    def score(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        source: str,
+        target: str,
+        chunk_size: int = 4096,
+        first_line: int = 1,
+    ) -> Iterator[float]:
+        """Yields the score of each given translation, in order.
+
+        It is the score that `translate` reports for the same ids with the same settings. An empty
+        translation of an empty line has score 0, as in `translate`.
+
+        Args:
+          pairs: a source line and its translation.
+          source, target: BCP 47 tags of a direction that the run was trained on.
+          chunk_size: the number of pairs that are sorted by length and scored together.
+          first_line: the number of the first line, for error messages.
+
+        Raises:
+          UserError: a line or its translation is too long, or the weights have values that are not
+            finite.
+        """
+        remaining, first = iter(pairs), first_line
+        while chunk := list(itertools.islice(remaining, chunk_size)):
+            filled = [i for i, (line, text) in enumerate(chunk) if line.strip() or text.strip()]
+            sources = self._source.encode_source([chunk[i][0] for i in filled], source, target)
+            targets = self._target.encode([chunk[i][1] for i in filled])
+            for i, ids, translation in zip(filled, sources, targets, strict=True):
+                self._check_lengths(first + i, "translation", ids, translation)
+            scores = [0.0] * len(chunk)
+            values = self._translator.score_ids(sources, targets)
+            for i, value in zip(filled, values, strict=True):
+                if math.isnan(value):
+                    raise self._not_finite(chunk[i][0])
+                scores[i] = value
+            yield from scores
+            first += len(chunk)
+
+    def _check_lengths(
+        self, number: int, forced: str, source: Sequence[int], target: Sequence[int]
+    ) -> None:
+        """Raises UserError if a line or the text that is forced on it has too many tokens.
+
+        Args:
+          number: the number of the line, from 1.
+          forced: what the text is: "translation" or "prefix".
+          source: ids of the line, EOS included.
+          target: ids of the text without EOS.
+        """
+        longest_source = self._translator.longest_source
+        longest_target = self._translator.longest_target
+        if len(source) > longest_source:
+            raise UserError(
+                f"line {number} has {len(source)} tokens; a line with a given {forced} can have at most "
+                f"{longest_source} (Decode.source_lengths). Split the line, or leave it out.",
+                ["Decode.source_lengths"],
+            )
+        if len(target) >= longest_target:
+            raise UserError(
+                f"line {number}: the {forced} has {len(target)} tokens; this model can write at most "
+                f"{longest_target - 1}. Shorten the {forced}, or leave the line out.",
+            )
+
+    def _not_finite(self, line: str) -> UserError:
+        return UserError(
+            f"the checkpoint of {self.origin} has no translation for {line[:80]!r}: its weights have "
+            "values that are not finite. Use another checkpoint of the run."
+        )
+
+
+def load_translator(
+    config: Config,
+    run: RunFolder,
+    nbest: int = 1,
+    checkpoint: str = "best",
+    processes: Processes = ALONE,
+    fits: bool = True,
+) -> TextTranslator:
+    """Loads weights of a run: by default its best checkpoint, or the last one if there is no best.
+
+    Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
+    sound one is used, unless a step was asked for. If there are several processes, all of them call this
+    function, and call the translator with the same lines. To call it from process 0 alone, use
+    `TextTranslator.lead`.
+
+    Args:
+      config: the run's config; its search settings may differ from those in the run folder.
+      run: the run folder.
+      nbest: number of translations of each line.
+      checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N.
+      processes: the processes that decode together.
+      fits: whether to choose another mesh if that of the config does not fit this machine.
+
+    Raises:
+      UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does
+        not divide over the mesh.
+    """
+    choice = Chosen.parse(checkpoint)
+    functions = step_functions(config, run.data)
+    if fits:
+        config = fitting.fitted(config, functions, processes)
+    fitting.check(config, functions)
+    # Reading a checkpoint starts jax, so the devices must be set up before.
+    cache = run.programs_to_decode
+    devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
+    retention = Retention.of(config.train)
+    checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
+    loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
+    for problem in loaded.passed_over if processes.is_first else ():
+        sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
+    translator = Translator(config, functions, devices, loaded.weights, nbest)
+    return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin, processes)

@@ -1,0 +1,197 @@
+"""Text: translations in the order of their lines, long lines, prefixes, scores, and weights."""
+
+import re
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt.decoding import text_translator as module
+from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.run.checkpoint import Restored
+from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.retention import Retention
+from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
+
+
+class Letters:
+    """A vocabulary of letters; `encode_source` marks the direction with a first id."""
+
+    def encode_source(self, lines, source, target):
+        assert (source, target) == ("fr", "en")
+        return [[2, *map(ord, line), EOS] for line in lines]
+
+    def encode(self, texts):
+        return [[ord(letter) for letter in text] for text in texts]
+
+    def decode(self, sentences):
+        return ["".join(chr(i) for i in ids if i > 2) for ids in sentences]
+
+
+def text_translator(nbest: int = 1) -> TextTranslator:
+    run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
+    return TextTranslator(run, copying(nbest)[0], step=7)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 100])
+def test_text_is_translated_line_by_line_and_an_empty_line_stays_empty(chunk_size):
+    lines = ["abcde", "", "f", "  ", "gh"]
+    translations = list(text_translator().translate(lines, "fr", "en", chunk_size))
+    assert [[h.text for h in nbest] for nbest in translations] == [
+        ["abcde"],
+        [""],
+        ["f"],
+        [""],
+        ["gh"],
+    ]
+    assert [nbest[0].score for nbest in translations] == [-7, 0, -3, 0, -4]
+
+
+def test_the_n_best_of_a_line_are_texts_with_scores():
+    (nbest,) = text_translator(nbest=2).translate(["ab"], "fr", "en")
+    assert [(h.text, h.score) for h in nbest] == [("ab", -4.0), ("ab", -4.0)]
+
+
+def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
+    # A row has 8 ids: the mark of the direction, at most 6 letters, and the end.
+    lines = ["ab. cd", "ab. cdefg hi", "", "abcdefghijklm", "\u3000"]
+    translations = [best for (best,) in text_translator().translate(lines, "fr", "en")]
+    assert [best.text for best in translations] == [
+        *("ab. cd", "ab. cdefg hi", ""),
+        "abcdef ghi jklm",
+        "",
+    ]
+    assert [best.pieces for best in translations] == [1, 3, 1, 3, 1]
+    # The score of a piece is minus its number of ids. Each of these lines has log-probabilities
+    # -n * norm(n) for its pieces of n ids, and all their ids together.
+    norm = [((5 + n) / 6) ** 0.6 for n in range(40)]
+    for best, sizes in ((translations[1], (5, 7, 4)), (translations[3], (8, 5, 6))):
+        log_prob = -sum(n * norm[n] for n in sizes)
+        assert best.score == pytest.approx(log_prob / norm[sum(sizes)])
+
+
+def test_the_n_best_of_a_long_line_are_joined_as_far_as_every_piece_has_them():
+    first, second = text_translator(nbest=2).translate(["ab. cd. ef", "abc. defg"], "fr", "en")
+    # Pieces of 5, 5 and 4 ids: an odd number of ids has no second translation.
+    assert [best.text for best in first] == ["ab. cd. ef"]
+    assert [best.text for best in second] == ["abc. defg"] * 2
+
+
+def test_a_long_line_in_chinese_is_joined_without_spaces():
+    translator = text_translator()
+    translator._source = types.SimpleNamespace(
+        encode_source=lambda lines, source, target: [[2, *map(ord, line), EOS] for line in lines]
+    )
+    ((best,),) = translator.translate(["我来了。你走了。"], "fr", "zh")
+    assert best.text == "我来了。你走了。"
+
+
+def test_each_line_has_its_prefix_and_an_empty_line_with_a_prefix_is_translated():
+    translate = text_translator()
+    devices = translate._translator._devices
+    prefixes = ["", "xy", "", "z"]
+    translations = list(translate.translate(["ab", "c", "", " "], "fr", "en", 3, prefixes))
+    assert [nbest[0].text for nbest in translations] == ["ab", "c", "", " "]
+    forced = [
+        "".join(map(chr, row[row > 0]))
+        for batch in devices.batches
+        for row in batch["prefix"][batch["source_segments"][:, 0] > 0]
+    ]
+    assert sorted(forced) == ["", "xy", "z"]
+
+
+def test_scores_come_in_order_and_two_empty_lines_have_score_zero():
+    pairs = [("abcd", "x"), ("", ""), ("a", ""), ("", "y"), ("ab", "xyz")]
+    scores = list(text_translator().score(iter(pairs), "fr", "en", chunk_size=2))
+    assert scores == [-6.0, 0.0, -3.0, -2.0, -4.0]
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (
+            ("a", "x" * 14),
+            "line 3: the translation has 14 tokens; this model can write at most 13. Shorten the "
+            "translation, or leave the line out.",
+        ),
+        (
+            ("a" * 7, "x"),
+            "line 3 has 9 tokens; a line with a given translation can have at most 8 "
+            "(Decode.source_lengths). Split the line, or leave it out.",
+        ),
+    ],
+)
+def test_a_pair_that_is_too_long_to_be_scored_is_named(pair, message):
+    translate = text_translator()
+    assert list(translate.score([("a" * 6, "x" * 13)], "fr", "en")) == [-8.0]
+    with pytest.raises(UserError) as error:
+        list(translate.score([("a", "x"), ("a", "x"), pair], "fr", "en", chunk_size=2))
+    assert str(error.value) == message
+    with pytest.raises(UserError, match=r"^line 3"):
+        list(translate.translate(["a", pair[0]], "fr", "en", prefixes=["", pair[1]], first_line=2))
+
+
+@pytest.mark.parametrize("damaged", [[], ["checkpoints/3: it is damaged"]])
+def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
+    monkeypatch, tmp_path, capsys, damaged
+):
+    class SavedCheckpoints:
+        def __init__(self, folder, rules, identity, processes):
+            assert folder == tmp_path
+            assert identity == {"config": "the hash of this run"}
+            assert rules == Retention.of(CONFIG.train)
+
+        def restore_best(self, groups):
+            step = [3, 5][len(damaged)]
+            weights = {"weights of": step, "names": list(groups["parameters"])}
+            manifest = Manifest(step, {}, saved_at=1.0)
+            return Restored(manifest, {"parameters": weights}, tuple(damaged))
+
+    devices = CopyingDevices()
+    devices.abstract = lambda specs: specs
+    monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)
+    monkeypatch.setattr(module.fitting, "fitted", lambda config, *_: config)
+    monkeypatch.setattr(module, "Checkpoints", SavedCheckpoints)
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
+    run = types.SimpleNamespace(
+        data=sizes,
+        programs_to_decode=None,
+        programs=tmp_path / "programs",
+        identity=lambda: {"config": "the hash of this run"},
+        checkpoints=tmp_path,
+        vocabularies=lambda: (Letters(), Letters()),
+    )
+    loaded = load_translator(CONFIG.replace(decode={"rows": 4}), run)
+    assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
+    expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
+    assert capsys.readouterr().err == expected
+    # Evaluation keeps translations under the checkpoint that was read, not the one that was tried first.
+    assert loaded.checkpoint == Manifest(loaded.step, {}, saved_at=1.0).label
+    names = step_functions(CONFIG, sizes).declare_parameters()
+    assert set(loaded._translator.parameters["names"]) == set(names)
+
+
+@pytest.mark.parametrize("broken", ["lengths", "scores"])
+def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(broken):
+    translate = text_translator()
+    devices = translate._translator._devices
+    search = devices.search
+
+    def without_hypotheses(batch):
+        (result,) = search(batch)
+        if broken == "lengths":
+            return [result | {"lengths": np.zeros_like(result["lengths"])}]
+        return [result | {"scores": np.full_like(result["scores"], np.nan)}]
+
+    devices.search = without_hypotheses
+    with pytest.raises(UserError) as error:
+        list(translate.translate(["", "ab"], "fr", "en"))
+    message = (
+        "the checkpoint of step 7 has no translation for 'ab': its weights have values that are not "
+        "finite. Use another checkpoint of the run."
+    )
+    assert str(error.value) == message
+    with pytest.raises(UserError, match=re.escape(message)):
+        list(translate.score([("ab", "x")], "fr", "en"))
