@@ -370,8 +370,8 @@ def _continue(
     best, places = top(tf.reshape(best, [rows, k * width]), k)
     ids = take(tf.reshape(tokens, [rows, k * width]), places)
     parents = tf.one_hot(places // width, k)
-    # Every beam of a row with a forced token continues itself. A mask over the vocabulary would make
-    # each step of ordinary decoding a third slower.
+    # Every beam of a row with a forced token continues itself. A mask over the vocabulary would be
+    # simpler, but every step of ordinary decoding would pay for it.
     forced = tf.broadcast_to(forced[:, tf.newaxis], [rows, k])
     only = totals + tf.gather(log_probs, forced, batch_dims=2)
     only = tf.where(exists(only) & (forced != search.eos), only, MISSING)
