@@ -357,22 +357,27 @@ def _continue(
     import tensorflow as tf
 
     rows, k, vocabulary = log_probs.shape.as_list()
-    totals, forced = totals[:, :, tf.newaxis], forced[:, tf.newaxis, tf.newaxis]
     tokens, width = tf.range(vocabulary), min(k, vocabulary)
-    allowed = (forced == 0) | (tokens == forced)
     if search.expansion == "lingvo":
         # The totals of copies are so large that they cannot tell similar tokens apart.
-        best, tokens = top(tf.where(allowed & exists(log_probs), log_probs, MISSING), width)
-        ends = tokens == search.eos
-        best = tf.where(ends, MISSING, tf.maximum(totals + best, MISSING))
+        best, tokens = top(tf.where(exists(log_probs), log_probs, MISSING), width)
+        best = tf.where(tokens == search.eos, MISSING, totals[:, :, tf.newaxis] + best)
     else:
-        totals = totals + log_probs
-        allowed &= exists(totals) & (tokens != search.eos)
-        best, tokens = top(tf.where(allowed, totals, MISSING), width)
+        sums = totals[:, :, tf.newaxis] + log_probs
+        allowed = exists(sums) & (tokens != search.eos)
+        best, tokens = top(tf.where(allowed, sums, MISSING), width)
     # [B, K, width] -> [B, K * width]
     best, places = top(tf.reshape(best, [rows, k * width]), k)
     ids = take(tf.reshape(tokens, [rows, k * width]), places)
-    return ids, tf.one_hot(places // width, k), best
+    parents = tf.one_hot(places // width, k)
+    # Every beam of a row with a forced token continues itself. A mask over the vocabulary would be
+    # simpler, but every step of ordinary decoding would pay for it.
+    forced = tf.broadcast_to(forced[:, tf.newaxis], [rows, k])
+    only = totals + tf.gather(log_probs, forced, batch_dims=2)
+    only = tf.where(exists(only) & (forced != search.eos), only, MISSING)
+    best = tf.where(forced > 0, only, tf.maximum(best, MISSING))
+    parents = tf.where((forced > 0)[:, :, tf.newaxis], tf.eye(k), parents)
+    return tf.where(forced > 0, forced, ids), parents, best
 
 
 def _read(state: _State, search: BeamSearch) -> Hypotheses:
