@@ -55,7 +55,7 @@ def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(caps
     _, err = capsys.readouterr()
     assert err.startswith(
         "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no setting 'bem'; did you mean "
-        "'beam'? Decode has: beam, "
+        "'beam'? Decode has: method, beam, "
     )
 
 

@@ -134,7 +134,7 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
     ],
 )
 def test_files_beside_the_input_that_cannot_be_used_are_named(
-    capsys, monkeypatch, run_folder, loaded, flags, message
+    capsys, monkeypatch, run_folder, loaded, upper, flags, message
 ):
     monkeypatch.chdir(run_folder)
     (run_folder / "in.txt").write_text("un\n")

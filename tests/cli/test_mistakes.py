@@ -37,6 +37,7 @@ WRITTEN_FOLDERS = [
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
+    *[("decode", "prefix"), ("decode", "score")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
