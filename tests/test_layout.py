@@ -21,7 +21,9 @@ GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "suggest"),
     "web_page",
 )
-PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "inspect")
+PROGRAMS = (
+    *("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "export", "inspect"),
+)
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
 # rule of its own may import less or more than its folder. The package itself, for its version, is
@@ -40,6 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "run/tensor_files.py": ("paths",),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("errors",),
+    "formats/": ("formats", "decoding", "settings", "data", "spmd", *GROUND),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
@@ -51,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # A program may use every stage, and no other program.
     **{
         f"{program}.py": (
-            *("checks", "evaluation", "decoding", "inspection", "run", "settings"),
+            *("checks", "evaluation", "formats", "decoding", "inspection", "run", "settings"),
             *("data", "model", "spmd", *GROUND),
         )
         for program in PROGRAMS
@@ -141,6 +144,7 @@ def test_nothing_but_the_command_line_imports_a_program():
         "cli/checkpoint_command.py",
         "cli/commands.py",
         "cli/decode_command.py",
+        "cli/export_command.py",
         "cli/inspect_command.py",
     }
 

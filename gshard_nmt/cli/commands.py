@@ -15,6 +15,7 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
+from gshard_nmt.cli.export_command import EXPORT
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -88,6 +89,11 @@ def decode_program(arguments: Sequence[str] | None = None) -> int:
 def eval_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-eval, which scores a run and writes the report; returns the exit code."""
     return run(EVAL, sys.argv[1:] if arguments is None else arguments)
+
+
+def export_program(arguments: Sequence[str] | None = None) -> int:
+    """Runs gshard-export, which writes a model for other software; returns the exit code."""
+    return run(EXPORT, sys.argv[1:] if arguments is None else arguments)
 
 
 def inspect_program(arguments: Sequence[str] | None = None) -> int:
@@ -302,5 +308,12 @@ EVAL = Command(
     _define_eval,
     _eval,
 )
-COMMANDS = {**DATA_VERBS, "train": TRAIN, "decode": DECODE, "eval": EVAL, "inspect": INSPECT}
+COMMANDS = {
+    **DATA_VERBS,
+    "train": TRAIN,
+    "decode": DECODE,
+    "eval": EVAL,
+    "export": EXPORT,
+    "inspect": INSPECT,
+}
 """The commands by the names that `python -m gshard_nmt` knows. `data harvest` also runs `harvest`."""

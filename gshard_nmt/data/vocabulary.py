@@ -116,9 +116,13 @@ class Vocabulary:
           The ids of each text. If the target is fr and `<2fr>` is in the vocabulary, they are
           [<2fr>, ..., EOS]. The tag of the target stands before the tag of the source.
         """
-        symbols = (target_tag(target), source_tag(language))
-        tags = [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
+        tags = self.tags(language, target)
         return [[*tags, *ids, EOS] for ids in self.encode(texts)]
+
+    def tags(self, language: str, target: str) -> list[int]:
+        """Returns the ids of the tags that stand before a source sentence, see `encode_source`."""
+        symbols = (target_tag(target), source_tag(language))
+        return [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that the decoder writes: the text, EOS."""
@@ -136,8 +140,10 @@ class Vocabulary:
         return [text.translate(_SPACES) for text in texts]
 
 
-_SPACES = str.maketrans("\r\n", "  ")
-"""What turns a text into one line of a file."""
+LINE_BREAKS = "\r\n"
+"""The characters that end a line of a file. A translation has spaces in their place."""
+
+_SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
 
 
 def _until_eos(ids: Sequence[int]) -> list[int]:

@@ -127,7 +127,7 @@ class Translator:
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
         inputs = [weight_specs(self._functions), batch]
-        return lower(self._search(shape), inputs, [letters], mesh)
+        return lower(self.search(shape), inputs, [letters], mesh)
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[tuple[BatchShape, list[int]]]:
         """Yields a shape and the indices of its sentences for each batch.
@@ -153,8 +153,13 @@ class Translator:
             self._programs[shape] = self._devices.compile(key, lambda: self.lower(shape))
         return self._programs[shape]
 
-    def _search(self, shape: BatchShape) -> Callable:
-        """Returns the function to lower: from weights and a batch to the n-best of each row."""
+    def search(self, shape: BatchShape, rows: int | None = None) -> Callable:
+        """Returns the function to lower: from weights and a batch to the n-best of each row.
+
+        Args:
+          shape: the shape of the batch.
+          rows: B; None means `Decode.rows`.
+        """
         from gshard_nmt.decoding import beam_search
         from gshard_nmt.model import decoder_step
         from gshard_nmt.spmd.sharding import annotate
@@ -181,7 +186,7 @@ class Translator:
             hypotheses = beam_search.flat_beam_search(
                 next_token,
                 cache,
-                decode.rows,
+                rows or decode.rows,
                 search,
                 live=batch["source_segments"][:, 0] > 0,
                 max_lengths=batch["max_lengths"],
@@ -239,6 +244,11 @@ class TextTranslator:
         self.step = step
         self.checkpoint = checkpoint
 
+    @property
+    def of_ids(self) -> Translator:
+        """The translator of token ids, which has the weights and the search."""
+        return self._translator
+
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
     ) -> Iterator[list[Hypothesis]]:
@@ -272,8 +282,10 @@ class TextTranslator:
             yield from results
 
 
-def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTranslator:
-    """Loads the best checkpoint of a run, or the last one if there is no best.
+def load_translator(
+    config: Config, run: RunFolder, nbest: int = 1, checkpoint: str = "best"
+) -> TextTranslator:
+    """Loads a checkpoint of a run: by default the best, or the last one if there is no best.
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
     best sound one is used.
@@ -282,6 +294,7 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
+      checkpoint: "best", "last", or a step.
 
     Raises:
       UserError: the folder is not a run folder, or has no sound checkpoint.
@@ -291,7 +304,11 @@ def load_translator(config: Config, run: RunFolder, nbest: int = 1) -> TextTrans
     devices = runtime.start(config.mesh, run.programs_to_decode)
     checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
     specs = devices.abstract(weight_specs(functions))
-    restored = checkpoints.restore_best({"parameters": specs})
+    if checkpoint == "best":
+        restored = checkpoints.restore_best({"parameters": specs})
+    else:
+        steps = None if checkpoint == "last" else [int(checkpoint)]
+        restored = checkpoints.restore({"parameters": specs}, steps)
     manifest = restored.manifest
     for problem in restored.passed_over:
         sys.stderr.write(f"{problem}. Using the checkpoint of step {manifest.step} instead.\n")
