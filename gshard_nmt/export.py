@@ -55,7 +55,7 @@ def export(
     model = _trained_model(config, run, translator)
     console = Console(highlight=False)
     lengths = ", ".join(map(str, sorted(config.decode.source_lengths)))
-    _say(console, f"step {translator.step}: tracing the search for sources of {lengths} tokens")
+    _say(console, f"{translator.origin}: tracing the search for sources of {lengths} tokens")
     out = Path(os.path.realpath(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -70,7 +70,7 @@ def export(
         outputs.replace_folder(folder, out)
     _say(
         console,
-        f"{out}: step {translator.step} of {workdir}, {size_text(size)}. To load it, import tensorflow "
+        f"{out}: {translator.origin} of {workdir}, {size_text(size)}. To load it, import tensorflow "
         f"and tensorflow_text, then call tf.saved_model.load({str(out)!r}).signatures"
         "['serving_default'].",
     )
@@ -104,7 +104,7 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
     for name, array in weights.items():
         if not np.isfinite(array.astype(np.float32)).all():
             raise UserError(
-                f"the weight {name} of step {translator.step} has values that are not finite, so the "
+                f"the weight {name} of {translator.origin} has values that are not finite, so the "
                 "model cannot translate. Choose another checkpoint of the run."
             )
     source, _ = run.vocabularies()

@@ -131,7 +131,8 @@ class Vocabulary:
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each list of ids, up to the first EOS.
 
-        A text is one line. Byte fallback can spell newlines and carriage returns; they become spaces.
+        A text is one line and one column. Byte fallback can spell any character, so whatever some
+        program takes as the end of a line or of a column becomes a space.
         """
         before_eos = [_until_eos(ids) for ids in sentences]
         if not before_eos:
@@ -140,8 +141,11 @@ class Vocabulary:
         return [text.translate(_SPACES) for text in texts]
 
 
-LINE_BREAKS = "\r\n"
-"""The characters that end a line of a file. A translation has spaces in their place."""
+LINE_BREAKS = "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
+"""The characters that some program takes as the end of a line or of a column. NUL ends a text in C.
+
+A translation has spaces in their place, so that it is one line of a file, and one column of a table.
+"""
 
 _SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
 

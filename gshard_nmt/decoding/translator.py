@@ -14,6 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.decoding import beam_search
+from gshard_nmt.decoding.pieces import Translation, join, pieces_note, separator, split
+from gshard_nmt.decoding.weights import Chosen, load_weights
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -32,12 +35,14 @@ class Hypothesis:
     """A translation.
 
     Attributes:
-      text: the detokenised translation.
+      text: the detokenised translation. It has no character that ends a line or a column.
       score: log-probability in nats, divided by the length norm.
+      pieces: the number of pieces that the source was translated in; above 1 if it was too long.
     """
 
     text: str
     score: float
+    pieces: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +91,19 @@ class Translator:
         self._nbest = nbest
         self._programs: dict[BatchShape, runtime.Program] = {}
         self.parameters = parameters
+
+    @property
+    def longest_source(self) -> int:
+        """The largest number of source tokens that is translated whole, end of sentence included."""
+        return max(self._config.decode.source_lengths)
+
+    def length_norms(self, longest: int) -> np.ndarray:
+        """Returns the divisor of scores for each number of tokens from 0 to `longest`: float32[n + 1]."""
+        decode = self._config.decode
+        search = beam_search.BeamSearch(
+            max_steps=longest, length_norm=decode.length_norm, alpha=decode.alpha
+        )
+        return search.norms()
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]]
@@ -160,7 +178,6 @@ class Translator:
           shape: the shape of the batch.
           rows: B; None means `Decode.rows`.
         """
-        from gshard_nmt.decoding import beam_search
         from gshard_nmt.model import decoder_step
         from gshard_nmt.spmd.sharding import annotate
 
@@ -229,20 +246,28 @@ class TextTranslator:
     """Translates text between the languages that a run was trained on."""
 
     def __init__(
-        self, run: RunFolder, translator: Translator, step: int, checkpoint: str = ""
+        self,
+        run: RunFolder,
+        translator: Translator,
+        step: int,
+        checkpoint: str = "",
+        origin: str = "",
     ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
         Args:
           run: the run folder.
           translator: translates token ids.
-          step: the training step of its weights.
-          checkpoint: the label of the checkpoint that the weights come from, see `Manifest.label`.
+          step: the training step of its weights; of an average, the newest one.
+          checkpoint: the label of the weights, see `weights.Loaded`.
+          origin: the weights in words; "" gives "step 500" or the like.
         """
         self._translator = translator
         self._source, self._target = run.vocabularies()
         self.step = step
         self.checkpoint = checkpoint
+        self.origin = origin or f"step {step}"
+        self.longest_source = translator.longest_source
 
     @property
     def of_ids(self) -> Translator:
@@ -254,7 +279,9 @@ class TextTranslator:
     ) -> Iterator[list[Hypothesis]]:
         """Yields the n-best translations of each line, best first. The lines keep their order.
 
-        The translation of an empty line is empty.
+        The translation of an empty line is empty. A line that is too long is translated in pieces, and
+        the n-th best translations of all pieces are joined. Its score is the sum of their
+        log-probabilities, divided by the length norm of the sum of their lengths.
 
         Args:
           lines: source text.
@@ -266,74 +293,116 @@ class TextTranslator:
         """
         for start in range(0, len(lines), chunk_size):
             chunk = lines[start : start + chunk_size]
-            filled = [i for i, line in enumerate(chunk) if line.strip()]
-            sources = self._source.encode_source([chunk[i] for i in filled], source, target)
-            translations = self._translator.translate_ids(sources)
-            results = [[Hypothesis("", 0.0)] for _ in chunk]
-            for i, nbest in zip(filled, translations, strict=True):
-                if not nbest:
-                    raise UserError(
-                        f"the checkpoint of step {self.step} has no translation for {chunk[i][:80]!r}: "
-                        "its weights have values that are not finite. Use another checkpoint of the run."
-                    )
-                texts = self._target.decode([ids for ids, _ in nbest])
-                scores = [score for _, score in nbest]
-                results[i] = [Hypothesis(*pair) for pair in zip(texts, scores, strict=True)]
-            yield from results
+            sources = self._encode(chunk, source, target)
+            ids = [piece for pieces in sources for piece in pieces]
+            translations = iter(self._translator.translate_ids(ids))
+            for line, pieces in zip(chunk, sources, strict=True):
+                parts = [self._decode(line, next(translations)) for _ in pieces]
+                if len(parts) > 1:
+                    joined = join(parts, separator(target), self._translator.length_norms)
+                    yield [Hypothesis(text, score, len(parts)) for text, score in joined]
+                else:
+                    (nbest,) = parts or [[Translation("", 0.0, 0)]]
+                    yield [Hypothesis(best.text, best.score) for best in nbest]
+
+    def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
+        """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
+
+        def encode(texts: Sequence[str]) -> list[list[int]]:
+            return self._source.encode_source(texts, source, target)
+
+        def measure(texts: Sequence[str]) -> list[int]:
+            return [len(ids) for ids in encode(texts)]
+
+        (without_text,) = measure([""])
+        longest = self._translator.longest_source
+        sources = []
+        for line, ids in zip(lines, encode(lines), strict=True):
+            pieces = [ids] if len(ids) <= longest else encode(split(line, measure, longest))
+            # Also a line of characters that the vocabulary ignores is empty.
+            filled = [piece for piece in pieces if len(piece) > without_text]
+            sources.append(filled if line.strip() else [])
+        return sources
+
+    def _decode(self, line: str, nbest: Sequence[tuple[list[int], float]]) -> list[Translation]:
+        """Returns the texts of the translations of a piece of a line."""
+        if not nbest:
+            raise UserError(
+                f"the checkpoint of {self.origin} has no translation for {line[:80]!r}: its weights have "
+                "values that are not finite. Use another checkpoint of the run."
+            )
+        texts = self._target.decode([ids for ids, _ in nbest])
+        return [
+            Translation(text, score, len(ids) + 1)
+            for text, (ids, score) in zip(texts, nbest, strict=True)
+        ]
 
 
 def load_translator(
     config: Config, run: RunFolder, nbest: int = 1, checkpoint: str = "best"
 ) -> TextTranslator:
-    """Loads a checkpoint of a run: by default the best, or the last one if there is no best.
+    """Loads weights of a run: by default its best checkpoint, or the last one if there is no best.
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
-    best sound one is used.
+    sound one is used, unless a step was asked for.
 
     Args:
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
-      checkpoint: "best", "last", or a step.
+      checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N.
 
     Raises:
-      UserError: the folder is not a run folder, or has no sound checkpoint.
+      UserError: the folder is not a run folder, or has no such checkpoint that is sound.
     """
+    choice = Chosen.parse(checkpoint)
     functions = step_functions(config, run.data)
     # Reading a checkpoint starts jax, so the devices must be set up before.
     devices = runtime.start(config.mesh, run.programs_to_decode)
     checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
-    specs = devices.abstract(weight_specs(functions))
-    if checkpoint == "best":
-        restored = checkpoints.restore_best({"parameters": specs})
-    else:
-        steps = None if checkpoint == "last" else [int(checkpoint)]
-        restored = checkpoints.restore({"parameters": specs}, steps)
-    manifest = restored.manifest
-    for problem in restored.passed_over:
-        sys.stderr.write(f"{problem}. Using the checkpoint of step {manifest.step} instead.\n")
-    weights = restored.groups["parameters"]
-    translator = Translator(config, functions, devices, weights, nbest)
-    return TextTranslator(run, translator, manifest.step, manifest.label)
+    loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
+    for problem in loaded.passed_over:
+        sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
+    translator = Translator(config, functions, devices, loaded.weights, nbest)
+    return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin)
 
 
 def translate_run(
-    workdir: Path, source: str, target: str, lines: Sequence[str], trust_programs: bool = False
+    workdir: Path,
+    source: str,
+    target: str,
+    lines: Sequence[str],
+    checkpoint: str = "best",
+    trust_programs: bool = False,
 ) -> tuple[list[str], str, str]:
-    """Translates lines with the model of a run folder. `RunFolder` explains `trust_programs`.
+    """Translates lines with the model of a run folder, and says on stderr how many were too long.
+
+    Args:
+      workdir: the run folder.
+      source, target: BCP 47 tags of a direction that the run was trained on.
+      lines: source text.
+      checkpoint: the weights, see `load_translator`.
+      trust_programs: see `RunFolder`.
 
     Returns:
       The best translation of each line, a text that names the training step and the search, and the
       label of the checkpoint.
     """
-    translator, search = _cached_translator(workdir, trust_programs)
-    best = [nbest[0].text for nbest in translator.translate(lines, source, target)]
-    return best, f"step {translator.step}, {search}", translator.checkpoint
+    translator, search = _cached_translator(workdir, checkpoint, trust_programs)
+    best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+    in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
+    if in_pieces:
+        longest = translator.longest_source
+        sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
+    return [line.text for line in best], f"{translator.origin}, {search}", translator.checkpoint
 
 
 @functools.lru_cache(maxsize=2)
-def _cached_translator(workdir: Path, trust_programs: bool) -> tuple[TextTranslator, str]:
+def _cached_translator(
+    workdir: Path, checkpoint: str, trust_programs: bool
+) -> tuple[TextTranslator, str]:
     """Loads the translator of a run folder. Two stay in memory, for a run and its baseline."""
     run = RunFolder(workdir, trust_programs)
     config = read_run_config(run.config)
-    return load_translator(config, run), config.decode.settings()
+    translator = load_translator(config, run, checkpoint=checkpoint)
+    return translator, config.decode.settings()

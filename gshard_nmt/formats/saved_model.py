@@ -30,8 +30,11 @@ FEW = 4
 """The number of rows of a small batch. A large batch takes as long for one sentence as for all of its
 `Decode.rows` sentences, so that calls with few sentences use small batches."""
 
+_LINE_BREAK = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in LINE_BREAKS) + "]"
+"""Matches one of `LINE_BREAKS`, as a regular expression of TensorFlow's RE2."""
+
 _BLANK = r"[\s\p{Z}\x1c-\x1f\x{85}]*"
-"""Matches a text that Python's `str.strip` makes empty. `\\s` of TensorFlow's RE2 is ASCII only."""
+"""Matches a text that Python's `str.strip` makes empty. `\\s` of RE2 is ASCII only."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +166,12 @@ def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
     """Returns the tokens of string[n]. A sentence with more ids than `longest` loses its last tokens."""
     import tensorflow as tf
 
-    count = tf.shape(text)[0]
+    count, tokens = tf.shape(text)[0], vocabulary.tokenize(text)
     tags = tf.RaggedTensor.from_tensor(tf.tile(tags[tf.newaxis], [count, 1]))
-    ids = tf.concat([tags, vocabulary.tokenize(text)], axis=1)[:, : longest - 1]
+    ids = tf.concat([tags, tokens], axis=1)[:, : longest - 1]
     ids = tf.concat([ids, tf.RaggedTensor.from_tensor(tf.fill([count, 1], EOS))], axis=1)
-    is_blank = tf.strings.regex_full_match(text, _BLANK)
+    # Also a line of characters that the vocabulary ignores is blank.
+    is_blank = tf.strings.regex_full_match(text, _BLANK) | (tokens.row_lengths() == 0)
     return _Sentences(ids, tf.where(is_blank, 0, tf.cast(ids.row_lengths(), tf.int32)))
 
 
@@ -185,7 +189,7 @@ def _translate(model: TrainedModel, module, sentences: _Sentences):
         lengths = tf.gather(sentences.lengths, places[:, 0])
         best = _translate_ids(model, module.weights, ids, lengths)
         tokens = tf.RaggedTensor.from_tensor(best.ids, tf.maximum(best.lengths - 1, 0))
-        texts = tf.strings.regex_replace(module.target.detokenize(tokens), f"[{LINE_BREAKS}]", " ")
+        texts = tf.strings.regex_replace(module.target.detokenize(tokens), _LINE_BREAK, " ")
         translations = tf.tensor_scatter_nd_update(translations, places, texts)
         scores = tf.tensor_scatter_nd_update(scores, places, best.scores)
         shorter = length

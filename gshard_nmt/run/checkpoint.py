@@ -7,7 +7,7 @@ moment that its commit file exists. `checkpoint_writer.py` writes them.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,6 +158,18 @@ class Checkpoints:
                 return restored
         known = self._damaged() if steps is None else {}
         raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
+
+    def sound(self, groups: Groups, problems: dict[int, str]) -> Iterator[Restored]:
+        """Yields each sound checkpoint, the newest first. It is read when it is asked for.
+
+        Args:
+          groups: as for `restore`.
+          problems: gets a line for each checkpoint that cannot be used, by step.
+        """
+        for step in self._newest_first():
+            restored = self._try(step, groups, problems)
+            if restored is not None:
+                yield restored
 
     def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
         """Reads one tensor to the host, and verifies it.
