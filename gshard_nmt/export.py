@@ -114,8 +114,14 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
         )
         for pair in run.data["pairs"]
     ]
-    vocabularies = [(run.path / f"{side}.model").read_bytes() for side in ("source", "target")]
-    return TrainedModel(config, ids.search, weights, *vocabularies, directions)
+    return TrainedModel(
+        config,
+        ids.search,
+        weights,
+        source_vocabulary=(run.path / "source.model").read_bytes(),
+        target_vocabulary=(run.path / "target.model").read_bytes(),
+        directions=directions,
+    )
 
 
 def _facts(config: Config, run: RunFolder, translator: TextTranslator) -> dict[str, Any]:

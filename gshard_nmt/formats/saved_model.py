@@ -7,6 +7,7 @@ of the result. The graph has no op of this package, so tensorflow and tensorflow
 """
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -84,9 +85,8 @@ def write(model: TrainedModel, folder: Path) -> None:
     tf, tensorflow_text = _libraries()
     module = tf.Module()
     module.weights = {name: tf.Variable(array) for name, array in model.weights.items()}
-    with silenced_stderr():
-        module.source = tensorflow_text.SentencepieceTokenizer(model.source_vocabulary)
-        module.target = tensorflow_text.SentencepieceTokenizer(model.target_vocabulary)
+    module.source = _tokenizer(tensorflow_text, model.source_vocabulary)
+    module.target = _tokenizer(tensorflow_text, model.target_vocabulary)
     language = tf.TensorSpec([], tf.string)
 
     @tf.function(
@@ -121,6 +121,17 @@ def _libraries() -> tuple[Any, Any]:
     # TensorFlow only traces here, so it must not reserve the memory of a GPU.
     tf.config.set_visible_devices([], "GPU")
     return tf, tensorflow_text
+
+
+def _tokenizer(tensorflow_text: Any, vocabulary: bytes) -> Any:
+    """Returns the SentencePiece ops of a vocabulary.
+
+    A process that loads SavedModels keeps one vocabulary for each name. With the default name, all of
+    them would use the vocabulary that was loaded first.
+    """
+    name = f"vocabulary_{hashlib.sha256(vocabulary).hexdigest()}"
+    with silenced_stderr():
+        return tensorflow_text.SentencepieceTokenizer(vocabulary, name=name)
 
 
 def _tags(directions: Sequence[Direction], source, target):

@@ -45,17 +45,26 @@ DIRECTIONS = [("fr", "en"), ("de", "en"), ("de", "fr")]
 TAGS = (target_tag("en"), target_tag("fr"), source_tag("de"))
 
 
-@pytest.fixture(scope="module")
-def vocabulary_file(tmp_path_factory):
-    file = tmp_path_factory.mktemp("vocabulary") / "source.model"
-    words = [f"{word} {other}" for word in ("red", "green", "tree") for other in ("house", "is")]
-    train_vocabulary(words * 9, VocabularySpec(size=300, tags=TAGS, normalization="identity"), file)
-    return file
+WORDS = {
+    "source": ("red", "green", "tree", "house", "is"),
+    "target": ("un", "deux", "trois", "six", "dix"),
+}
 
 
 @pytest.fixture(scope="module")
-def vocabulary(vocabulary_file):
-    return Vocabulary.load(vocabulary_file)
+def files(tmp_path_factory):
+    """The contents of two vocabularies. They have bytes and tags at the same ids, and other words."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    for side, words in WORDS.items():
+        text = [f"{word} {other}" for word in words for other in words] * 9
+        spec = VocabularySpec(size=300, tags=TAGS, normalization="identity")
+        train_vocabulary(text, spec, folder / side)
+    return [(folder / side).read_bytes() for side in WORDS]
+
+
+@pytest.fixture(scope="module")
+def vocabularies(files):
+    return [Vocabulary(content) for content in files]
 
 
 def copying(shape, rows):
@@ -87,18 +96,17 @@ def score_of(length: int, rows: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def loaded(vocabulary_file, vocabulary, tmp_path_factory):
+def loaded(files, vocabularies, tmp_path_factory):
     """The signature of a SavedModel that copies, as a function of Python texts."""
     import tensorflow as tf
 
-    model = vocabulary_file.read_bytes()
-    directions = [Direction(*pair, tuple(vocabulary.tags(*pair))) for pair in DIRECTIONS]
+    directions = [Direction(*pair, tuple(vocabularies[0].tags(*pair))) for pair in DIRECTIONS]
     weights = {"one/weight": np.ones((), np.float32)}
     folder = tmp_path_factory.mktemp("saved") / "model"
-    trained = TrainedModel(CONFIG, copying, weights, model, model, directions)
+    trained = TrainedModel(CONFIG, copying, weights, *files, directions)
     saved_model.write(trained, folder)
-    files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    assert files == set(saved_model.FILES)
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert names == set(saved_model.FILES)
     return texts_of(tf.saved_model.load(folder))
 
 
@@ -137,16 +145,17 @@ TEXTS = [
 
 @pytest.mark.parametrize("count", [0, 1, FEW + 1, len(TEXTS)])
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_lines_become_batches_as_in_gshard_decode(loaded, vocabulary, direction, count):
+def test_lines_become_batches_as_in_gshard_decode(loaded, vocabularies, direction, count):
+    source, target = vocabularies
     texts = TEXTS[:count]
     filled = [text for text in texts if text.strip()]
-    sentences = dict(zip(filled, vocabulary.encode_source(filled, *direction), strict=True))
+    sentences = dict(zip(filled, source.encode_source(filled, *direction), strict=True))
     cut = {
         t: ids if len(ids) <= LONG else [*ids[: LONG - 1], ids[-1]] for t, ids in sentences.items()
     }
     is_short = [len(ids) <= SHORT for ids in cut.values()]
     rows = {short: FEW if is_short.count(short) <= FEW else ROWS for short in (True, False)}
-    expected = [vocabulary.decode([cut.get(text, [])])[0] for text in texts]
+    expected = [target.decode([cut.get(text, [])])[0] for text in texts]
     scores = [
         score_of(len(cut[text]), rows[len(cut[text]) <= SHORT]) if text in cut else 0.0
         for text in texts
@@ -159,14 +168,18 @@ def test_lines_become_batches_as_in_gshard_decode(loaded, vocabulary, direction,
         assert len(filled) > ROWS
 
 
-def test_a_translation_is_one_line(loaded, vocabulary):
-    texts = [f"red{character}tree" for character in LINE_BREAKS]
+def test_a_translation_is_one_line(loaded, vocabularies):
+    source, target = vocabularies
+    texts = [f"red{character}red" for character in LINE_BREAKS]
     # The copied ids spell the line break, byte by byte.
-    assert all(
-        vocabulary._processor.decode(ids) == text
-        for ids, text in zip(vocabulary.encode(texts), texts, strict=False)
-    )
-    assert loaded(texts, "fr", "en")[0] == ["red tree"] * len(texts)
+    spelled = [target._processor.decode(ids) for ids in source.encode(texts)]
+    assert all(character in text for character, text in zip(LINE_BREAKS, spelled, strict=True))
+    (word,) = target.decode(source.encode(["red"]))
+    expected = [
+        text.replace(character, " ") for character, text in zip(LINE_BREAKS, spelled, strict=True)
+    ]
+    assert word in expected[0]
+    assert loaded(texts, "fr", "en")[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -208,24 +221,24 @@ class EagerDevices:
 
 
 def test_the_search_of_a_trained_model_gives_what_gshard_decode_gives(
-    vocabulary_file, vocabulary, tmp_path
+    files, vocabularies, tmp_path
 ):
     import tensorflow as tf
 
     # A large alpha prefers long translations; those of random weights would else be empty.
     config = CONFIG.replace(decode={"source_lengths": (SHORT,), "rows": FEW, "alpha": 3.0})
-    model, rng = vocabulary_file.read_bytes(), np.random.default_rng(0)
-    sizes = dict.fromkeys(("source_vocabulary", "target_vocabulary"), vocabulary.size)
+    rng = np.random.default_rng(0)
+    sizes = {f"{side}_vocabulary": v.size for side, v in zip(WORDS, vocabularies, strict=True)}
     functions = step_functions(config, sizes | {"pairs": [{"language": "fr"}]})
     specs = sorted(weight_specs(functions).items())
     weights = {name: rng.normal(size=s.shape).astype(s.dtype) for name, s in specs}
     devices = EagerDevices()
     devices.translator = translator = Translator(config, functions, devices, weights)
-    directions = [Direction("fr", "en", tuple(vocabulary.tags("fr", "en")))]
-    trained = TrainedModel(config, translator.search, weights, model, model, directions)
+    directions = [Direction("fr", "en", tuple(vocabularies[0].tags("fr", "en")))]
+    trained = TrainedModel(config, translator.search, weights, *files, directions)
     saved_model.write(trained, tmp_path / "model")
 
-    run = types.SimpleNamespace(vocabularies=lambda: (vocabulary, vocabulary))
+    run = types.SimpleNamespace(vocabularies=lambda: vocabularies)
     texts = ["red tree", "green", "house is", "is"]
     expected = [n[0] for n in TextTranslator(run, translator, 1).translate(texts, "fr", "en")]
     # "" is the only language on its side.
