@@ -53,6 +53,7 @@ def evaluate(
     translate: Translate,
     baselines: Path | None = None,
     sentences: int = 0,
+    checkpoint: str = "best",
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -65,6 +66,8 @@ def evaluate(
         folder and used again.
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
+      checkpoint: the weights of the run to use, the value of --checkpoint. Each baseline uses its best
+        checkpoint.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
@@ -84,7 +87,7 @@ def evaluate(
         task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
         advance = functools.partial(progress.advance, task)
         # The model of the run translates everything before the models of the baselines are loaded.
-        translations = translate_all(run, split, tests, translate, advance)
+        translations = translate_all(run, split, tests, translate, advance, checkpoint)
         baseline_lines: dict[tuple[str, str], list[str]] = {}
         for language, baseline in compared.runs.items():
             same = [test for test in tests if test.language == language]

@@ -14,8 +14,8 @@ import gshard_nmt
 from gshard_nmt import json_shape, outputs
 from gshard_nmt.decoding.translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.formats import saved_model
-from gshard_nmt.formats.saved_model import Direction, TrainedModel
+from gshard_nmt.exchange import saved_model
+from gshard_nmt.exchange.saved_model import Direction, TrainedModel
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config

@@ -40,7 +40,7 @@ class Translator:
         self.calls: list[tuple[str, str]] = []
         self.checkpoint = checkpoint
 
-    def __call__(self, workdir, source, target, lines):
+    def __call__(self, workdir, source, target, lines, checkpoint):
         self.calls.append((workdir.name, source))
         if workdir.name == "run":
             return [line.lower() for line in lines], "step 9", self.checkpoint

@@ -8,8 +8,8 @@ import pytest
 
 from gshard_nmt import __version__, export
 from gshard_nmt.errors import UserError
-from gshard_nmt.formats import saved_model
-from gshard_nmt.formats.saved_model import Direction
+from gshard_nmt.exchange import saved_model
+from gshard_nmt.exchange.saved_model import Direction
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from tests.run.facts import data_facts

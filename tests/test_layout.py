@@ -42,7 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "run/tensor_files.py": ("paths",),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("errors",),
-    "formats/": ("formats", "decoding", "settings", "data", "spmd", *GROUND),
+    "exchange/": ("exchange", "decoding", "settings", "data", "spmd", *GROUND),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # A program may use every stage, and no other program.
     **{
         f"{program}.py": (
-            *("checks", "evaluation", "formats", "decoding", "inspection", "run", "settings"),
+            *("checks", "evaluation", "exchange", "decoding", "inspection", "run", "settings"),
             *("data", "model", "spmd", *GROUND),
         )
         for program in PROGRAMS

@@ -14,3 +14,4 @@ def test_the_nearest_word_is_suggested_in_its_own_case():
 
 def test_a_word_that_begins_with_what_was_written_is_near():
     assert did_you_mean("pt", ["fr", "pt-BR"]) == "; did you mean 'pt-BR'?"
+    assert did_you_mean("fr-CA", ["de", "fr"]) == "; did you mean 'fr'?"

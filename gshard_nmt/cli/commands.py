@@ -247,6 +247,13 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    flags.text(
+        "checkpoint",
+        "NAME",
+        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
+        "checkpoints. Each baseline uses its best checkpoint",
+        default="best",
+    )
     define_trust(flags)
 
 
@@ -266,10 +273,14 @@ def _eval(values: FlagValues) -> None:
     report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
     from gshard_nmt.decoding.translator import translate_run
+    from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import evaluate
 
+    Chosen.parse(values.checkpoint)
     translate = functools.partial(translate_run, trust_programs=values.trust_programs)
-    evaluate(workdir, corpus, values.split, report, translate, baselines, values.sentences)
+    counted = values.sentences
+    weights = values.checkpoint
+    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, weights)
 
 
 HARVEST = Command(

@@ -4,17 +4,20 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs
+import gshard_nmt
+from gshard_nmt import files, outputs
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
+    from gshard_nmt.decode import Output
+    from gshard_nmt.decoding.source_lines import Survey
     from gshard_nmt.run.folder import RunFolder
 
 RUN_FILES = (
@@ -44,7 +47,15 @@ def _define_decode(flags: Flags) -> None:
         "output",
         "FILE",
         "file for the translations; stdout if not given. It is complete when it appears; until then the "
-        "finished lines are in FILE.partial",
+        "finished lines are in FILE.partial. If the program is killed, the same command goes on from "
+        "there; input from stdin or from a pipe is translated from its start",
+    )
+    flags.text(
+        "checkpoint",
+        "NAME",
+        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
+        "checkpoints, which is computed in memory",
+        default="best",
     )
     flags.integer(
         "beam",
@@ -62,6 +73,14 @@ def _define_decode(flags: Flags) -> None:
     )
     flags.switch(
         "scores", "write the line number and the score before each translation, separated by tabs"
+    )
+    flags.choice(
+        "format",
+        "NAME",
+        "format of the output: text (the translations alone), tsv (line number, score and translation, "
+        "separated by tabs), or jsonl (a JSON object for each line). If not given, tsv with --scores or "
+        "if --nbest is above 1, otherwise text",
+        ["text", "tsv", "jsonl"],
     )
     flags.choice(
         "length_norm",
@@ -99,13 +118,38 @@ def _decode(values: FlagValues) -> None:
             "--nbest, or set a larger --beam."
         )
     _check_output(source_file, output_file, run)
-    from gshard_nmt.decode import decode
+    from gshard_nmt.decode import Request, decode
+    from gshard_nmt.decoding.formats import FORMATS, chosen_format
+    from gshard_nmt.decoding.progress import DecodingProgress
+    from gshard_nmt.decoding.source_lines import SourceLines, survey
     from gshard_nmt.decoding.translator import load_translator
+    from gshard_nmt.decoding.weights import Chosen
 
-    with _input_text(source_file) as lines:
-        translator = load_translator(config, run, values.nbest)
-        with _output_text(output_file) as output:
-            decode(translator, lines, output, source, target, values.nbest, values.scores)
+    Chosen.parse(values.checkpoint)
+    form = chosen_format(values.format, values.nbest, values.scores)
+    name = f"--input {source_file}" if source_file else "stdin"
+    known = survey(source_file, name) if source_file and source_file.is_file() else None
+    request = Request(source, target, FORMATS[form], config.decode.rows)
+    quiet = output_file is None and sys.stdout.isatty()
+    with (
+        _input(source_file) as stream,
+        DecodingProgress(known.lines if known else None, quiet) as progress,
+    ):
+        lines = SourceLines(stream, name)
+        translator = load_translator(config, run, values.nbest, values.checkpoint)
+        origin = {
+            "checkpoint": translator.checkpoint,
+            "search": f"{config.decode}, {values.nbest} best",
+            "direction": f"{source}-{target}",
+            "format": form,
+            "version of gshard-nmt": gshard_nmt.__version__,
+        }
+        with _output(output_file, known, origin) as output:
+            decode(translator, request, lines, output, progress)
+            if known and lines.sha256 != known.sha256:
+                raise UserError(
+                    f"{name} was changed while it was translated. Start again when it is complete."
+                )
 
 
 def _check_output(source: Path | None, output: Path | None, run: "RunFolder") -> None:
@@ -129,11 +173,12 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
     if output is None:
         return
     partial = outputs.partial_file(output)
-    if outputs.is_same_file(read, partial):
-        raise UserError(
-            f"--output {output} is written to {partial} first, and that is the input. "
-            "Rename the input, or give --output another file."
-        )
+    for beside in (partial, partial.with_name(f"{partial.name}.progress")):
+        if outputs.is_same_file(read, beside):
+            raise UserError(
+                f"--output {output} is written to {beside} first, and that is the input. "
+                "Rename the input, or give --output another file."
+            )
     if _is_part_of(run, output):
         raise UserError(
             f"--output {output} is a file that the run {run.path} needs. Give another file."
@@ -153,28 +198,71 @@ def _is_part_of(run: "RunFolder", file: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _input_text(path: Path | None) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file, or stdin if there is no path. Only newline characters end a line."""
+def _input(path: Path | None) -> Iterator[IO[bytes]]:
+    """Opens a file, or stdin if there is no path."""
     if path is not None:
-        with path.open(encoding="utf-8", newline="\n") as file:
+        with path.open("rb") as file:
             yield file
-        return
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-    yield sys.stdin
+    elif isinstance(sys.stdin, io.TextIOWrapper):
+        yield sys.stdin.buffer
+    else:
+        yield io.BytesIO(sys.stdin.read().encode())
+
+
+class _Stream:
+    """An output that cannot be resumed.
+
+    Attributes:
+      lines: the number of input lines whose translations have been written.
+    """
+
+    def __init__(self, text: TextIO) -> None:
+        self.lines = 0
+        self._text = text
+
+    def write(self, text: str) -> None:
+        self._text.write(text)
+
+    def commit(self, lines: int) -> None:
+        self._text.flush()
+        self.lines = lines
 
 
 @contextlib.contextmanager
-def _output_text(path: Path | None) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file as `outputs.text_file` does, or stdout if there is no path."""
-    if path is not None:
-        with outputs.text_file(path) as file:
+def _output(
+    path: Path | None, known: "Survey | None", origin: Mapping[str, str]
+) -> Iterator["Output"]:
+    """Opens the output.
+
+    Args:
+      path: the file to write; None is stdout.
+      known: what is known of the input. A file that is translated from stdin or a pipe is not resumed.
+      origin: what the translations depend on besides the input.
+    """
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+        yield _Stream(sys.stdout)
+        sys.stdout.flush()
+    elif known is None or files.is_stream(path):
+        with _closed_pipe_named(path), outputs.text_file(path) as file:
+            yield _Stream(file)
+    else:
+        from gshard_nmt.decoding.resumable_file import ResumableFile
+
+        with ResumableFile(path, {"input": known.sha256, **origin}) as file:
             yield file
-        return
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-    yield sys.stdout
-    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _closed_pipe_named(path: Path) -> Iterator[None]:
+    """Turns the error of a pipe without a reader into a UserError that names the pipe."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise UserError(
+            f"--output {path}: the program that reads it has closed it. Start that program again first."
+        ) from None
 
 
 DECODE = Command(

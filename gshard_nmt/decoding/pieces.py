@@ -135,9 +135,11 @@ def pieces_note(numbers: Sequence[int], longest: int) -> str:
       numbers: the numbers of these lines, from 1; at least one.
       longest: the largest number of tokens that is translated whole.
     """
-    first = ", ".join(f"{number:,}" for number in numbers[:5]) + (", ..." if numbers[5:] else "")
+    first = ", ".join(f"{number:,}" for number in numbers[:5])
     if len(numbers) == 1:
         return f"line {first} has more than {longest} tokens, so it was translated in pieces."
+    if len(numbers) > 5:
+        first += f" and {len(numbers) - 5:,} more"
     return (
         f"{len(numbers):,} lines have more than {longest} tokens, so they were translated in pieces: "
         f"lines {first}."

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint import Checkpoints, Groups, Restored
 from gshard_nmt.run.manifest import Manifest, UnsoundError
 
 CHECKPOINT_WORDS = "best, last, a step such as 500, or average:N for the mean of the last N"
@@ -84,8 +84,7 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
     if choice.kind == "average":
         return _average(checkpoints, choice.number, specs)
     if choice.kind == "step":
-        _check_exists(checkpoints, choice.number)
-        restored = checkpoints.restore(groups, [choice.number])
+        restored = _of_step(checkpoints, choice.number, groups)
     elif choice.kind == "last":
         restored = checkpoints.restore(groups)
     else:
@@ -112,14 +111,24 @@ def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
     return ""
 
 
-def _check_exists(checkpoints: Checkpoints, step: int) -> None:
-    """Raises UserError, with the steps that exist, if a run has checkpoints but none of this step."""
+def _of_step(checkpoints: Checkpoints, step: int, groups: Groups) -> Restored:
+    """Reads one checkpoint. If there is none, or it is damaged, the error lists the others."""
     steps = checkpoints.steps()
-    if steps and step not in steps:
+    if not steps:
+        return checkpoints.restore(groups)  # raises the error that says why there is none
+    listed = ", ".join(str(other) for other in steps if other != step) or "no other"
+    if step not in steps:
         raise UserError(
-            f"--checkpoint is {step}; {checkpoints.folder} has no checkpoint of this step, but those of "
-            f"{', '.join(map(str, steps))}. Give one of these."
+            f"--checkpoint is {step}; {checkpoints.folder} has no checkpoint of this step, but of "
+            f"{listed}. Give one of these."
         )
+    problems: dict[int, str] = {}
+    for restored in checkpoints.sound(groups, problems, [step]):
+        return restored
+    raise UserError(
+        f"--checkpoint is {step}, and it cannot be used: {problems[step]}. There are checkpoints "
+        f"of {listed}; give one of these, or best."
+    )
 
 
 def _average(checkpoints: Checkpoints, count: int, specs: Mapping[str, Any]) -> Loaded:

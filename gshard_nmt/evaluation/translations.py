@@ -4,26 +4,27 @@ They are kept in the run folder, and used again if the checkpoint, the config an
 The run may still be trained while it is evaluated.
 """
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import UnsoundError
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
-Translate = Callable[[Path, str, str, Sequence[str]], tuple[list[str], str, str]]
-"""(run folder, source language, target language, lines) -> (translations, description, checkpoint).
+Translate = Callable[[Path, str, str, Sequence[str], str], tuple[list[str], str, str]]
+"""(run folder, source language, target language, lines, --checkpoint) -> (translations, description,
+checkpoint).
 
 The description is a text with the step of the checkpoint and the settings of the search. The checkpoint
-is the `label` of its manifest. All calls for one run folder use the same checkpoint.
+is the label of the weights, see `decoding/weights.py`. All calls for one run folder use the same weights.
 """
 
 
@@ -65,6 +66,7 @@ def translate_all(
     tests: Sequence[TestSet],
     translate: Translate,
     advance: Callable[[], None] = lambda: None,
+    choice: str = "best",
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
@@ -74,28 +76,32 @@ def translate_all(
       tests: the test sets.
       translate: translates lines with a checkpoint of the run.
       advance: is called after each test set.
+      choice: the weights to use, the value of --checkpoint.
 
     Returns:
       The translations of each test set. All of them are of the same checkpoint.
     """
-    checkpoint = _best_checkpoint(run)
+    checkpoint = _expected_checkpoint(run, choice)
     results: list[Translations] = []
+    translate_with_it = functools.partial(_translate, run, split, translate, choice)
     for number, test in enumerate(tests):
-        translations, used = _translate(run, split, test, translate, checkpoint)
+        translations, used = translate_with_it(test, checkpoint)
         if used != checkpoint:
             # The run has saved a better checkpoint meanwhile, or the arrays of its best are damaged.
             checkpoint = used
-            results = [
-                _translate(run, split, earlier, translate, checkpoint)[0]
-                for earlier in tests[:number]
-            ]
+            results = [translate_with_it(earlier, checkpoint)[0] for earlier in tests[:number]]
         results.append(translations)
         advance()
     return results
 
 
 def _translate(
-    run: RunFolder, split: str, test: TestSet, translate: Translate, checkpoint: str
+    run: RunFolder,
+    split: str,
+    translate: Translate,
+    choice: str,
+    test: TestSet,
+    checkpoint: str,
 ) -> tuple[Translations, str]:
     """Returns the translations of a test set, and the label of the checkpoint that made them.
 
@@ -110,7 +116,7 @@ def _translate(
     earlier = decodes.load(folder, name, identity)
     if earlier is not None and len(earlier[0]) == len(test.sources):
         return Translations(*earlier), checkpoint
-    lines, made_by, used = translate(run.path, test.source, test.target, test.sources)
+    lines, made_by, used = translate(run.path, test.source, test.target, test.sources, choice)
     try:
         decodes.store(folder, name, identity | {"checkpoint": used}, lines, made_by)
     except OSError as error:
@@ -120,14 +126,10 @@ def _translate(
     return Translations(lines, made_by), used
 
 
-def _best_checkpoint(run: RunFolder) -> str:
-    """Returns the label of the checkpoint that decoding tries first; "" if there is none.
+def _expected_checkpoint(run: RunFolder, choice: str) -> str:
+    """Returns the label of the weights that decoding tries first; "" if there are none.
 
-    Only its manifest is read. If its arrays are damaged, decoding uses another one.
+    Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     """
     rules = Retention.of(read_run_config(run.config).train)
-    checkpoints = Checkpoints(run.checkpoints, rules, run.identity())
-    for step in checkpoints.best_first():
-        with contextlib.suppress(UnsoundError):
-            return checkpoints.manifest(step).label
-    return ""
+    return expected_label(Checkpoints(run.checkpoints, rules, run.identity()), Chosen.parse(choice))

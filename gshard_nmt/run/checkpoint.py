@@ -159,14 +159,16 @@ class Checkpoints:
         known = self._damaged() if steps is None else {}
         raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
 
-    def sound(self, groups: Groups, problems: dict[int, str]) -> Iterator[Restored]:
-        """Yields each sound checkpoint, the newest first. It is read when it is asked for.
+    def sound(
+        self, groups: Groups, problems: dict[int, str], steps: Sequence[int] | None = None
+    ) -> Iterator[Restored]:
+        """Yields each sound checkpoint as `restore` reads it. It is read when it is asked for.
 
         Args:
-          groups: as for `restore`.
+          groups, steps: as for `restore`.
           problems: gets a line for each checkpoint that cannot be used, by step.
         """
-        for step in self._newest_first():
+        for step in self._newest_first() if steps is None else steps:
             restored = self._try(step, groups, problems)
             if restored is not None:
                 yield restored

@@ -139,7 +139,8 @@ class Decode:
     """B, the number of sentences in a batch."""
     source_lengths: Sequence[int] = (16, 64)
     """The source lengths that programs are compiled for, in tokens, end of sentence included. A
-    sentence uses the smallest length that holds it. A sentence longer than all of them is cut."""
+    sentence uses the smallest length that holds it. A line longer than all of them is translated in
+    pieces: it is split at the ends of its sentences. For dev BLEU during training it is cut."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         size("beam", "rows", "source_lengths"),

@@ -1,5 +1,6 @@
 """gshard-decode: what its flags change, and that no mistake destroys a file."""
 
+import contextlib
 import io
 import json
 import os
@@ -9,6 +10,9 @@ import sys
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.decoding.formats import as_tsv
+from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.errors import UserError
 from gshard_nmt.settings.values import read_run_config
 from tests.run.facts import data_facts
 
@@ -25,42 +29,49 @@ def run_folder(tmp_path):
     return folder
 
 
+class Shouting:
+    """Translates to capitals. A line "stop" raises the error in the list."""
+
+    checkpoint, longest_source = "step 5, abc", 64
+
+    def __init__(self):
+        self.errors = []
+
+    def translate(self, lines, source, target):
+        for line in lines:
+            if line == "stop":
+                raise self.errors[0]
+            yield [Hypothesis(line.upper(), -1.0)]
+
+
 @pytest.fixture
 def loaded(monkeypatch):
-    """The (config, run, nbest) of each model that is loaded. The model is the text "model"."""
+    """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(config, run, nbest):
-        calls.append((config, run, nbest))
-        return "model"
+    def load_translator(*arguments):
+        calls.append(arguments)
+        return upper
 
+    upper = Shouting()
+    calls.append(upper)
     monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", load_translator)
-    return calls
+    yield calls
+    calls.clear()
 
 
 @pytest.fixture
-def upper(monkeypatch, loaded):
-    """Translation to capitals. A line "stop" raises the error in this list."""
-    errors = []
-
-    def decode(translator, lines, output, *rest):
-        assert translator == "model"
-        for line in lines:
-            if line == "stop\n":
-                output.flush()
-                raise errors[0]
-            output.write(line.upper())
-
-    monkeypatch.setattr("gshard_nmt.decode.decode", decode)
-    return errors
+def upper(loaded):
+    """The translator that is loaded."""
+    return loaded.pop()
 
 
-def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded):
+def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded, upper):
     calls, lines = [], []
 
     def decode(*arguments):
         calls.append(arguments)
-        lines.extend(arguments[1])
+        lines.extend(arguments[2].take(9))
 
     monkeypatch.setattr("gshard_nmt.decode.decode", decode)
     source, output = run_folder / "in.txt", run_folder / "out.txt"
@@ -70,17 +81,20 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded)
         [
             *(f"--workdir={run_folder}", "--lang=fr", "--beam=2", "--alpha=0.8"),
             *("--length_norm=lingvo", f"--input={source}", f"--output={output}", "--scores"),
+            "--checkpoint=average:3",
         ]
     )
     assert code == 0
-    ((_, _, _, language, target, nbest, scores),) = calls
-    ((config, run, loaded_nbest),) = loaded
-    assert (run.path, language, target, nbest, scores) == (run_folder, "fr", "en", 1, True)
-    assert loaded_nbest == 1
+    ((translator, request, _, _, _),) = calls
+    ((config, run, nbest, checkpoint),) = loaded
+    assert translator is upper
+    assert (request.source, request.target, request.rows) == ("fr", "en", before.decode.rows)
+    assert request.render is as_tsv
+    assert (run.path, nbest, checkpoint) == (run_folder, 1, "average:3")
     search = (config.decode.beam, config.decode.length_norm, config.decode.alpha)
     assert search == (2, "lingvo", 0.8)
     assert config.model == before.model
-    assert lines == ["un\rdeux\n"]
+    assert lines == ["un\rdeux"]
     assert output.read_text() == ""
 
 
@@ -103,15 +117,146 @@ def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper)
     assert commands.decode_program([*flags, "--output=/dev/null"]) == 0
 
 
-@pytest.mark.parametrize("wrong", ["--lang=xx", "--target=fr", "--nbest=5", "--nbest=0"])
-def test_a_mistake_leaves_the_output_file_as_it_was(capsys, run_folder, wrong, loaded):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
+        (
+            "--lang=fr-CA",
+            "--lang fr-CA: this model translates from de, fr; did you mean 'fr'? Choose one",
+        ),
+        ("--target=fr", "--target fr: this model translates from fr to en"),
+        ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
+        ("--nbest=0", "--nbest is '0'; it must be "),
+        ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),
+        (
+            "--checkpoint=bets",
+            "--checkpoint is 'bets'; it must be best, last, a step such as 500, or",
+        ),
+        (
+            "--input=latin1",
+            "--input latin1, line 2, byte 3: 0xe9 is not UTF-8. Convert the text, for",
+        ),
+    ],
+)
+def test_a_mistake_leaves_the_output_file_as_it_was(
+    monkeypatch, capsys, tmp_path, run_folder, wrong, words, loaded, upper
+):
+    monkeypatch.chdir(tmp_path)
     output = run_folder / "out.txt"
     output.write_text("translated before\n")
+    (tmp_path / "latin1").write_bytes(b"un\nca\xe9\n")
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--output={output}", wrong]
     assert commands.decode_program(flags) == 2
-    assert capsys.readouterr().err.startswith("gshard-decode: --")
+    assert capsys.readouterr().err.startswith(f"gshard-decode: {words}")
     assert output.read_text() == "translated before\n"
     assert loaded == []
+
+
+@pytest.mark.parametrize("flag", ["--scores", "--nbest=2"])
+def test_flags_that_contradict_each_other_are_an_error(capsys, run_folder, flag, loaded, upper):
+    flags = [f"--workdir={run_folder}", "--lang=fr", "--format=text", flag]
+    assert commands.decode_program(flags) == 2
+    assert "Give --format tsv or jsonl" in capsys.readouterr().err
+    assert loaded == []
+
+
+def decode_files(tmp_path, run_folder, content: bytes, *flags) -> int:
+    (tmp_path / "in.txt").write_bytes(content)
+    files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
+    return commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *files, *flags])
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ""),
+        (b"\xef\xbb\xbfa\r\n \t\r\n\r\nb", "A\n \t\n\nB\n"),
+        (b"a\0b\n" + b"x" * 100_000 + b"\n", "A\0B\n" + "X" * 100_000 + "\n"),
+    ],
+)
+def test_odd_input_is_translated_line_by_line(
+    tmp_path, capsys, run_folder, upper, content, expected
+):
+    assert decode_files(tmp_path, run_folder, content) == 0
+    assert (tmp_path / "out.txt").read_text() == expected
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bad_byte_in_a_pipe_ends_the_program_after_the_lines_before_it(
+    monkeypatch, capsys, run_folder, upper
+):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n\xff\n")))
+    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "A\nB\n"
+    assert err.startswith("gshard-decode: stdin, line 3, byte 1: 0xff is not UTF-8.")
+
+
+def test_the_reader_of_a_named_pipe_may_close_it(tmp_path, capsys, run_folder, upper):
+    """Ten thousand lines do not fit into a pipe that nobody reads."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # A reader that is there when the program opens the pipe, and gone when it writes.
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    upper.translate = closing(upper.translate, reader)
+    assert decode_files(tmp_path, run_folder, b"a\n" * 500, f"--output={pipe}") == 2
+    assert capsys.readouterr().err == (
+        f"gshard-decode: --output {pipe}: the program that reads it has closed it. Start that program "
+        "again first.\n"
+    )
+
+
+def closing(translate, descriptor):
+    """Returns a function that closes a file before it translates."""
+
+    def close_and_translate(*arguments):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+        return translate(*arguments)
+
+    return close_and_translate
+
+
+def test_an_input_that_changes_meanwhile_is_an_error(tmp_path, capsys, run_folder, upper):
+    def growing(*arguments):
+        with (tmp_path / "in.txt").open("a") as file:
+            file.write("more\n")
+        return usual(*arguments)
+
+    usual, upper.translate = upper.translate, growing
+    (tmp_path / "out.txt").write_text("translated before\n")
+    content = b"a long line that fills the first block of the file\n" * 2000
+    assert decode_files(tmp_path, run_folder, content) == 2
+    assert "in.txt was changed while it was translated." in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_text() == "translated before\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "changed"),
+    [("--scores", "format"), ("--alpha=0.7", "search"), ("--lang=de", "direction")],
+)
+def test_an_interrupted_command_goes_on_only_with_the_same_flags(
+    tmp_path, capsys, run_folder, upper, flag, changed
+):
+    upper.errors.append(KeyboardInterrupt())
+    content = b"a\n" * 128 + b"stop\n"
+    assert decode_files(tmp_path, run_folder, content) == 130
+    partial = f"{tmp_path}/out.txt.partial"
+    assert capsys.readouterr().err == (
+        f"gshard-decode: interrupted. The first 128 lines are done and in {partial}; the same command "
+        f"goes on from there. {tmp_path}/out.txt is as before.\n"
+    )
+    assert decode_files(tmp_path, run_folder, content) == 130
+    assert capsys.readouterr().err.startswith(
+        f"{partial} has the first 128 lines; going on there\n"
+    )
+    assert decode_files(tmp_path, run_folder, content, flag) == 130
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"{partial} was made with another {changed}; starting anew"
+    upper.errors[:] = [UserError("the last word")]
+    assert decode_files(tmp_path, run_folder, content, flag) == 2
+    assert "going on there\ngshard-decode: the last word. The first 128" in capsys.readouterr().err
 
 
 def test_a_run_without_a_checkpoint_leaves_the_output_file_as_it_was(capsys, tmp_path, run_folder):
@@ -125,13 +270,14 @@ def test_a_run_without_a_checkpoint_leaves_the_output_file_as_it_was(capsys, tmp
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.txt", "run"]
 
 
-@pytest.mark.parametrize("way", ["the same name", "a link", "a hard link", "the partial file"])
-def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded):
-    source = tmp_path / ("x.txt.partial" if way == "the partial file" else "x.txt")
+@pytest.mark.parametrize(
+    "way", ["the same name", "a link", "a hard link", "the partial file", "its record"]
+)
+def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded, upper):
+    names = {"the partial file": "x.txt.partial", "its record": "x.txt.partial.progress"}
+    source = tmp_path / names.get(way, "x.txt")
     source.write_text("un\n")
-    output = {"the same name": source, "the partial file": tmp_path / "x.txt"}.get(
-        way, tmp_path / "y"
-    )
+    output = tmp_path / ("y" if way.endswith("link") else "x.txt")
     if way == "a link":
         output.symlink_to(source)
     if way == "a hard link":
@@ -141,7 +287,7 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded):
     assert source.read_text() == "un\n"
     message = capsys.readouterr().err
     assert str(output) in message
-    assert ("that is the input" if way == "the partial file" else "the same file") in message
+    assert ("that is the input" if way in names else "the same file") in message
     assert loaded == []
 
 
@@ -152,7 +298,7 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded):
         *("trainer.lock", "deaths.json", "divergence/step-4.json"),
     ],
 )
-def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded):
+def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded, upper):
     (run_folder / "link").symlink_to("checkpoints/5/x")
     (tmp_path / "in.txt").write_text("un\n")
     before = (run_folder / "config.gin").read_text()
@@ -174,16 +320,18 @@ def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, load
     ],
 )
 def test_the_finished_lines_survive_an_interruption(
-    capsys, tmp_path, run_folder, upper, error, code, words
+    monkeypatch, capsys, tmp_path, run_folder, upper, error, code, words
 ):
-    upper.append(error)
-    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text("a\nb\nstop\nc\n")
+    """Lines from stdin: the partial file keeps them, but the program cannot go on from there."""
+    upper.errors.append(error)
+    output = tmp_path / "out.txt"
     output.write_text("translated before\n")
-    flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}", f"--output={output}"]
+    text = b"a\n" * 128 + b"stop\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    flags = [f"--workdir={run_folder}", "--lang=fr", f"--output={output}"]
     assert commands.decode_program(flags) == code
     assert output.read_text() == "translated before\n"
-    assert (tmp_path / "out.txt.partial").read_text() == "A\nB\n"
+    assert (tmp_path / "out.txt.partial").read_text() == "A\n" * 128
     message = capsys.readouterr().err
     assert words in message
     assert message.endswith(

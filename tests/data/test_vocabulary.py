@@ -81,17 +81,17 @@ def test_rare_characters_become_bytes_and_are_counted_as_such(vocabulary):
     assert fallback[rare].sum() == len("東".encode())
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
-def test_a_decoded_text_is_one_line(vocabulary, newline):
-    # Byte fallback spells the newline, as a model may do.
+@pytest.mark.parametrize("ending", [*"\0\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\r\n"])
+def test_a_decoded_text_is_one_line_and_one_column(vocabulary, ending):
+    # Byte fallback spells the character, as a model may do.
     pieces = vocabulary.encode(["red", "tree"])
     processor = vocabulary._processor
-    spelled = [processor.piece_to_id(f"<0x{ord(character):02X}>") for character in newline]
+    spelled = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in ending.encode()]
     ids = [*pieces[0], *spelled, *pieces[1]]
-    assert newline in processor.decode(ids)
+    assert ending in processor.decode(ids)
     (text,) = vocabulary.decode([ids])
     assert text.split() == ["red", "tree"]
-    assert len(text.splitlines()) == 1
+    assert len(text.splitlines()) == len(text.split("\t")) == len(text.split("\0")) == 1
 
 
 def test_equal_texts_give_equal_files(file, tmp_path):

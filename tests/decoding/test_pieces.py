@@ -154,5 +154,6 @@ def test_the_note_has_the_first_numbers_alone():
         "line 1,234 has more than 64 tokens, so it was translated in pieces."
     )
     assert pieces_note([*range(3, 9)], 64) == (
-        "6 lines have more than 64 tokens, so they were translated in pieces: lines 3, 4, 5, 6, 7, ...."
+        "6 lines have more than 64 tokens, so they were translated in pieces: lines 3, 4, 5, 6, 7 and 1 "
+        "more."
     )

@@ -172,6 +172,40 @@ def test_the_n_best_of_a_line_are_texts_with_scores():
     assert [(h.text, h.score) for h in nbest] == [("ab", -4.0), ("ab", -4.0)]
 
 
+def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
+    # A row has 8 ids: the mark of the direction, at most 6 letters, and the end.
+    lines = ["ab. cd", "ab. cdefg hi", "", "abcdefghijklm", "\u3000"]
+    translations = [best for (best,) in text_translator().translate(lines, "fr", "en")]
+    assert [best.text for best in translations] == [
+        *("ab. cd", "ab. cdefg hi", ""),
+        "abcdef ghi jklm",
+        "",
+    ]
+    assert [best.pieces for best in translations] == [1, 3, 1, 3, 1]
+    # The score of a piece is minus its number of ids. Each of these lines has log-probabilities
+    # -n * norm(n) for its pieces of n ids, and all their ids together.
+    norm = [((5 + n) / 6) ** 0.6 for n in range(40)]
+    for best, sizes in ((translations[1], (5, 7, 4)), (translations[3], (8, 5, 6))):
+        log_prob = -sum(n * norm[n] for n in sizes)
+        assert best.score == pytest.approx(log_prob / norm[sum(sizes)])
+
+
+def test_the_n_best_of_a_long_line_are_joined_as_far_as_every_piece_has_them():
+    first, second = text_translator(nbest=2).translate(["ab. cd. ef", "abc. defg"], "fr", "en")
+    # Pieces of 5, 5 and 4 ids: an odd number of ids has no second translation.
+    assert [best.text for best in first] == ["ab. cd. ef"]
+    assert [best.text for best in second] == ["abc. defg"] * 2
+
+
+def test_a_long_line_in_chinese_is_joined_without_spaces():
+    translator = text_translator()
+    translator._source = types.SimpleNamespace(
+        encode_source=lambda lines, source, target: [[2, *map(ord, line), EOS] for line in lines]
+    )
+    ((best,),) = translator.translate(["我来了。你走了。"], "fr", "zh")
+    assert best.text == "我来了。你走了。"
+
+
 @pytest.mark.parametrize("damaged", [[], ["checkpoints/3: it is damaged"]])
 def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged

@@ -37,10 +37,11 @@ class Translator:
     """Marks each line with its checkpoint, and records the languages. It keeps the checkpoint."""
 
     def __init__(self, checkpoint, then=lambda: None):
-        self.checkpoint, self.then, self.languages = checkpoint, then, []
+        self.checkpoint, self.then, self.languages, self.choices = checkpoint, then, [], []
 
-    def __call__(self, workdir, source, target, lines):
+    def __call__(self, workdir, source, target, lines, checkpoint):
         self.languages.append(source)
+        self.choices.append(checkpoint)
         self.then()
         return [f"{line} {self.checkpoint}" for line in lines], "beam 4", self.checkpoint
 
@@ -90,6 +91,19 @@ def test_a_better_checkpoint_makes_old_translations_out_of_date(run):
     translator = Translator(label)
     translate(run, translator)
     assert translator.languages == ["fr", "de"]
+
+
+def test_translations_of_another_choice_of_weights_are_not_used(run):
+    labels = [save(run, step) for step in (5, 12)]
+    average = f"average of {labels[1]}; {labels[0]}"
+    for choice, label in (("best", labels[1]), ("5", labels[0]), ("average:2", average)):
+        for expected in (["fr", "de"], []):
+            translator = Translator(label)
+            translations.translate_all(run, "test", TESTS, translator, choice=choice)
+            assert translator.languages == expected
+            assert set(translator.choices) <= {choice}
+    translate(run, again := Translator(labels[1]))
+    assert again.languages == ["fr", "de"]
 
 
 def test_each_test_set_is_counted_once(run):

@@ -42,7 +42,7 @@ def evaluate(disk: Path, run_folder: str, corpus: str) -> int:
         if not (workdir / name).is_symlink():
             (workdir / name).symlink_to(Path(run_folder) / name)
 
-    def translate(workdir: Path, source: str, target: str, lines: list[str]):
+    def translate(workdir: Path, source: str, target: str, lines: list[str], checkpoint: str):
         return [f"{line} {source}" for line in lines], "by hand", "step 6"
 
     def command(_: object) -> None:

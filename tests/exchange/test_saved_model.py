@@ -17,8 +17,8 @@ from gshard_nmt.data.vocabulary import (
     train_vocabulary,
 )
 from gshard_nmt.decoding.translator import BatchShape, TextTranslator, Translator
-from gshard_nmt.formats import saved_model
-from gshard_nmt.formats.saved_model import FEW, Direction, TrainedModel
+from gshard_nmt.exchange import saved_model
+from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh

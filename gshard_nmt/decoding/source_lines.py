@@ -1,0 +1,151 @@
+"""The lines to translate: read as bytes, so that a byte that is not UTF-8 can be named."""
+
+import collections
+import dataclasses
+import hashlib
+import io
+import select
+from pathlib import Path
+from typing import IO
+
+from gshard_nmt.errors import UserError
+
+_BLOCK = 1 << 16
+_PATIENCE = 50
+"""Milliseconds to wait for more lines before the lines that have come are translated."""
+
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What is known of a file before it is translated.
+
+    Attributes:
+      lines: the number of its lines.
+      sha256: the SHA-256 of its bytes, as hex digits.
+    """
+
+    lines: int
+    sha256: str
+
+
+class SourceLines:
+    """The lines of a stream of UTF-8 text.
+
+    Only newline characters end a line. A carriage return before a newline and a byte order mark at the
+    start do not belong to the text. The last line needs no newline.
+
+    Attributes:
+      number: the number of lines that have been taken.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        """Reads nothing yet. `name` is the name of the stream in messages."""
+        self.number = 0
+        self._stream, self._name = stream, name
+        self._digest = hashlib.sha256()
+        self._waiting: collections.deque[bytes] = collections.deque()
+        self._begun: list[bytes] = []
+        self._ended = False
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of all bytes that have been read, as hex digits."""
+        return self._digest.hexdigest()
+
+    def take(self, count: int) -> list[str]:
+        """Returns the next lines, without newlines; [] at the end.
+
+        It waits for the first line, but not for `count` lines: a program that writes lines into a pipe
+        and waits for the translations gets them.
+
+        Raises:
+          UserError: the next line is not UTF-8.
+        """
+        while len(self._waiting) < count and not self._ended:
+            if self._waiting and not self._is_ready():
+                break
+            self._read()
+        lines: list[str] = []
+        while self._waiting and len(lines) < count:
+            try:
+                lines.append(self._text(self._waiting[0]))
+            except UserError:
+                if lines:
+                    break  # the lines before it can be translated; the next call raises the error
+                raise
+            self._waiting.popleft()
+            self.number += 1
+        return lines
+
+    def skip(self, count: int) -> None:
+        """Takes lines that need no translation."""
+        last = self.number + count
+        while self.number < last and self.take(last - self.number):
+            pass
+
+    def _read(self) -> None:
+        """Waits for bytes and cuts them into lines."""
+        block = self._stream.read1(_BLOCK)  # type: ignore[attr-defined]
+        self._digest.update(block)
+        if not block:
+            self._ended = True
+            if self._begun:
+                self._waiting.append(b"".join(self._begun))
+            return
+        first, *others = block.split(b"\n")
+        self._begun.append(first)
+        for line in others:
+            self._waiting.append(b"".join(self._begun))
+            self._begun = [line]
+        if self._begun == [b""]:
+            self._begun = []
+
+    def _is_ready(self) -> bool:
+        """Returns whether the stream has more bytes, or its end, within a moment."""
+        try:
+            number = self._stream.fileno()
+        except (OSError, io.UnsupportedOperation):
+            return True
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return bool(poll.poll(_PATIENCE))
+
+    def _text(self, line: bytes) -> str:
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._problem(line, error.start) from None
+        if self.number == 0:
+            text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
+        return text.removesuffix("\r")
+
+    def _problem(self, line: bytes, index: int) -> UserError:
+        """Returns the error that names the line and the byte that are not UTF-8."""
+        if self.number == 0 and line.startswith(_WIDE_MARKS):
+            return UserError(
+                f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 -t "
+                "UTF-8."
+            )
+        return UserError(
+            f"{self._name}, line {self.number + 1}, byte {index + 1}: 0x{line[index]:02x} is not UTF-8. "
+            "Convert the text, for instance with iconv -f ISO-8859-1 -t UTF-8."
+        )
+
+
+def survey(path: Path, name: str) -> Survey:
+    """Reads a whole file, to know before the long work that it is text, and how long it is.
+
+    Args:
+      path: a regular file.
+      name: its name in messages.
+
+    Raises:
+      UserError: it is not UTF-8.
+    """
+    with path.open("rb") as stream:
+        lines = SourceLines(stream, name)
+        while lines.take(1 << 12):
+            pass
+        return Survey(lines.number, lines.sha256)

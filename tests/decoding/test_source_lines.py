@@ -1,0 +1,102 @@
+"""Lines of bytes: what ends a line, what is not text, and pipes that stay open."""
+
+import io
+import os
+
+import pytest
+
+from gshard_nmt.decoding import source_lines
+from gshard_nmt.decoding.source_lines import SourceLines, Survey, survey
+from gshard_nmt.errors import UserError
+
+
+def lines_of(content: bytes, count: int = 2) -> list[str]:
+    lines, taken = SourceLines(io.BytesIO(content), "x"), []
+    while chunk := lines.take(count):
+        assert len(chunk) <= count
+        taken += chunk
+    assert lines.number == len(taken)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        ("a\rb\vc\x85d\u2028e\0f\n".encode(), ["a\rb\vc\x85d\u2028e\0f"]),
+        (b"x" * 200_000 + b"\n" + b"y" * 100_000, ["x" * 200_000, "y" * 100_000]),
+    ],
+)
+def test_only_newlines_end_a_line(content, expected):
+    assert lines_of(content) == expected
+    assert lines_of(content, 1000) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_lines_are_the_same_however_their_bytes_come(monkeypatch, size):
+    monkeypatch.setattr(source_lines, "_BLOCK", size)
+    assert lines_of("é\n\nüü\nend".encode()) == ["é", "", "üü", "end"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            b"good\nb\xe9d\n",
+            "x, line 2, byte 2: 0xe9 is not UTF-8. Convert the text, for instance with iconv -f "
+            "ISO-8859-1 -t UTF-8.",
+        ),
+        (b"good\ncut\xc3", "x, line 2, byte 4: 0xc3 is not UTF-8. "),
+        (b"a\xed\xa0\x80\n", "x, line 1, byte 2: 0xed is not UTF-8. "),
+        (
+            "hé\n".encode("utf-16"),
+            "x is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16",
+        ),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(content, words):
+    lines = SourceLines(io.BytesIO(content), "x")
+    if b"good" in content:
+        assert lines.take(100) == ["good"]
+    with pytest.raises(UserError) as error:
+        lines.take(100)
+    assert str(error.value).startswith(words)
+
+
+def test_skipped_lines_are_counted_and_hashed():
+    lines = SourceLines(io.BytesIO(b"a\nb\nc\nd"), "x")
+    lines.skip(2)
+    assert (lines.number, lines.take(9)) == (2, ["c", "d"])
+    everything = SourceLines(io.BytesIO(b"a\nb\nc\nd"), "x")
+    everything.skip(9)
+    assert lines.take(1) == everything.take(1) == []
+    assert lines.sha256 == everything.sha256
+
+
+def test_a_survey_counts_the_lines_and_finds_bad_bytes(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"a\n" * 9000 + b"b")
+    lines = SourceLines(io.BytesIO(path.read_bytes()), "x")
+    lines.skip(10_000)
+    assert survey(path, "x") == Survey(9001, lines.sha256)
+    path.write_bytes(b"a\n" * 9000 + b"\xff")
+    with pytest.raises(UserError, match=r"^--input text, line 9001, byte 1: 0xff is not UTF-8"):
+        survey(path, "--input text")
+
+
+def test_a_pipe_that_stays_open_gives_the_lines_that_have_come():
+    reader, writer = os.pipe()
+    with open(reader, "rb") as stream, open(writer, "wb", buffering=0) as other:
+        lines = SourceLines(stream, "stdin")
+        other.write(b"a\nb\nhal")
+        assert lines.take(100) == ["a", "b"]
+        other.write(b"f\n")
+        assert lines.take(100) == ["half"]
+        other.write(b"end")
+        other.close()
+        assert lines.take(100) == ["end"]
+        assert lines.take(100) == []
