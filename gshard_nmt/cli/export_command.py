@@ -18,8 +18,9 @@ def _define_export(flags: Flags) -> None:
     )
     flags.text(
         "checkpoint",
-        "NAME|STEP",
-        "the checkpoint to export: best (the last, if there is no best), last, or a step",
+        "NAME",
+        "the weights to write: best (the last, if there is no best), last, a step such as 500, or "
+        "average:N for the mean of the last N",
         default="best",
     )
     flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
