@@ -31,6 +31,7 @@ REQUIRES = [
     "tensorflow>=2.21,<2.22",
     "tensorflow-text>=2.21.1,<2.22",
     "tensorstore>=0.1.70",
+    "uvicorn>=0.40,<1",
 ]
 
 EXTRAS = {
@@ -42,7 +43,11 @@ EXTRAS = {
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
     # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
-    "dev": ["hypothesis>=6.100", "mypy>=1.15", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"],
+    # libretranslatepy is the client that the tests of gshard-serve use.
+    "dev": [
+        *("hypothesis>=6.100", "libretranslatepy>=2.1", "mypy>=1.15"),
+        *("pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"),
+    ],
 }
 
 setuptools.setup(
@@ -68,6 +73,7 @@ setuptools.setup(
             "gshard-eval = gshard_nmt.cli.commands:eval_program",
             "gshard-export = gshard_nmt.cli.commands:export_program",
             "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
+            "gshard-serve = gshard_nmt.cli.commands:serve_program",
         ]
     },
     classifiers=[

@@ -137,6 +137,7 @@ def _facts(config: Config, run: RunFolder, translator: TextTranslator) -> dict[s
             "beam": decode.beam,
             "length_norm": decode.length_norm,
             "alpha": decode.alpha,
+            "precision": decode.precision,
         },
         "source_lengths": sorted(decode.source_lengths),
         "target_length": config.data.target_length,

@@ -83,7 +83,7 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
         "step": 7,
         "checkpoint": "step 7, ab12",
         "directions": [["fr", "en"], ["de", "en"]],
-        "search": {"beam": 2, "length_norm": "lingvo", "alpha": 0.6},
+        "search": {"beam": 2, "length_norm": "lingvo", "alpha": 0.6, "precision": "model"},
         "source_lengths": [8, 32],
         "target_length": 48,
         "rows": 5,

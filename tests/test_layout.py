@@ -22,7 +22,17 @@ GROUND = (
     "web_page",
 )
 PROGRAMS = (
-    *("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "export", "inspect"),
+    *(
+        "harvest",
+        "prepare",
+        "train",
+        "decode",
+        "evaluate",
+        "checkpoints",
+        "export",
+        "inspect",
+        "serve",
+    ),
 )
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
@@ -47,14 +57,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
     "evaluation/report.py": ("evaluation.bleu", "errors", "files", "web_page"),
+    "serving/": ("serving", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
-    "cli/": ("cli", *PROGRAMS, "checks", "decoding", "run", "settings", "spmd", *GROUND),
+    "cli/": ("cli", *PROGRAMS, "checks", "decoding", "serving", "run", "settings", "spmd", *GROUND),
     "__main__.py": ("cli",),
     "__init__.py": (),
     # A program may use every stage, and no other program.
     **{
         f"{program}.py": (
-            *("checks", "evaluation", "exchange", "decoding", "inspection", "run", "settings"),
+            *("checks", "evaluation", "exchange", "decoding", "inspection", "run", "serving"),
+            "settings",
             *("data", "model", "spmd", *GROUND),
         )
         for program in PROGRAMS
@@ -146,6 +158,7 @@ def test_nothing_but_the_command_line_imports_a_program():
         "cli/decode_command.py",
         "cli/export_command.py",
         "cli/inspect_command.py",
+        "cli/serve_command.py",
     }
 
 

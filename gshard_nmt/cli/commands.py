@@ -27,6 +27,7 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
@@ -94,6 +95,11 @@ def eval_program(arguments: Sequence[str] | None = None) -> int:
 def export_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-export, which writes a model for other software; returns the exit code."""
     return run(EXPORT, sys.argv[1:] if arguments is None else arguments)
+
+
+def serve_program(arguments: Sequence[str] | None = None) -> int:
+    """Runs gshard-serve, which translates for HTTP clients; returns the exit code."""
+    return run(SERVE, sys.argv[1:] if arguments is None else arguments)
 
 
 def inspect_program(arguments: Sequence[str] | None = None) -> int:
@@ -325,6 +331,7 @@ COMMANDS = {
     "decode": DECODE,
     "eval": EVAL,
     "export": EXPORT,
+    "serve": SERVE,
     "inspect": INSPECT,
 }
 """The commands by the names that `python -m gshard_nmt` knows. `data harvest` also runs `harvest`."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gshard_nmt.data.vocabulary import EOS
 from gshard_nmt.decoding import beam_search
 from gshard_nmt.decoding.pieces import Translation, join, pieces_note, separator, split
 from gshard_nmt.decoding.weights import Chosen, load_weights
@@ -132,6 +133,11 @@ class Translator:
                 ]
         return translations
 
+    def warm_up(self) -> None:
+        """Compiles the program of each shape of batch, and runs it once."""
+        for length in self._config.decode.source_lengths:
+            self.translate_ids([[EOS] * length])
+
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
@@ -178,7 +184,7 @@ class Translator:
           shape: the shape of the batch.
           rows: B; None means `Decode.rows`.
         """
-        from gshard_nmt.model import decoder_step
+        from gshard_nmt.model import decoder_step, decoding_weights
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._functions.model
@@ -194,6 +200,7 @@ class Translator:
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
+            p = decoding_weights.prepare(p, decode.precision)
             cache = decoder_step.start(model, p, batch, decode.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, i, cache):
@@ -273,6 +280,10 @@ class TextTranslator:
     def of_ids(self) -> Translator:
         """The translator of token ids, which has the weights and the search."""
         return self._translator
+
+    def warm_up(self) -> None:
+        """Compiles all programs and runs them once, so that no translation waits for a compiler."""
+        self._translator.warm_up()
 
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096

@@ -8,8 +8,9 @@ are masked, its softmax is therefore uniform and not NaN, and the caller masks i
 softmax are float32 for activations of either dtype.
 """
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model.layers import Mode, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -78,30 +79,54 @@ def project_memory(
     return keys, values
 
 
+def for_cache(keys: "tf.Tensor", values: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
+    """Transposes keys and values to the order of caches: [B, T, N, D] -> [B, N, D, T] and [B, N, T, D].
+
+    The products of `attend_cached` need this order. If the caches had another one, each step of a search
+    would transpose all of them.
+    """
+    cached_keys = annotate(tf.transpose(keys, [0, 2, 3, 1]), "BNDT")
+    return cached_keys, annotate(tf.transpose(values, [0, 2, 1, 3]), "BNTD")
+
+
 def attend_cached(
     p: Mapping[str, "tf.Tensor"],
     x: "tf.Tensor",
     keys: "tf.Tensor",
     values: "tf.Tensor",
     bias: "tf.Tensor",
+    stages: Sequence[int] = (),
+    stage: "tf.Tensor | None" = None,
 ) -> "tf.Tensor":
     """Computes the attention from K beams to cached keys and values.
 
     Args:
       p: the projections.
       x: float32 or bfloat16[B, K, M], one token of each beam.
-      keys: [B, T, N, D], where T are the slots of the flat beam, or the source tokens.
-      values: [B, T, N, D].
+      keys: [B, N, D, T], where T are the slots of the flat beam, or the source tokens.
+      values: [B, N, T, D].
       bias: float32[B, N or 1, K, T], added to the logits: mask and relative bias.
+      stages: the numbers of slots, in increasing order, that may be enough. Empty reads all slots.
+      stage: int32[], the index in `stages` of the number of slots that hold a token now.
 
     Returns:
       [B, K, M], in the dtype of x.
     """
-    query = project("BKM,MND->BKND", x, p, "query")
-    logits = tf.einsum("BKND,BTND->BNKT", to_float32(query), to_float32(keys)) + bias
-    probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
-    context = tf.einsum("BNKT,BTND->BKND", probabilities, values)
-    return project("BKND,NDM->BKM", context, p, "output")
+    # Shape: [B, K, N, D] -> [B, N, K, D]
+    query = to_float32(tf.transpose(project("BKM,MND->BKND", x, p, "query"), [0, 2, 1, 3]))
+
+    def context_of(slots: int) -> "tf.Tensor":
+        seen_keys, seen_values = keys[:, :, :, :slots], values[:, :, :slots]
+        logits = tf.einsum("BNKD,BNDT->BNKT", query, to_float32(seen_keys)) + bias[..., :slots]
+        probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
+        return tf.einsum("BNKT,BNTD->BNKD", probabilities, seen_values)
+
+    if len(stages) > 1:
+        branches = [functools.partial(context_of, slots) for slots in stages]
+        context = tf.switch_case(stage, branches)
+    else:
+        context = context_of(keys.shape[-1])
+    return project("BKND,NDM->BKM", tf.transpose(context, [0, 2, 1, 3]), p, "output")
 
 
 def segment_bias(query_segments: "tf.Tensor", key_segments: "tf.Tensor") -> "tf.Tensor":

@@ -20,6 +20,9 @@ from gshard_nmt.spmd.sharding import annotate
 Values = Mapping[str, "tf.Tensor"]
 Cache = dict[str, "tf.Tensor"]
 
+_FEWEST_STEPS = 8
+"""The steps of the first stage of attention, see `stages`."""
+
 
 def start(
     model: Model, p: Values, batch: Mapping[str, "tf.Tensor"], beam: int, max_steps: int
@@ -34,9 +37,9 @@ def start(
       max_steps: I, the largest number of tokens of a translation.
 
     Returns:
-      The caches, in the dtype of activations. Each cross-attention has a `key` and a `value`,
-      [B, L, N, D], computed from the encoder's output. Each self-attention has a `key` and a `value`,
-      [B, T, N, D], which are still zero. `memory_bias` is float32[B, 1, 1, L].
+      The caches, in the dtype of activations. Each attention has a `key` [B, N, D, T] and a `value`
+      [B, N, T, D]. In cross-attention T are the source tokens, computed from the encoder's output. In
+      self-attention T are the slots, which are still zero. `memory_bias` is float32[B, 1, 1, L].
     """
     if not model.encoder_layers:
         raise UserError(
@@ -51,18 +54,20 @@ def start(
     cache = {"memory_bias": attention.segment_bias(tf.ones([b, 1], tf.int32), segments)}
     # We broadcast a run-time zero, because TF2XLA would build a constant cache on the host.
     zero = tf.zeros([], memory.dtype) * memory[0, 0, 0]
-    empty = tf.broadcast_to(zero, [b, beam * max_steps, model.heads, model.head_dim])
+    slots = beam * max_steps
+    empty_keys = tf.broadcast_to(zero, [b, model.heads, model.head_dim, slots])
+    empty_values = tf.broadcast_to(zero, [b, model.heads, slots, model.head_dim])
     block = within(p, "decoder/block")
     for repeat in range(model.decoder_layers // model.block_layers):
         for name in transformer.sublayers(model, "decoder"):
             scope = f"{name}/{repeat}"
             if name.startswith("cross_attention"):
                 values = {k: v[repeat] for k, v in within(block, name).items()}
-                key, value = attention.project_memory(values, memory)
+                key, value = attention.for_cache(*attention.project_memory(values, memory))
                 cache |= {f"{scope}/key": key, f"{scope}/value": value}
             elif name.startswith("self_attention"):
-                slots = annotate(empty, "BTND")
-                cache |= {f"{scope}/key": slots, f"{scope}/value": slots}
+                cache[f"{scope}/key"] = annotate(empty_keys, "BNDT")
+                cache[f"{scope}/value"] = annotate(empty_values, "BNTD")
     return cache
 
 
@@ -95,6 +100,8 @@ def step(
     is_token = tf.ones([b, k], tf.bool)
     past_bias = attention.beam_bias(mask)
     new_cache = dict(cache)
+    slots_read = stages(slots, k)
+    stage = tf.reduce_sum(tf.cast(i * k >= tf.constant(slots_read), tf.int32))
 
     def sublayer(repeat: int, name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
         scope = f"{name}/{repeat}"
@@ -102,16 +109,16 @@ def step(
             key, value = cache[f"{scope}/key"], cache[f"{scope}/value"]
             return attention.attend_cached(values, x, key, value, cache["memory_bias"])
         if name.startswith("self_attention"):
-            key, value = attention.project_memory(values, x)
-            key = write_slots(cache[f"{scope}/key"], key, i)
-            value = write_slots(cache[f"{scope}/value"], value, i)
+            key, value = attention.for_cache(*attention.project_memory(values, x))
+            key = write_slots(cache[f"{scope}/key"], key, i, axis=3)
+            value = write_slots(cache[f"{scope}/value"], value, i, axis=2)
             new_cache.update({f"{scope}/key": key, f"{scope}/value": value})
             bias = past_bias
             if "relative_bias" in values:
                 distances = (i - tf.range(slots) // k)[tf.newaxis]
                 relative = attention.relative_bias(values["relative_bias"], distances, causal=True)
                 bias = past_bias + relative[tf.newaxis]
-            return attention.attend_cached(values, x, key, value, bias)
+            return attention.attend_cached(values, x, key, value, bias, slots_read, stage)
         return transformer.feed_forward_or_moe(values, x, is_token, moe, Mode(), [])
 
     token_mask = tf.ones([b, k, 1], x.dtype)
@@ -127,15 +134,35 @@ def step(
     return tf.nn.log_softmax(logits), new_cache
 
 
-def write_slots(cache: "tf.Tensor", new: "tf.Tensor", i: "tf.Tensor") -> "tf.Tensor":
-    """Returns the cache [B, T, N, D] with `new` [B, K, N, D] in its slots i * K to i * K + K - 1."""
-    k = new.shape[1]
+def stages(slots: int, beam: int) -> list[int]:
+    """Returns the numbers of slots that attention may read: those of 8, 16, 32, ... steps, then all.
+
+    A step reads the smallest of them that holds its past. So a translation costs what its own length
+    needs, and not what the longest needs.
+    """
+    sizes, steps = [], _FEWEST_STEPS
+    while steps * beam < slots:
+        sizes.append(steps * beam)
+        steps *= 2
+    return [*sizes, slots]
+
+
+def write_slots(cache: "tf.Tensor", new: "tf.Tensor", i: "tf.Tensor", axis: int) -> "tf.Tensor":
+    """Returns the cache with `new` in its slots i * K to i * K + K - 1.
+
+    Args:
+      cache: [B, N, D, T] or [B, N, T, D].
+      new: the same shape with K instead of T.
+      i: int32[], the step.
+      axis: the dimension T.
+    """
+    k, slots = new.shape[axis], cache.shape[axis]
     if tf.executing_eagerly():
-        slots = tf.range(cache.shape[1])
-        written = (slots // k == i)[tf.newaxis, :, tf.newaxis, tf.newaxis]
-        return tf.where(written, tf.tile(new, [1, cache.shape[1] // k, 1, 1]), cache)
+        shape = [slots if d == axis else 1 for d in range(4)]
+        written = tf.reshape(tf.range(slots) // k == i, shape)
+        copies = [slots // k if d == axis else 1 for d in range(4)]
+        return tf.where(written, tf.tile(new, copies), cache)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    zero = tf.zeros([], tf.int32)
-    starts = tf.stack([zero, i * k, zero, zero])
-    return gen_xla_ops.xla_dynamic_update_slice(cache, new, starts)
+    starts = [i * k if d == axis else tf.zeros([], tf.int32) for d in range(4)]
+    return gen_xla_ops.xla_dynamic_update_slice(cache, new, tf.stack(starts))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import counter_random
+from gshard_nmt.model.decoding_weights import Packed
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import ONES, Parameter, fan_in_uniform
 from gshard_nmt.spmd.sharding import annotate
@@ -72,8 +73,11 @@ def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: s
     The compiled program keeps the name of the weight. If an all-reduce sums the gradient of a weight,
     gshard-inspect uses this name to tell which weight it is.
     """
+    weight = p[name]
     with tf.name_scope(name):
-        return tf.einsum(equation, x, tf.cast(p[name], x.dtype))
+        if isinstance(weight, Packed):
+            return weight.product(equation, x)
+        return tf.einsum(equation, x, tf.cast(weight, x.dtype))
 
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":

@@ -100,8 +100,11 @@ def unrolled(
     Returns:
       x after the last block, and the totals.
     """
-    repeats = _repeats(stacked)
-    layers = {name: tf.unstack(value) for name, value in stacked.items()}
+    layers = {
+        name: value if isinstance(value, list) else tf.unstack(value)
+        for name, value in stacked.items()
+    }
+    repeats = len(next(iter(layers.values())))
     totals: Totals = {}
     for repeat in range(repeats):
         for part in parts:

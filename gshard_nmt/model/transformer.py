@@ -311,7 +311,8 @@ def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     float32. A TPU multiplies them in bfloat16, as in the paper's runs, and adds in float32.
     """
     scaled = layers.to_float32(x) * model.model_dim**-0.5
-    return annotate(layers.project("BLM,VM->BLV", scaled, p, "target_embedding"), "BLV")
+    name = "output_embedding" if "output_embedding" in p else "target_embedding"
+    return annotate(layers.project("BLM,VM->BLV", scaled, p, name), "BLV")
 
 
 def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":

@@ -105,7 +105,7 @@ class CheckpointWriter(Checkpoints):
 
         removed = self._of_first_process(tidy)
         self._processes.barrier("ready to save checkpoints")
-        self._writer = tensor_files.new_writer(self._write_manifest)
+        self._writer = tensor_files.new_writer(self._write_manifest, self._processes.count)
         return removed
 
     def _remove_unfinished(self, step: int) -> bool:

@@ -26,19 +26,28 @@ SAVE_HOURS = 24
 """The longest time that a save may take. A lost process or a dead one is noticed long before."""
 
 
-def new_writer(before_commit: Callable[[], None]) -> Any:
+def new_writer(before_commit: Callable[[], None], processes: int) -> Any:
     """Returns an orbax checkpointer that writes in the background.
 
     Args:
+      processes: the number of processes that write together.
       before_commit: called in process 0 when the arrays of all processes are on the disk, just before
         the commit file is written.
     """
     ocp = orbax()
+    import jax
     from orbax.checkpoint import options
 
     _silence_unfinished_writes()
+    # Several processes each write a part of an array that all of them hold. In one process this is no
+    # gain, and orbax would compile a program for each shape to cut out the parts.
+    handlers = ocp.type_handlers
+    arrays = handlers.ArrayHandler(use_replica_parallel=processes > 1)
+    registry = handlers.create_type_handler_registry(
+        (jax.Array, arrays), (np.ndarray, handlers.NumpyHandler())
+    )
     return ocp.AsyncCheckpointer(
-        ocp.PyTreeCheckpointHandler(use_compression=False),
+        ocp.PyTreeCheckpointHandler(use_compression=False, type_handler_registry=registry),
         async_options=options.AsyncOptions(
             timeout_secs=SAVE_HOURS * 3600, post_finalization_callback=before_commit
         ),

@@ -15,6 +15,7 @@ from gshard_nmt.ranges import MOST, Rule, at_least, between, check, matching, on
 from gshard_nmt.spmd.mesh import Mesh
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
+PRECISIONS = ("model", "bfloat16", "int8")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
 
 
@@ -127,6 +128,11 @@ class Decode:
     alpha: float = 0.6
     """The exponent of the length norm."""
 
+    # Numbers
+    precision: str = "model"
+    """The precision of products with weights: 'model' is the dtype of the model's activations, 'bfloat16'
+    and 'int8' are faster on CPUs that have instructions for them."""
+
     # Lengths
     length_ratio: float = 2.0
     """A translation has at most length_ratio * source tokens + length_margin tokens, and never more
@@ -147,6 +153,7 @@ class Decode:
         size("length_margin", least=0),
         between(0, 1000, "length_ratio"),
         one_of(LENGTH_NORMS, "length_norm"),
+        one_of(PRECISIONS, "precision"),
         between(0, 10, "alpha"),
     )
 

@@ -17,6 +17,7 @@ PROGRAMS = {
     "gshard-eval": commands.eval_program,
     "gshard-export": commands.export_program,
     "gshard-inspect": commands.inspect_program,
+    "gshard-serve": commands.serve_program,
 }
 
 

@@ -118,6 +118,14 @@ def test_a_batch_is_padded_with_rows_that_the_search_skips():
     assert batch["max_lengths"].tolist() == [5, 6, 1]
 
 
+def test_after_a_warm_up_no_translation_waits_for_a_compiler():
+    search, devices = copying()
+    search.warm_up()
+    assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
+    search.translate_ids([[5, EOS], [*range(10, 15), EOS], [*range(10, 30), EOS]])
+    assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
+
+
 def test_a_sentence_that_is_too_long_keeps_its_beginning_and_its_end():
     search, devices = copying()
     search.translate_ids([[*range(10, 30), EOS]])

@@ -53,6 +53,7 @@ def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
         "gshard-eval",
         "gshard-export",
         "gshard-inspect",
+        "gshard-serve",
         "gshard-train",
     ]
     for config in CHECKOUT.glob("configs/*/*.gin"):

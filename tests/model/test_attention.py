@@ -42,7 +42,8 @@ def test_attention_equals_its_definition():
     x, memory = rng.normal(size=(2, 4, 6)).astype("f"), rng.normal(size=(2, 5, 6)).astype("f")
     keys, values = attention.project_memory(p, tf.constant(memory))
     bias = np.where(rng.random((2, 1, 4, 5)) < 0.7, 0, -1e9).astype("f")
-    output = attention.attend_cached(p, tf.constant(x), keys, values, tf.constant(bias))
+    cache = attention.for_cache(keys, values)
+    output = attention.attend_cached(p, tf.constant(x), *cache, tf.constant(bias))
     query = np.einsum("blm,mnd->blnd", x, p["query"])
     logits = np.einsum("blnd,btnd->bnlt", query, keys.numpy()) + bias
     weights = np.exp(logits - logits.max(-1, keepdims=True))
@@ -51,6 +52,24 @@ def test_attention_equals_its_definition():
     np.testing.assert_allclose(
         output, np.einsum("blnd,ndm->blm", context, p["output"]), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize(("stage", "read"), [(0, 2), (1, 6)])
+def test_cached_attention_reads_only_the_slots_of_its_stage(stage, read):
+    """Slots beyond the stage hold NaN, which any use of them would spread."""
+    rng = np.random.default_rng(0)
+    declared = attention.declare_attention(6, 2, 3, relative=False)
+    p = {name: rng.normal(size=d.shape).astype("f") for name, d in declared.items()}
+    x, memory = rng.normal(size=(2, 4, 6)).astype("f"), rng.normal(size=(2, 6, 6)).astype("f")
+    cache = attention.for_cache(*attention.project_memory(p, tf.constant(memory)))
+    bias = np.where(np.arange(6) < read, 0, -1e9).astype("f") * np.ones((2, 1, 4, 1), "f")
+    whole = attention.attend_cached(p, tf.constant(x), *cache, tf.constant(bias))
+    memory[:, read:] = np.nan
+    cache = attention.for_cache(*attention.project_memory(p, tf.constant(memory)))
+    part = attention.attend_cached(
+        p, tf.constant(x), *cache, tf.constant(bias), [2, 6], tf.constant(stage)
+    )
+    np.testing.assert_allclose(part, whole, rtol=1e-6)
 
 
 def test_query_times_key_has_unit_variance_at_the_start():

@@ -1,19 +1,31 @@
 """Decoding token by token: the same log-probabilities as with teacher forcing."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import decoder_step, transformer
+from gshard_nmt.model import decoder_step, decoding_weights, transformer
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
 
 
-@pytest.mark.parametrize("model", [SMALL, DENSE])
-def test_decoding_token_by_token_equals_teacher_forcing(model):
+@pytest.mark.parametrize(
+    ("model", "precision", "tolerance"),
+    [
+        (SMALL, None, 1e-4),
+        (SMALL, "model", 1e-4),
+        (DENSE, "model", 1e-4),
+        (DENSE, "bfloat16", 0.1),
+        (DENSE, "int8", 0.2),
+    ],
+)
+def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolerance, monkeypatch):
+    """With weights as they were trained and in each precision, and in stages of 1, 2 and 4 steps."""
+    monkeypatch.setattr(decoder_step, "_FEWEST_STEPS", 1)
     p = parameters(model)
     batch = rows([ONE], [TWO], length=8)
     moe = model.moe(training=False) if model.experts else None
@@ -21,6 +33,8 @@ def test_decoding_token_by_token_equals_teacher_forcing(model):
     logits, _ = transformer.decode(model, p, memory, batch, Mode(), moe)
     whole = tf.nn.log_softmax(logits).numpy()
     max_steps, beam = 4, 2
+    if precision is not None:
+        p = decoding_weights.prepare(p, precision)
     cache = decoder_step.start(model, p, batch, beam, max_steps)
     for i in range(max_steps):
         mask = np.zeros((2, beam, beam * max_steps), "f")
@@ -33,7 +47,7 @@ def test_decoding_token_by_token_equals_teacher_forcing(model):
         for row, length in ((0, 3), (1, 4)):
             if i < length:
                 expected = np.repeat(whole[row, i][np.newaxis], beam, axis=0)
-                np.testing.assert_allclose(log_probs[row], expected, rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(log_probs[row], expected, rtol=0, atol=tolerance)
 
 
 def test_a_language_model_does_not_translate():
@@ -42,14 +56,23 @@ def test_a_language_model_does_not_translate():
         decoder_step.start(model, parameters(model), rows([ONE], length=8), 2, 4)
 
 
+@pytest.mark.parametrize("axis", [2, 3])
 @pytest.mark.parametrize("step", [0, 2])
-def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step):
+def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
     """K = 2 and I = 3, so step i has the slots 2 i and 2 i + 1 of 6."""
     rng = np.random.default_rng(0)
-    cache, new = rng.normal(size=(2, 6, 3, 4)), rng.normal(size=(2, 2, 3, 4))
+    cache, new = rng.normal(size=(2, 3, 6, 4)), rng.normal(size=(2, 3, 2, 4))
     expected = cache.copy()
-    expected[:, 2 * step : 2 * step + 2] = new
-    arguments = [tf.constant(cache), tf.constant(new), tf.constant(step)]
-    compiled = tf.function(decoder_step.write_slots, jit_compile=True, autograph=False)
-    np.testing.assert_array_equal(decoder_step.write_slots(*arguments), expected)
-    np.testing.assert_array_equal(compiled(*arguments), expected)
+    expected[:, :, 2 * step : 2 * step + 2] = new
+    arrays = [np.moveaxis(array, 2, axis) for array in (cache, new, expected)]
+    write = functools.partial(decoder_step.write_slots, axis=axis)
+    arguments = [tf.constant(arrays[0]), tf.constant(arrays[1]), tf.constant(step)]
+    compiled = tf.function(write, jit_compile=True, autograph=False)
+    np.testing.assert_array_equal(write(*arguments), arrays[2])
+    np.testing.assert_array_equal(compiled(*arguments), arrays[2])
+
+
+def test_a_step_reads_the_smallest_stage_that_holds_its_past():
+    assert decoder_step.stages(4 * 40, 4) == [32, 64, 128, 160]
+    assert decoder_step.stages(4 * 8, 4) == [32]
+    assert decoder_step.stages(4, 4) == [4]

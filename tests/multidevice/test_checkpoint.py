@@ -2,6 +2,7 @@
 
 import re
 
+import jax.monitoring
 import numpy as np
 import pytest
 
@@ -96,3 +97,31 @@ def test_no_weight_is_gathered_to_compute_its_checksum(mesh):
     # One checksum for each of 2 repeats and 8 experts is the largest result.
     assert all(size <= 16 for size in elements), results
     assert bool(results) == (len(devices.devices.devices.flat) > 1)
+
+
+def test_the_first_save_compiles_nothing_if_it_was_prepared(tmp_path):
+    """A save that compiles stops training for a second or more.
+
+    The gate is whole on both devices. If they shared the work of writing it, a program would have to
+    cut it.
+    """
+    devices = runtime.start(MESHES["2"])
+    specs = SPECS | {"gate": ArraySpec((640, 160), F32, "__")}
+    letters = {"all": {name: spec.letters for name, spec in specs.items()}}
+    writer = CheckpointWriter(tmp_path)
+    writer.prepare({"all": devices.abstract(specs)}, letters)
+    groups = {"all": devices.put(values() | {"gate": np.ones((640, 160), np.float32)}, specs)}
+    compiled: list[str] = []
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        if "compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        writer.save(1, groups, letters, {})
+        writer.close()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert compiled == []
+    assert Checkpoints(tmp_path).restore({"all": devices.abstract(specs)}).manifest.step == 1

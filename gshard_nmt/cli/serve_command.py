@@ -1,0 +1,113 @@
+"""gshard-serve: its flags, and the server that they describe."""
+
+import sys
+
+from absl.flags import FlagValues
+
+from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_folder
+from gshard_nmt.errors import UserError
+
+LARGEST_PORT = 65535
+
+
+def _define_serve(flags: Flags) -> None:
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+    flags.text(
+        "host",
+        "ADDRESS",
+        "the address to listen on. Another one than the default may let other machines use the "
+        "server, which has no passwords and no encryption",
+        default="127.0.0.1",
+    )
+    flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
+    flags.integer(
+        "beam", "K", "beam size; if not given, Decode.beam of the run's config", None, minimum=1
+    )
+    flags.integer(
+        "nbest",
+        "N",
+        "the most translations of a text, best first, that a client may ask for with `alternatives`; at "
+        "most --beam",
+        1,
+        minimum=1,
+    )
+    flags.integer(
+        "rows",
+        "R",
+        "lines of a batch; if not given, Decode.rows of the run's config. A batch takes as long if it is "
+        "not full, so fewer rows answer a single short text sooner, and more rows serve more clients",
+        None,
+        minimum=1,
+    )
+    flags.integer(
+        "queue",
+        "N",
+        "requests that may wait or be at work; one more gets status 503",
+        64,
+        minimum=1,
+    )
+    flags.integer("max_texts", "N", "the most texts in a request", 100, minimum=1)
+    flags.integer(
+        "max_characters",
+        "N",
+        "the most characters of all texts of a request together",
+        20_000,
+        minimum=1,
+    )
+    flags.number(
+        "timeout",
+        "SECONDS",
+        "the longest time until a request is answered; then it gets status 504",
+        60.0,
+        minimum=0.1,
+    )
+    define_trust(flags)
+
+
+def _serve(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    if values.port > LARGEST_PORT:
+        raise UserError(
+            f"--port is {values.port}; it must be from 0 to {LARGEST_PORT}. Choose one of these."
+        )
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.values import read_run_config
+
+    run = RunFolder(workdir, values.trust_programs)
+    search = {name: values[name].value for name in ("beam", "rows")}
+    changes = {name: value for name, value in search.items() if value is not None}
+    config = read_run_config(run.config).replace(decode=changes)
+    if values.nbest > config.decode.beam:
+        raise UserError(
+            f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
+            "--nbest, or set a larger --beam."
+        )
+    directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
+    from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
+    from gshard_nmt.serving.translate_request import Limits
+
+    # Loading the model takes long, so we check the address before that.
+    address = Address(values.host, values.port)
+    address.check()
+    if warning := warn_of_open_address(values.host):
+        sys.stderr.write(f"gshard-serve: {warning}\n")
+    from gshard_nmt.decoding.translator import load_translator
+
+    translator = load_translator(config, run, values.nbest)
+    sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
+    translator.warm_up()
+    limits = Limits(values.max_characters, values.max_texts, values.queue, values.timeout)
+    server = Server(translator, directions, config.decode.rows, address, limits)
+    about = f"step {translator.step}, {len(directions)} directions"
+    serve(server, about)
+
+
+SERVE = Command(
+    "gshard-serve",
+    "translates for HTTP clients: the interface of LibreTranslate, on this machine only unless --host "
+    "says otherwise.",
+    "gshard-serve --workdir runs/demo",
+    ("workdir",),
+    _define_serve,
+    _serve,
+)

@@ -1,0 +1,208 @@
+"""gshard-serve: translates for HTTP clients with a trained model."""
+
+import contextlib
+import dataclasses
+import errno
+import ipaddress
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import uvicorn
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.serving.application import Application
+from gshard_nmt.serving.batching import Batcher, LineTranslator
+from gshard_nmt.serving.languages import Languages
+from gshard_nmt.serving.translate_request import Limits
+
+GRACE_SECONDS = 10.0
+"""How long a server that is stopped goes on with the requests that it has accepted."""
+
+_CLOSING_SECONDS = 2.0
+"""How long the last answers may take after that."""
+
+_MOST_CONNECTIONS = 512
+"""The most open connections. A client of one more gets an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """Where a server listens.
+
+    Attributes:
+      host: a name or an IP address of this machine.
+      port: the port; 0 takes any that is free.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5000
+
+    def listen(self) -> socket.socket:
+        """Opens a socket that listens.
+
+        Raises:
+          UserError: the host is not this machine, or the port is in use or not allowed.
+        """
+        try:
+            family, *_, place = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            return socket.create_server(place[:2], family=family)
+        except PermissionError:
+            raise UserError(
+                f"--port {self.port}: this user may not open it. Give a port from 1024 to 65535."
+            ) from None
+        except (OSError, UnicodeError) as error:
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
+                raise UserError(
+                    f"--port {self.port}: another program uses this port of {self.host}. Stop it, or "
+                    "give another --port; 0 takes any that is free."
+                ) from None
+            raise UserError(
+                f"--host {self.host}: no server can listen there ({error}). Give an address of this "
+                "machine, such as 127.0.0.1."
+            ) from None
+
+    def check(self) -> None:
+        """Checks that a server can listen there; raises UserError if not."""
+        self.listen().close()
+
+
+class Server:
+    """A server that is at work, in threads of its own."""
+
+    def __init__(
+        self,
+        translator: LineTranslator,
+        directions: Collection[tuple[str, str]],
+        rows: int,
+        address: Address,
+        limits: Limits,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        """Starts the server.
+
+        Args:
+          translator: translates lines. From now on, only the server calls it.
+          directions: the (source, target) languages that it translates, as BCP 47 tags.
+          rows: the most lines of a batch.
+          address: the host and port to listen on.
+          limits: the limits on requests.
+          log: gets one line for each request; None writes to stderr.
+
+        Raises:
+          UserError: nothing can listen at the address.
+        """
+        listener = address.listen()
+        self.port = int(listener.getsockname()[1])
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.url = f"http://{host}:{self.port}"
+        self._batcher = Batcher(translator, rows, limits.queue)
+        application = Application(
+            Languages(directions), self._batcher, limits, log or _write_to_stderr
+        )
+        config = uvicorn.Config(
+            application,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_keep_alive=30,
+        )
+        self._server = uvicorn.Server(config)
+        # A signal that interrupts `Thread.join` marks the thread as ended, so we wait for an event.
+        self._ended = threading.Event()
+        # uvicorn handles signals only in the main thread. Here the command handles them.
+        threading.Thread(target=self._run, args=(listener,), name="http", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for their translations."""
+        return self._batcher.unfinished
+
+    def wait(self) -> None:
+        """Waits until the server ends, which it does only if it fails or is stopped."""
+        # The system may deliver a signal to another thread. Python handles it when this one wakes up.
+        while not self._ended.wait(0.5):
+            pass
+
+    def stop(self, grace: float = GRACE_SECONDS, closing: float = _CLOSING_SECONDS) -> bool:
+        """Stops accepting requests, and answers those that have come.
+
+        Args:
+          grace: seconds after which a request that has no translation is refused with status 503.
+          closing: seconds that each of the last steps may take: the last answers, and the last batch.
+
+        Returns:
+          Whether the translator is at rest. If not, its last batch goes on in its thread.
+        """
+        self._server.should_exit = True
+        self._ended.wait(grace)
+        self._batcher.close()
+        self._ended.wait(closing)
+        self._server.force_exit = True
+        self._ended.wait(closing)
+        return self._batcher.join(closing)
+
+    def _run(self, listener: socket.socket) -> None:
+        try:
+            self._server.run([listener])
+        finally:
+            self._ended.set()
+
+
+def serve(server: Server, about: str) -> None:
+    """Serves until a signal stops the program.
+
+    Args:
+      server: the server.
+      about: what it serves, for the line that says that it is ready.
+
+    Raises:
+      KeyboardInterrupt: always, at the end: the message says that the server has stopped.
+    """
+    sys.stdout.write(f"gshard-serve: ready at {server.url} ({about})\n")
+    sys.stdout.flush()
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        sys.stderr.write("gshard-serve: stopping; requests that have come are answered\n")
+        is_at_rest = False
+        with contextlib.suppress(KeyboardInterrupt):  # who presses Ctrl-C again does not wait
+            is_at_rest = server.stop()
+        if not is_at_rest:
+            # The translator is inside XLA, whose threads crash when the interpreter shuts down.
+            sys.stderr.write("gshard-serve: stopped in the middle of a batch\n")
+            sys.stderr.flush()
+            os._exit(130)
+        raise KeyboardInterrupt("stopped") from None
+    raise RuntimeError("the HTTP server has ended by itself")
+
+
+def warn_of_open_address(host: str) -> str:
+    """Returns a warning if other machines can reach the address; "" if it is on loopback."""
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return ""
+    if host == "localhost":
+        return ""
+    return (
+        f"--host {host}: every machine that can reach it may use this server, which has no passwords "
+        "and no encryption"
+    )
+
+
+def _write_to_stderr(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(time.strftime("%Y-%m-%d %H:%M:%S ") + line + "\n")

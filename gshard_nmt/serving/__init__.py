@@ -1,0 +1,1 @@
+"""Serving translations over HTTP: requests, their languages, and the batches that answer them."""

@@ -1,0 +1,231 @@
+"""Batches of lines from the requests that wait at the same time.
+
+One thread owns the translator. While it translates a batch, further requests arrive and wait; the next
+batch takes lines from all of them. A translation does not depend on the other lines of its batch, so
+batching changes no answer.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import math
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from gshard_nmt.serving.refusal import Refusal
+
+Lines = list[list[str]]
+"""The translations of each line of a request, best first."""
+
+
+class Translation(Protocol):
+    """A translation of a line."""
+
+    @property
+    def text(self) -> str:
+        """The text of the translation."""
+
+
+class LineTranslator(Protocol):
+    """The part of `TextTranslator` that a server needs. Only one thread at a time calls it."""
+
+    def translate(
+        self, lines: Sequence[str], source: str, target: str
+    ) -> Iterator[Sequence[Translation]]:
+        """Yields the translations of each line, best first, in the order of the lines."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Job:
+    """The lines of a request.
+
+    Attributes:
+      direction: source and target language.
+      lines: the lines.
+      future: gets the translations of all lines.
+      taken: number of lines that have been put into a batch.
+      translations: the translations that are ready, by the index of their line.
+    """
+
+    direction: tuple[str, str]
+    lines: Sequence[str]
+    future: concurrent.futures.Future[Lines]
+    taken: int = 0
+    translations: dict[int, list[str]] = dataclasses.field(default_factory=dict)
+
+
+_Batch = list[tuple[_Job, int]]
+"""The lines of a batch, all of one direction: the job of each line, and the line's index in it."""
+
+
+class Batcher:
+    """Translates the lines of many requests together, in a thread of its own."""
+
+    def __init__(self, translator: LineTranslator, rows: int, queue: int) -> None:
+        """Starts the thread.
+
+        Args:
+          translator: translates lines. From now on, only the thread of this batcher calls it.
+          rows: the most lines of a batch.
+          queue: the most requests that wait or are being translated.
+        """
+        self._translator = translator
+        self._rows = rows
+        self._queue = queue
+        self._change = threading.Condition()
+        # All that follows is read and changed only with the lock of `_change`. The first direction is
+        # the next to be served, and the first job of a direction gives the next line.
+        self._waiting: collections.OrderedDict[tuple[str, str], collections.deque[_Job]] = (
+            collections.OrderedDict()
+        )
+        self._unfinished: set[_Job] = set()
+        self._closed = False
+        self._batch_seconds = 0.0
+        self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, source: str, target: str, lines: Sequence[str]
+    ) -> concurrent.futures.Future[Lines]:
+        """Returns the future translations of some lines. Whoever cancels it takes the lines back.
+
+        The future's exception is a `Refusal` if the translator fails or the batcher is closed.
+
+        Raises:
+          Refusal: the queue is full, or the batcher is closed.
+        """
+        job = _Job((source, target), lines, concurrent.futures.Future())
+        if not lines:
+            job.future.set_result([])
+            return job.future
+        with self._change:
+            if self._closed:
+                raise _stopping()
+            if len(self._unfinished) >= self._queue:
+                raise Refusal(
+                    503,
+                    f"the server is busy: {len(self._unfinished)} requests wait. Try again later.",
+                    self._seconds_of_work(),
+                )
+            self._unfinished.add(job)
+            self._waiting.setdefault(job.direction, collections.deque()).append(job)
+            self._change.notify()
+        job.future.add_done_callback(lambda _: self._forget(job))
+        return job.future
+
+    @property
+    def unfinished(self) -> int:
+        """The number of requests that wait or are being translated."""
+        with self._change:
+            return len(self._unfinished)
+
+    def close(self) -> None:
+        """Refuses all requests that are not answered yet, and those that still come."""
+        with self._change:
+            self._closed = True
+            jobs = list(self._unfinished)
+            self._change.notify()
+        for job in jobs:
+            _fail(job, _stopping())
+
+    def join(self, seconds: float) -> bool:
+        """Waits for the last batch of a closed batcher; returns whether the thread has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while batch := self._next_batch():
+            start = time.monotonic()
+            self._translate(batch)
+            with self._change:
+                self._batch_seconds = time.monotonic() - start
+
+    def _next_batch(self) -> _Batch:
+        """Waits for lines and returns some of one direction; none if the batcher is closed.
+
+        Directions take turns. Jobs of a direction give a line each in turn, so a short request never
+        waits for all lines of a long one.
+        """
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._closed)
+            if self._closed:
+                return []
+            direction, jobs = self._waiting.popitem(last=False)
+            batch: _Batch = []
+            while jobs and len(batch) < self._rows:
+                job = jobs.popleft()
+                batch.append((job, job.taken))
+                job.taken += 1
+                if job.taken < len(job.lines):
+                    jobs.append(job)
+            if jobs:
+                self._waiting[direction] = jobs
+            return batch
+
+    def _translate(self, batch: _Batch) -> None:
+        """Translates a batch, and finishes the jobs that have all their translations.
+
+        If the translator fails, each job is tried alone: its lines cannot make others fail.
+        """
+        jobs = list(dict.fromkeys(job for job, _ in batch))
+        try:
+            lines = [job.lines[index] for job, index in batch]
+            translations = [
+                [translation.text for translation in nbest]
+                for nbest in self._translator.translate(lines, *jobs[0].direction)
+            ]
+            translated = list(zip(batch, translations, strict=True))
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    if not job.future.done():
+                        self._translate([entry for entry in batch if entry[0] is job])
+                return
+            _report(error)
+            _fail(jobs[0], Refusal(500, "the model failed to translate this text. Try another."))
+            return
+        for (job, index), nbest in translated:
+            job.translations[index] = nbest
+            if len(job.translations) == len(job.lines):
+                with contextlib.suppress(concurrent.futures.InvalidStateError):
+                    job.future.set_result([job.translations[i] for i in range(len(job.lines))])
+
+    def _forget(self, job: _Job) -> None:
+        """Removes a job that is finished, failed or cancelled."""
+        with self._change:
+            self._unfinished.discard(job)
+            jobs = self._waiting.get(job.direction)
+            if jobs is not None and job in jobs:
+                jobs.remove(job)
+                if not jobs:
+                    del self._waiting[job.direction]
+
+    def _seconds_of_work(self) -> int:
+        """Returns about how long the lines that wait will take, from 1 to 60 seconds."""
+        lines = sum(len(job.lines) - job.taken for job in self._unfinished)
+        batches = 1 + lines // self._rows
+        return max(1, min(60, math.ceil(batches * self._batch_seconds)))
+
+
+def _fail(job: _Job, refusal: Refusal) -> None:
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+        job.future.set_exception(refusal)
+
+
+def _stopping() -> Refusal:
+    return Refusal(503, "the server is stopping. Try again later.", 10)
+
+
+def _report(error: Exception) -> None:
+    """Writes on stderr what failed and in which line of code.
+
+    The message of the error is left out: it may quote the text of a user.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
+        sys.stderr.writelines(traceback.format_tb(error.__traceback__))

@@ -1,0 +1,74 @@
+"""The languages of a server: which a request may name, and what /languages lists."""
+
+from collections.abc import Collection
+
+from gshard_nmt.serving.language_names import language_name
+from gshard_nmt.serving.refusal import Refusal
+from gshard_nmt.suggest import did_you_mean
+
+AUTO = "auto"
+"""The source language of a request that asks the server to detect the language."""
+
+_SHOWN = 40
+"""The most characters of a language in an error message. A client may send any text there."""
+
+
+class Languages:
+    """The directions that a model translates, as BCP 47 tags."""
+
+    def __init__(self, directions: Collection[tuple[str, str]]) -> None:
+        """Takes the (source, target) pairs that the model was trained on."""
+        self._targets: dict[str, list[str]] = {}
+        for source, target in sorted(set(directions)):
+            self._targets.setdefault(source, []).append(target)
+        self._all_targets = sorted({target for _, target in directions})
+
+    def direction(self, source: str, target: str) -> tuple[str, str]:
+        """Returns the source and the target language of a request, spelled as the model knows them.
+
+        Upper and lower case count as equal, as they do in BCP 47. The source may be "auto" if the model
+        translates to this target from one language only.
+
+        Raises:
+          Refusal: the model does not know the direction, or it would have to detect the language.
+        """
+        known_target = _known(target, self._all_targets, "to")
+        if source.lower() == AUTO:
+            return self._only_source(known_target), known_target
+        known_source = _known(source, self._targets, "from")
+        targets = self._targets[known_source]
+        return known_source, _known(target, targets, f"from {known_source} to")
+
+    def listed(self) -> list[dict[str, object]]:
+        """Returns the answer to /languages: the code, name and targets of each language."""
+        return [
+            {"code": tag, "name": language_name(tag), "targets": self._targets.get(tag, [])}
+            for tag in sorted({*self._targets, *self._all_targets})
+        ]
+
+    def _only_source(self, target: str) -> str:
+        sources = [source for source, targets in self._targets.items() if target in targets]
+        if len(sources) > 1:
+            raise Refusal(
+                400,
+                "source is auto, and this server does not detect languages. Give one of: "
+                f"{', '.join(sources)}.",
+            )
+        return sources[0]
+
+
+def _known(tag: str, known: Collection[str], verb: str) -> str:
+    """Returns the known language that a tag names.
+
+    Raises:
+      Refusal: no known language has this tag.
+    """
+    for candidate in known:
+        if candidate.lower() == tag.lower():
+            return candidate
+    hint = did_you_mean(tag[:_SHOWN], known)
+    raise Refusal(
+        400,
+        f"{tag[:_SHOWN]} is not supported: this server translates {verb} {', '.join(known)}{hint} "
+        "GET /languages lists the directions.",
+    )

@@ -1,0 +1,96 @@
+"""gshard-serve: what its flags change, and that mistakes are named before the model is loaded."""
+
+import json
+import socket
+import types
+
+import pytest
+
+from gshard_nmt.cli import commands
+from gshard_nmt.serving.translate_request import Limits
+from tests.run.facts import data_facts
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A folder with the config of a run from French and German."""
+    from gshard_nmt.settings.gin_reader import load_config
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.gin").write_text(load_config("demo").text)
+    (folder / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
+    return folder
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What happens, in order: the model is loaded, compiled and served."""
+    events = []
+
+    def load_translator(config, run, nbest):
+        events.append(("load", config.decode, run.path, nbest))
+        return types.SimpleNamespace(step=7, warm_up=lambda: events.append(("warm up",)))
+
+    def server(translator, directions, rows, address, limits):
+        assert translator.step == 7
+        events.append(("server", directions, rows, address.host, limits))
+        return "server"
+
+    monkeypatch.setattr("gshard_nmt.decoding.translator.load_translator", load_translator)
+    monkeypatch.setattr("gshard_nmt.serve.Server", server)
+    monkeypatch.setattr("gshard_nmt.serve.serve", lambda *words: events.append(words))
+    return events
+
+
+def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, started):
+    flags = [
+        *("--port=0", "--host=::1", "--beam=2", "--nbest=2", "--rows=8", "--queue=5"),
+        *("--max_texts=6", "--max_characters=7", "--timeout=8"),
+    ]
+    assert commands.serve_program([f"--workdir={run_folder}", *flags]) == 0
+    (_, decode, path, nbest), *rest = started
+    assert (decode.beam, decode.rows, path, nbest) == (2, 8, run_folder, 2)
+    assert rest == [
+        ("warm up",),
+        ("server", [("fr", "en"), ("de", "en")], 8, "::1", Limits(7, 6, 5, 8.0)),
+        ("server", "step 7, 2 directions"),
+    ]
+
+
+def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_folder, started):
+    assert commands.serve_program([f"--workdir={run_folder}", "--port=0"]) == 0
+    *_, host, limits = started[2]
+    assert (host, limits) == ("127.0.0.1", Limits())
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--port=65536", "--port is 65536; it must be from 0 to 65535. Choose one of these."),
+        ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
+        ("--queue=0", "--queue is '0'; it must be a positive integer."),
+        ("--host=192.0.2.1", "--host 192.0.2.1: no server can listen there"),
+    ],
+)
+def test_a_mistake_is_named_before_the_model_is_loaded(capsys, run_folder, started, flag, message):
+    assert commands.serve_program([f"--workdir={run_folder}", flag]) == 2
+    assert capsys.readouterr().err.startswith(f"gshard-serve: {message}")
+    assert started == []
+
+
+def test_a_port_in_use_is_named_before_the_model_is_loaded(capsys, run_folder, started):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert commands.serve_program([f"--workdir={run_folder}", f"--port={port}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-serve: --port {port}: another program uses this port of 127.0.0.1. Stop it, or give "
+        "another --port; 0 takes any that is free.\n"
+    )
+    assert started == []
+
+
+def test_other_machines_are_a_warning(capsys, run_folder, started):
+    flags = [f"--workdir={run_folder}", "--port=0", "--host=0.0.0.0"]
+    assert commands.serve_program(flags) == 0
+    assert "gshard-serve: --host 0.0.0.0: every machine" in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""A translator that writes lines in capitals, and that a test can hold in the middle of a batch."""
+
+import dataclasses
+import threading
+
+DIRECTIONS = [("fr", "en"), ("de", "en"), ("zh-CN", "en"), ("fr", "de")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    text: str
+
+
+class FakeTranslator:
+    """The translations of "a" to "en" are "A>en" and "A>en 2", best first.
+
+    Attributes:
+      batches: (lines, source, target) of each call.
+      gate: while it is cleared, calls wait. `started` is set when one waits.
+    """
+
+    def __init__(self, nbest: int = 2) -> None:
+        self.nbest = nbest
+        self.batches: list[tuple[list[str], str, str]] = []
+        self.gate, self.started = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def translate(self, lines, source, target):
+        self.batches.append((list(lines), source, target))
+        self.started.set()
+        assert self.gate.wait(20), "the test left the gate closed"
+        if "fail" in lines:
+            raise ValueError(f"secret text: {lines}")
+        for line in lines:
+            best = f"{line.upper()}>{target}"
+            yield [Text(best), *(Text(f"{best} {n}") for n in range(2, self.nbest + 1))]
+
+    def hold(self) -> None:
+        """Makes the next call wait until `gate` is set."""
+        self.gate.clear()
+        self.started.clear()

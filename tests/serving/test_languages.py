@@ -1,0 +1,52 @@
+import pytest
+
+from gshard_nmt.serving.languages import Languages
+from gshard_nmt.serving.refusal import Refusal
+from tests.serving.fake_translator import DIRECTIONS
+
+LANGUAGES = Languages(DIRECTIONS)
+
+
+def refusal(source, target, languages=LANGUAGES):
+    with pytest.raises(Refusal) as caught:
+        languages.direction(source, target)
+    assert caught.value.status == 400
+    return caught.value.message
+
+
+def test_a_direction_is_known_in_any_case():
+    assert LANGUAGES.direction("fr", "en") == ("fr", "en")
+    assert LANGUAGES.direction("ZH-cn", "EN") == ("zh-CN", "en")
+
+
+def test_an_unknown_language_is_named_with_the_nearest_known():
+    assert refusal("zh-TW", "en") == (
+        "zh-TW is not supported: this server translates from de, fr, zh-CN; did you mean 'zh-CN'? "
+        "GET /languages lists the directions."
+    )
+    assert refusal("fr", "eng").startswith(
+        "eng is not supported: this server translates to de, en; did you mean 'en'?"
+    )
+    assert refusal("de", "de").startswith(
+        "de is not supported: this server translates from de to en."
+    )
+
+
+def test_a_language_in_an_error_is_short():
+    assert len(refusal("x" * 10_000, "en")) < 200
+
+
+def test_the_language_is_not_detected_if_there_is_a_choice():
+    assert refusal("auto", "en") == (
+        "source is auto, and this server does not detect languages. Give one of: de, fr, zh-CN."
+    )
+    assert LANGUAGES.direction("auto", "de") == ("fr", "de")
+
+
+def test_every_language_is_listed_with_its_targets():
+    assert LANGUAGES.listed() == [
+        {"code": "de", "name": "German", "targets": ["en"]},
+        {"code": "en", "name": "English", "targets": []},
+        {"code": "fr", "name": "French", "targets": ["de", "en"]},
+        {"code": "zh-CN", "name": "Chinese (CN)", "targets": ["en"]},
+    ]

@@ -1,0 +1,231 @@
+"""gshard-serve on a real socket of this machine, with a translator that writes in capitals."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import socket
+import time
+import urllib.error
+
+import libretranslatepy
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
+from gshard_nmt.serving.translate_request import Limits
+from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
+
+SECONDS = 20
+RIGHT = {"q": "un", "source": "fr", "target": "en"}
+
+
+@contextlib.contextmanager
+def serving(**limits):
+    translator, log = FakeTranslator(), []
+    server = Server(translator, DIRECTIONS, 4, Address(port=0), Limits(**limits), log=log.append)
+    try:
+        yield server, translator, log
+    finally:
+        translator.gate.set()
+        assert server.stop(SECONDS)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with serving() as everything:
+        yield everything
+
+
+def connect(server):
+    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+
+
+def post(connection, fields):
+    connection.request(
+        "POST", "/translate", json.dumps(fields), {"Content-Type": "application/json"}
+    )
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_client_of_libretranslate_is_served(shared):
+    server, _, _ = shared
+    client = libretranslatepy.LibreTranslateAPI(server.url)
+    assert client.translate("où?\nlà & ici + 1", "fr", "en") == "OÙ?>en\nLÀ & ICI + 1>en"
+    assert {"code": "fr", "name": "French", "targets": ["de", "en"]} in client.languages()
+    for request, status, problem in (
+        (lambda: client.translate("un", "fr", "eng"), 400, "eng is not supported"),
+        (lambda: client.detect("un"), 501, "this server does not detect languages"),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            request()
+        with caught.value as error:
+            assert error.code == status
+            assert problem in json.load(error)["error"]
+
+
+def test_a_connection_serves_many_requests(shared):
+    server, _, _ = shared
+    with contextlib.closing(connect(server)) as connection:
+        connection.connect()
+        port = connection.sock.getsockname()[1]
+        for fields, status in ((RIGHT, 200), (RIGHT | {"source": "xx"}, 400), (RIGHT, 200)):
+            assert post(connection, fields)[0] == status
+        assert connection.sock.getsockname()[1] == port
+
+
+def test_a_request_that_is_not_http_harms_nobody(shared):
+    server, _, _ = shared
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
+        raw.sendall(b"\x16\x03\x01\x00nonsense\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 400 ")
+    with contextlib.closing(connect(server)) as connection:
+        assert post(connection, RIGHT) == (200, {"translatedText": "UN>en"})
+
+
+def test_a_body_that_is_too_large_is_answered_before_it_is_sent(shared):
+    server, _, _ = shared
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
+        raw.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n{")
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_fifty_clients_get_their_own_answers_from_shared_batches():
+    with serving() as (server, translator, log):
+        translator.hold()
+
+        def ask(i):
+            with contextlib.closing(connect(server)) as connection:
+                return post(connection, RIGHT | {"q": [f"a{i}", f"b{i}\nc{i}"]})
+
+        with concurrent.futures.ThreadPoolExecutor(50) as clients:
+            answers = [clients.submit(ask, i) for i in range(50)]
+            wait_for(lambda: server.waiting == 50)
+            translator.gate.set()
+            for i, answer in enumerate(answers):
+                text = [f"A{i}>en", f"B{i}>en\nC{i}>en"]
+                assert answer.result() == (200, {"translatedText": text})
+        sizes = [len(lines) for lines, *_ in translator.batches]
+        assert sum(sizes) == 150
+        assert set(sizes[1:-1]) == {4}
+        wait_for(lambda: len(log) == 50)
+
+
+def test_a_client_that_goes_away_is_forgotten():
+    with serving() as (server, translator, log):
+        translator.hold()
+        connections = [connect(server) for _ in range(2)]
+        for connection in connections:
+            body = json.dumps(RIGHT)
+            connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        wait_for(lambda: server.waiting == 2)
+        connections[1].close()
+        wait_for(lambda: server.waiting == 1)
+        translator.gate.set()
+        assert json.loads(connections[0].getresponse().read()) == {"translatedText": "UN>en"}
+        connections[0].close()
+        assert " 499 " in log[0]
+
+
+def test_a_server_that_stops_answers_what_has_come():
+    with serving() as (server, translator, _):
+        idle = connect(server)
+        assert post(idle, RIGHT)[0] == 200
+        translator.hold()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            connection = connect(server)
+            answer = threads.submit(post, connection, RIGHT)
+            wait_for(lambda: server.waiting == 1)
+            stopped = threads.submit(server.stop, SECONDS)
+            wait_for(lambda: _refuses(server))
+            translator.gate.set()
+            assert answer.result() == (200, {"translatedText": "UN>en"})
+            assert stopped.result()
+            connection.close()
+        idle.close()
+
+
+def _refuses(server):
+    try:
+        socket.create_connection(("127.0.0.1", server.port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_server_that_stops_does_not_wait_for_ever():
+    with serving() as (server, translator, _):
+        translator.hold()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            connection = connect(server)
+            answer = threads.submit(post, connection, RIGHT)
+            wait_for(lambda: server.waiting == 1)
+            assert not server.stop(grace=0.01, closing=0.3)
+            status, content = answer.result()
+            assert status == 503
+            assert content == {"error": "the server is stopping. Try again later."}
+            connection.close()
+
+
+def test_a_signal_stops_the_program(capsys, monkeypatch):
+    with serving() as (server, _, _):
+
+        def interrupt():
+            assert capsys.readouterr().out == f"gshard-serve: ready at {server.url} (a model)\n"
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(server, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            serve(server, "a model")
+        assert _refuses(server)
+
+
+@pytest.mark.parametrize("ending", ["a second signal", "a batch that goes on"])
+def test_a_translator_that_is_at_work_ends_with_the_process(capsys, monkeypatch, ending):
+    class Exited(Exception):
+        pass
+
+    class Busy:
+        url = "http://a"
+
+        def wait(self):
+            raise KeyboardInterrupt
+
+        def stop(self):
+            if ending == "a second signal":
+                raise KeyboardInterrupt
+            return False
+
+    def leave(code):
+        raise Exited(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(Exited, match="130"):
+        serve(Busy(), "a model")
+    assert capsys.readouterr().err.endswith("gshard-serve: stopped in the middle of a batch\n")
+
+
+def test_a_port_in_use_is_named(shared):
+    server, _, _ = shared
+    with pytest.raises(UserError, match=f"--port {server.port}: another program uses this port"):
+        Address(port=server.port).check()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no host", "x" * 100])
+def test_a_host_that_is_not_this_machine_is_named(host):
+    with pytest.raises(UserError, match=f"--host {host}: no server can listen there"):
+        Address(host, 0).check()
+
+
+def test_loopback_needs_no_warning():
+    assert not any(map(warn_of_open_address, ("127.0.0.1", "127.0.0.2", "::1", "localhost")))
+    for host in ("0.0.0.0", "192.0.2.1", "server.example"):
+        assert warn_of_open_address(host).startswith(f"--host {host}: every machine")
