@@ -20,6 +20,7 @@ from gshard_nmt.data.corpus import (
     first_pairs,
     read_pairs,
 )
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu, report
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
@@ -53,7 +54,7 @@ def evaluate(
     translate: Translate,
     baselines: Path | None = None,
     sentences: int = 0,
-    checkpoint: str = "best",
+    choices: Choices | None = None,
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -66,8 +67,7 @@ def evaluate(
         folder and used again.
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
-      checkpoint: the weights of the run to use, the value of --checkpoint. Each baseline uses its best
-        checkpoint.
+      choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
@@ -87,13 +87,14 @@ def evaluate(
         task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
         advance = functools.partial(progress.advance, task)
         # The model of the run translates everything before the models of the baselines are loaded.
-        translations = translate_all(run, split, tests, translate, advance, checkpoint)
+        choices = choices or Choices()
+        translations = translate_all(run, split, tests, translate, advance, choices)
+        of_baselines = dataclasses.replace(choices, checkpoint="best")
         baseline_lines: dict[tuple[str, str], list[str]] = {}
         for language, baseline in compared.runs.items():
             same = [test for test in tests if test.language == language]
-            for test, theirs in zip(
-                same, translate_all(baseline, split, same, translate, advance), strict=True
-            ):
+            theirs_of = translate_all(baseline, split, same, translate, advance, of_baselines)
+            for test, theirs in zip(same, theirs_of, strict=True):
                 baseline_lines[test.source, test.target] = theirs.lines
         results = []
         for test, ours in zip(tests, translations, strict=True):

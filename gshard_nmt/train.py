@@ -30,7 +30,12 @@ from gshard_nmt.run.retention import Retention, Scores, check_metric
 from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_divides, check_validation
+from gshard_nmt.settings.divides import (
+    check_can_decode,
+    check_divides,
+    check_validation,
+    decoding_note,
+)
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -85,9 +90,12 @@ def train(
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
+    check_can_decode(config)
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
+    if note := decoding_note(config):
+        progress.note(note)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:

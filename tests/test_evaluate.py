@@ -38,10 +38,12 @@ class Translator:
 
     def __init__(self, checkpoint: str = "") -> None:
         self.calls: list[tuple[str, str]] = []
+        self.choices: set[tuple[str, str]] = set()
         self.checkpoint = checkpoint
 
     def __call__(self, workdir, source, target, lines, checkpoint):
         self.calls.append((workdir.name, source))
+        self.choices.add((workdir.name, checkpoint))
         if workdir.name == "run":
             return [line.lower() for line in lines], "step 9", self.checkpoint
         return ["sentence number one" for _ in lines], "step 9", self.checkpoint
@@ -67,6 +69,12 @@ def test_every_language_is_scored_and_compared(folders, capsys):
     page = (folders / "report" / "index.html").read_text()
     assert ": the same corpus" in page
     assert "average" in capsys.readouterr().out
+
+
+def test_the_choice_of_weights_is_for_the_run_alone(folders):
+    translator = Translator()
+    scores_of(folders, translator, baselines=folders / "baselines", checkpoint="average:2")
+    assert translator.choices == {("run", "average:2"), ("fr", "best")}
 
 
 def test_translations_are_made_once(folders):

@@ -30,6 +30,12 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
         train.train(DEMO.replace(data={"rows": 3}), prepared.folder, tmp_path / "run")
     with pytest.raises(UserError, match=r"Decode\.rows: dimension B has size 33"):
         train.train(DEMO.replace(decode={"rows": 33}), prepared.folder, tmp_path / "run")
+    cannot_decode = {"positions": "learned", "max_positions": 64}
+    too_long = DEMO.replace(
+        model=cannot_decode, decode={"source_lengths": (65,)}, train={"bleu_sentences": 0}
+    )
+    with pytest.raises(UserError, match=r"Decode\.source_lengths: 65 tokens are more than"):
+        train.train(too_long, prepared.folder, tmp_path / "run")
     with pytest.raises(UserError, match="there is no such folder"):
         train.train(DEMO, tmp_path / "none", tmp_path / "run")
     assert not (tmp_path / "run").exists()

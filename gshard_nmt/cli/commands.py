@@ -3,7 +3,6 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
-import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,13 @@ from gshard_nmt.cli.flags import (
     read_config,
 )
 from gshard_nmt.cli.inspect_command import INSPECT
+from gshard_nmt.cli.process_flags import (
+    become_worker,
+    define_decoding_processes,
+    define_processes,
+    join_to_decode,
+    read_processes,
+)
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
 from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
@@ -33,7 +39,9 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from gshard_nmt.spmd.processes import Processes
+    from gshard_nmt.decoding.runs import RunTranslators
+    from gshard_nmt.settings.changes import Changes
+    from gshard_nmt.settings.config import Config
 
 
 def data_program(arguments: Sequence[str] | None = None) -> int:
@@ -173,22 +181,7 @@ def _define_train(flags: Flags) -> None:
         "profile",
         "write a trace of steps 6 to 10 of this start for TensorBoard, into tensorboard/ of --workdir",
     )
-    flags.text(
-        "coordinator",
-        "HOST:PORT",
-        "address of process 0, if the run has several processes. Under Slurm and Open MPI and on TPU "
-        "slices, this flag and the next two are detected",
-        default="",
-    )
-    flags.integer("num_processes", "N", "number of processes of the run", 1, minimum=1)
-    flags.integer("process_id", "I", "number of this process, from 0", 0, minimum=0)
-    flags.integer(
-        "peer_timeout",
-        "SECONDS",
-        "seconds to wait for another process to connect or to answer before it counts as lost",
-        60,
-        minimum=1,
-    )
+    define_processes(flags)
 
 
 def _train(values: FlagValues) -> None:
@@ -198,15 +191,12 @@ def _train(values: FlagValues) -> None:
     compared_run = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
-    processes = _processes(values)
-    if processes.count > 1:
-        from gshard_nmt.run import supervisor
+    from gshard_nmt.spmd.processes import TRAINING
 
+    processes = read_processes(values, TRAINING)
+    if processes.count > 1:
         processes.local_devices(config.mesh.num_devices)
-        if not worker.is_worker():
-            command = worker.command_line(values, processes)
-            identity = worker.identity(values, config)
-            sys.exit(supervisor.supervise(processes, command, workdir, identity))
+        become_worker(values, processes, workdir, worker.identity(values, config))
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.clock import TimeLimit
@@ -219,18 +209,6 @@ def _train(values: FlagValues) -> None:
             train_baselines(config, data, compared_run, workdir, processes, start)
         else:
             train(config, data, workdir, processes, start)
-
-
-def _processes(values: FlagValues) -> "Processes":
-    """Returns the processes that the flags name, or else the processes that the cluster names."""
-    from gshard_nmt.spmd.cluster import detect
-    from gshard_nmt.spmd.processes import Processes
-
-    if not values.coordinator and values.num_processes == 1:
-        return detect(values.peer_timeout)
-    return Processes(
-        values.coordinator, values.num_processes, values.process_id, values.peer_timeout
-    )
 
 
 def _define_eval(flags: Flags) -> None:
@@ -260,11 +238,38 @@ def _define_eval(flags: Flags) -> None:
         "checkpoints. Each baseline uses its best checkpoint",
         default="best",
     )
+    define_decoding_processes(flags)
     define_trust(flags)
 
 
 def _eval(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
+    from gshard_nmt.decoding import calls
+    from gshard_nmt.decoding.runs import RunTranslators
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.changes import read_changes
+    from gshard_nmt.settings.values import read_run_config
+
+    changes = read_changes(values.gin)
+
+    def config() -> "Config":
+        return changes.apply(read_run_config(RunFolder(workdir).config))
+
+    processes = join_to_decode(values, "gshard-eval", workdir, config)
+    translators = RunTranslators(values.trust_programs, changes, processes)
+    with processes.waiting_for_lost_peers():
+        if not processes.is_first:
+            calls.follow(translators, processes)
+            return
+        with calls.ending(processes):
+            _evaluate(
+                values, workdir, calls.leading(translators, processes, ["translate"]), changes
+            )
+
+
+def _evaluate(
+    values: FlagValues, workdir: Path, translators: "RunTranslators", changes: "Changes"
+) -> None:
     corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
     baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
@@ -278,15 +283,14 @@ def _eval(values: FlagValues) -> None:
         )
     report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
-    from gshard_nmt.decoding.translator import translate_run
+    from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import evaluate
 
     Chosen.parse(values.checkpoint)
-    translate = functools.partial(translate_run, trust_programs=values.trust_programs)
-    counted = values.sentences
-    weights = values.checkpoint
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, weights)
+    choices = Choices(values.checkpoint, changes)
+    translate, counted = translators.translate, values.sentences
+    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
 
 
 HARVEST = Command(

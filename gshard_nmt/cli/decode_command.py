@@ -1,6 +1,7 @@
 """gshard-decode: its flags, and the input and output that they name."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import sys
@@ -13,12 +14,16 @@ from absl.flags import FlagValues
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
+from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Output
     from gshard_nmt.decoding.source_lines import Survey
+    from gshard_nmt.decoding.translator import TextTranslator
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.config import Config
+    from gshard_nmt.spmd.processes import Processes
 
 RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
@@ -91,25 +96,21 @@ def _define_decode(flags: Flags) -> None:
     flags.number(
         "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
     )
+    define_decoding_processes(flags)
     define_trust(flags)
 
 
 def _decode(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 
     run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
-    advice = "give a text file, or leave out --input to read stdin"
-    source_file = existing_file(values, "input", advice)
-    output_file = Path(values.output) if values.output else None
-    if source_file is None and sys.stdin is None:
-        raise UserError(
-            "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
-        )
+    flags = {name: value for name, value in search.items() if value is not None}
+    changes = read_changes(values.gin)
+    config = changes.apply(read_run_config(run.config)).replace(decode=flags)
     # Loading the model takes long, so we check all flags before that.
     source, target = run.direction(values.lang, values.target)
     if values.nbest > config.decode.beam:
@@ -117,34 +118,118 @@ def _decode(values: FlagValues) -> None:
             f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
             "--nbest, or set a larger --beam."
         )
-    _check_output(source_file, output_file, run)
-    from gshard_nmt.decode import Request, decode
-    from gshard_nmt.decoding.formats import FORMATS, chosen_format
-    from gshard_nmt.decoding.progress import DecodingProgress
-    from gshard_nmt.decoding.source_lines import SourceLines, survey
-    from gshard_nmt.decoding.translator import load_translator
+    from gshard_nmt.decoding.formats import chosen_format
     from gshard_nmt.decoding.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     form = chosen_format(values.format, values.nbest, values.scores)
-    name = f"--input {source_file}" if source_file else "stdin"
-    known = survey(source_file, name) if source_file and source_file.is_file() else None
-    request = Request(source, target, FORMATS[form], config.decode.rows)
-    quiet = output_file is None and sys.stdout.isatty()
+    processes = join_to_decode(values, "gshard-decode", workdir, lambda: config)
+    job = _Job(
+        config,
+        run,
+        source,
+        target,
+        values.nbest,
+        form,
+        values.checkpoint,
+        processes,
+        fits=not changes.name_a_mesh,
+    )
+    with processes.waiting_for_lost_peers():
+        if processes.is_first:
+            _translate_files(values, job)
+        else:
+            job.load().follow()
+
+
+def _translate_files(values: FlagValues, job: "_Job") -> None:
+    """Checks the files that the flags name, and translates one to the other."""
+    advice = "give a text file, or leave out --input to read stdin"
+    source_file = existing_file(values, "input", advice)
+    output_file = Path(values.output) if values.output else None
+    if source_file is None and sys.stdin is None:
+        raise UserError(
+            "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
+        )
+    _check_output(source_file, output_file, job.run)
+    _translate(job, source_file, output_file)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What the flags ask for, after they have been checked.
+
+    Attributes:
+      config: the run's config, with the search of the flags.
+      run: the run folder.
+      source, target: the direction.
+      nbest: the number of translations of each line.
+      form: the name of the output format.
+      checkpoint: the weights, as --checkpoint names them.
+      processes: the processes that decode together.
+      fits: whether another mesh is chosen if that of the config does not fit this machine.
+    """
+
+    config: "Config"
+    run: "RunFolder"
+    source: str
+    target: str
+    nbest: int
+    form: str
+    checkpoint: str
+    processes: "Processes"
+    fits: bool
+
+    def load(self) -> "TextTranslator":
+        """Loads the model, together with the other processes."""
+        from gshard_nmt.decoding.translator import load_translator
+
+        return load_translator(
+            self.config,
+            self.run,
+            self.nbest,
+            self.checkpoint,
+            processes=self.processes,
+            fits=self.fits,
+        )
+
+    def origin(self, checkpoint: str) -> dict[str, str]:
+        """Returns what the translations depend on besides the input, in words for a user.
+
+        Args:
+          checkpoint: the label of the weights.
+        """
+        return {
+            "checkpoint": checkpoint,
+            "search": f"{self.config.decode}, {self.nbest} best",
+            "direction": f"{self.source}-{self.target}",
+            "format": self.form,
+            "version of gshard-nmt": gshard_nmt.__version__,
+        }
+
+
+def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
+    """Translates a file or stdin to a file or stdout."""
+    from gshard_nmt.decode import Request, decode
+    from gshard_nmt.decoding.calls import ending
+    from gshard_nmt.decoding.formats import FORMATS
+    from gshard_nmt.decoding.progress import DecodingProgress
+    from gshard_nmt.decoding.source_lines import SourceLines, survey
+
+    name = f"--input {source}" if source else "stdin"
+    known = survey(source, name) if source and source.is_file() else None
+    request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
+    quiet = target is None and sys.stdout.isatty()
     with (
-        _input(source_file) as stream,
+        _input(source) as stream,
         DecodingProgress(known.lines if known else None, quiet) as progress,
     ):
         lines = SourceLines(stream, name)
-        translator = load_translator(config, run, values.nbest, values.checkpoint)
-        origin = {
-            "checkpoint": translator.checkpoint,
-            "search": f"{config.decode}, {values.nbest} best",
-            "direction": f"{source}-{target}",
-            "format": form,
-            "version of gshard-nmt": gshard_nmt.__version__,
-        }
-        with _output(output_file, known, origin) as output:
+        translator = job.load()
+        if job.processes.count > 1:
+            translator = translator.lead()
+        origin = job.origin(translator.checkpoint)
+        with ending(job.processes), _output(target, known, origin) as output:
             decode(translator, request, lines, output, progress)
             if known and lines.sha256 != known.sha256:
                 raise UserError(
@@ -164,7 +249,7 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
       UserError: the output is the input, it is a file of the run, or it cannot be written.
     """
     read = source or Path("/dev/stdin")
-    written = output or Path("/dev/stdout")
+    written = output or _stdout()
     if outputs.is_same_file(read, written):
         raise UserError(
             f"the input and the output are the same file, {output or source or 'behind stdin'}. Give "
@@ -184,6 +269,14 @@ def _check_output(source: Path | None, output: Path | None, run: "RunFolder") ->
             f"--output {output} is a file that the run {run.path} needs. Give another file."
         )
     outputs.check_file("--output", output)
+
+
+def _stdout() -> Path:
+    """Returns the path of stdout, which has another number than 1 in a worker process."""
+    try:
+        return Path(f"/dev/fd/{sys.stdout.fileno()}")
+    except OSError:  # an object of Python that is no file
+        return Path("/dev/stdout")
 
 
 def _is_part_of(run: "RunFolder", file: Path) -> bool:

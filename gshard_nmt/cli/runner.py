@@ -108,8 +108,11 @@ def _no_interruption_is_lost() -> Iterator[None]:
 
     def hook(ignored: "sys.UnraisableHookArgs") -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            # Python ignores exceptions in this hook too, so we interrupt a little later.
-            threading.Timer(0.1, _thread.interrupt_main).start()
+            # Python ignores exceptions in this hook too, so we interrupt a little later. A worker that
+            # decodes ignores SIGINT, and its supervisor sends it SIGTERM.
+            ignores = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            number = signal.SIGTERM if ignores else signal.SIGINT
+            threading.Timer(0.1, _thread.interrupt_main, [number]).start()
         else:
             previous_hook(ignored)
 

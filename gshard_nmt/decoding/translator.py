@@ -5,18 +5,18 @@ by length and put into batches of a few fixed shapes. Each batch is one call of 
 encoder, then flat beam search in one loop.
 """
 
+import copy
 import dataclasses
-import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS
-from gshard_nmt.decoding import beam_search
-from gshard_nmt.decoding.pieces import Translation, join, pieces_note, separator, split
+from gshard_nmt.decoding import beam_search, fitting
+from gshard_nmt.decoding.calls import follow, leading
+from gshard_nmt.decoding.pieces import Translation, join, separator, split
 from gshard_nmt.decoding.weights import Chosen, load_weights
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import StepFunctions
@@ -26,9 +26,9 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_decode_rows
-from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +249,10 @@ class Translator:
         }
 
 
+_TOGETHER = ("translate_ids", "score_ids")
+"""The methods of a translator of ids that all processes call together: they run programs."""
+
+
 class TextTranslator:
     """Translates text between the languages that a run was trained on."""
 
@@ -259,6 +263,7 @@ class TextTranslator:
         step: int,
         checkpoint: str = "",
         origin: str = "",
+        processes: Processes = ALONE,
     ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
@@ -268,7 +273,9 @@ class TextTranslator:
           step: the training step of its weights; of an average, the newest one.
           checkpoint: the label of the weights, see `weights.Loaded`.
           origin: the weights in words; "" gives "step 500" or the like.
+          processes: the processes that decode together.
         """
+        self._processes = processes
         self._translator = translator
         self._source, self._target = run.vocabularies()
         self.step = step
@@ -284,6 +291,16 @@ class TextTranslator:
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
         self._translator.warm_up()
+
+    def lead(self) -> "TextTranslator":
+        """Returns a translator for process 0 alone. The other processes must `follow` it."""
+        translator = copy.copy(self)
+        translator._translator = leading(self._translator, self._processes, _TOGETHER)
+        return translator
+
+    def follow(self) -> None:
+        """Translates together with process 0, until it ends the calls (`calls.ending`)."""
+        follow(self._translator, self._processes)
 
     def translate(
         self, lines: Sequence[str], source: str, target: str, chunk_size: int = 4096
@@ -350,70 +367,44 @@ class TextTranslator:
 
 
 def load_translator(
-    config: Config, run: RunFolder, nbest: int = 1, checkpoint: str = "best"
+    config: Config,
+    run: RunFolder,
+    nbest: int = 1,
+    checkpoint: str = "best",
+    processes: Processes = ALONE,
+    fits: bool = True,
 ) -> TextTranslator:
     """Loads weights of a run: by default its best checkpoint, or the last one if there is no best.
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
-    sound one is used, unless a step was asked for.
+    sound one is used, unless a step was asked for. If there are several processes, all of them call this
+    function, and call the translator with the same lines. To call it from process 0 alone, use
+    `TextTranslator.lead`.
 
     Args:
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
       checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N.
+      processes: the processes that decode together.
+      fits: whether to choose another mesh if that of the config does not fit this machine.
 
     Raises:
-      UserError: the folder is not a run folder, or has no such checkpoint that is sound.
+      UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does
+        not divide over the mesh.
     """
     choice = Chosen.parse(checkpoint)
     functions = step_functions(config, run.data)
+    if fits:
+        config = fitting.fitted(config, functions, processes)
+    fitting.check(config, functions)
     # Reading a checkpoint starts jax, so the devices must be set up before.
-    devices = runtime.start(config.mesh, run.programs_to_decode)
-    checkpoints = Checkpoints(run.checkpoints, Retention.of(config.train), run.identity())
+    cache = run.programs_to_decode
+    devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
+    retention = Retention.of(config.train)
+    checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
-    for problem in loaded.passed_over:
+    for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
     translator = Translator(config, functions, devices, loaded.weights, nbest)
-    return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin)
-
-
-def translate_run(
-    workdir: Path,
-    source: str,
-    target: str,
-    lines: Sequence[str],
-    checkpoint: str = "best",
-    trust_programs: bool = False,
-) -> tuple[list[str], str, str]:
-    """Translates lines with the model of a run folder, and says on stderr how many were too long.
-
-    Args:
-      workdir: the run folder.
-      source, target: BCP 47 tags of a direction that the run was trained on.
-      lines: source text.
-      checkpoint: the weights, see `load_translator`.
-      trust_programs: see `RunFolder`.
-
-    Returns:
-      The best translation of each line, a text that names the training step and the search, and the
-      label of the checkpoint.
-    """
-    translator, search = _cached_translator(workdir, checkpoint, trust_programs)
-    best = [nbest[0] for nbest in translator.translate(lines, source, target)]
-    in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
-    if in_pieces:
-        longest = translator.longest_source
-        sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
-    return [line.text for line in best], f"{translator.origin}, {search}", translator.checkpoint
-
-
-@functools.lru_cache(maxsize=2)
-def _cached_translator(
-    workdir: Path, checkpoint: str, trust_programs: bool
-) -> tuple[TextTranslator, str]:
-    """Loads the translator of a run folder. Two stay in memory, for a run and its baseline."""
-    run = RunFolder(workdir, trust_programs)
-    config = read_run_config(run.config)
-    translator = load_translator(config, run, checkpoint=checkpoint)
-    return translator, config.decode.settings()
+    return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin, processes)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -66,7 +67,7 @@ def translate_all(
     tests: Sequence[TestSet],
     translate: Translate,
     advance: Callable[[], None] = lambda: None,
-    choice: str = "best",
+    choices: Choices | None = None,
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
@@ -76,14 +77,15 @@ def translate_all(
       tests: the test sets.
       translate: translates lines with a checkpoint of the run.
       advance: is called after each test set.
-      choice: the weights to use, the value of --checkpoint.
+      choices: what the user has chosen.
 
     Returns:
       The translations of each test set. All of them are of the same checkpoint.
     """
-    checkpoint = _expected_checkpoint(run, choice)
+    choices = choices or Choices()
+    checkpoint = _expected_checkpoint(run, choices.checkpoint)
     results: list[Translations] = []
-    translate_with_it = functools.partial(_translate, run, split, translate, choice)
+    translate_with_it = functools.partial(_translate, run, split, translate, choices)
     for number, test in enumerate(tests):
         translations, used = translate_with_it(test, checkpoint)
         if used != checkpoint:
@@ -99,24 +101,26 @@ def _translate(
     run: RunFolder,
     split: str,
     translate: Translate,
-    choice: str,
+    choices: Choices,
     test: TestSet,
     checkpoint: str,
 ) -> tuple[Translations, str]:
     """Returns the translations of a test set, and the label of the checkpoint that made them.
 
-    Translations that were kept are used if they are of this checkpoint.
+    Translations that were kept are used if they are of this checkpoint and these settings.
     """
     folder, name = run.path / "decodes", f"{split}.{test.source}-{test.target}"
     identity = {
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": checkpoint,
-        "config": run.config.read_text(encoding="utf-8"),
+        "config": choices.settings(run),
     }
     earlier = decodes.load(folder, name, identity)
     if earlier is not None and len(earlier[0]) == len(test.sources):
         return Translations(*earlier), checkpoint
-    lines, made_by, used = translate(run.path, test.source, test.target, test.sources, choice)
+    lines, made_by, used = translate(
+        run.path, test.source, test.target, test.sources, choices.checkpoint
+    )
     try:
         decodes.store(folder, name, identity | {"checkpoint": used}, lines, made_by)
     except OSError as error:

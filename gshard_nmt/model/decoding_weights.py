@@ -3,7 +3,7 @@
 Each step of a search multiplies a few rows by every weight. So the weights are put into the best order
 once for each batch, before the loop of the search:
 
-- A layer has its own arrays. If the loop cut them out of the stack, it would copy all weights in each step.
+- A layer has its own arrays. If the loop cut them out of the stack, each step would copy all weights.
 - The dimensions that a product sums over come last. XLA's kernels for CPUs then run at their full speed,
   and each row of a product has the same bits for any number of rows above one.
 """

@@ -17,7 +17,7 @@ from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run import tensor_files
-from gshard_nmt.run.checksums import on_devices, on_host
+from gshard_nmt.run.checksums import after_reading, on_host
 from gshard_nmt.run.manifest import ForeignError, Manifest, UnreadableError, UnsoundError
 from gshard_nmt.run.reading import exists, failure, patiently, reading
 from gshard_nmt.run.retention import Retention, Scores
@@ -236,7 +236,7 @@ class Checkpoints:
             for group, tensors in manifest.tensors.items()
             for name, tensor in tensors.items()
         }
-        checksums = on_devices(flat(arrays), letters)
+        checksums = after_reading(flat(arrays), letters)
         for group in groups:
             _check(group, {name: checksums[f"{group}/{name}"] for name in arrays[group]}, manifest)
         return manifest, arrays

@@ -26,6 +26,9 @@ _MIX = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
 
 _BLOCK = 2**20
 
+_HOST_BYTES = 48 << 20
+"""Up to this size, the host computes the checksums of arrays sooner than the program is traced."""
+
 
 class NotFiniteError(ValueError):
     """Reports arrays with values that are not finite.
@@ -89,6 +92,28 @@ def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[st
         checksums[name] = Checksums(sums[start:stop].reshape(shape), int(count))
         start = stop
     return checksums
+
+
+def after_reading(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Checksums]:
+    """Computes the checksums of arrays that were just read, and whose program may not exist yet.
+
+    The checksums are those of `on_devices`. The host computes them if the arrays are small and in its
+    own memory.
+    """
+    import jax
+
+    def is_near(array: Any) -> bool:
+        if not isinstance(array, jax.Array):
+            return True
+        return array.is_fully_addressable and next(iter(array.devices())).platform == "cpu"
+
+    if sum(array.nbytes for array in arrays.values()) > _HOST_BYTES or not all(
+        map(is_near, arrays.values())
+    ):
+        return on_devices(arrays, letters)
+    return {
+        name: on_host(np.asarray(array), letters.get(name, "")) for name, array in arrays.items()
+    }
 
 
 def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:

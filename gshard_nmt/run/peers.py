@@ -151,13 +151,9 @@ def lost(indices: Sequence[int], processes: Processes) -> str:
     """Returns the message that says that processes are lost."""
     return (
         f"{in_words(indices, processes)} died or stopped answering; "
-        f"{'its' if len(indices) == 1 else 'their'} own output gives the reason. {START_AGAIN}"
+        f"{'its' if len(indices) == 1 else 'their'} own output gives the reason. "
+        f"{processes.job.start_again}"
     )
-
-
-START_AGAIN = (
-    "Start all processes again with the same commands; the run resumes from its last checkpoint."
-)
 
 
 def in_words(indices: Sequence[int], processes: Processes) -> str:

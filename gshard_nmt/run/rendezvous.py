@@ -134,7 +134,8 @@ class _Reception:
             if refusal:
                 self._refusals[index] = refusal
                 connection.send({"refused": refusal})
-                _print(f"{in_words([index], self._processes)} was refused: {refusal}")
+                name = in_words([index], self._processes)
+                _print(f"{name} was refused: {refusal}", self._processes)
             if refusal or index < 0:
                 self._drop(connection)
                 return
@@ -283,13 +284,14 @@ class _Waiting:
             self._next = now + _REPORT_SECONDS
             _print(
                 f"waiting for {in_words(missing, self._processes)} at {self._processes.coordinator}; "
-                f"{self._deadline - now:.0f} s left (--peer_timeout)"
+                f"{self._deadline - now:.0f} s left (--peer_timeout)",
+                self._processes,
             )
 
 
-def _print(line: str) -> None:
+def _print(line: str, processes: Processes) -> None:
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"gshard-train: {line}\n")
+        sys.stderr.write(f"{processes.job.program}: {line}\n")
         sys.stderr.flush()
 
 

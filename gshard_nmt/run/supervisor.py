@@ -1,9 +1,10 @@
-"""Supervises one process of a run of several processes, and says why the run ends.
+"""Supervises one of several processes that train or decode together, and says why they end.
 
 If a process of the run is lost, jax's runtime aborts all others and prints many messages. A process that
 is killed prints nothing. So each gshard-train is a supervisor: it starts a worker as a child process and
-watches it. The supervisors tell each other how their workers end. If one worker fails, all end with the
-same reason, and with an exit code that says whether a restart can help.
+watches it. gshard-decode and gshard-eval do the same. The supervisors tell each other how their workers
+end. If one worker fails, all end with the same reason, and with an exit code that says whether a restart
+can help.
 """
 
 import collections
@@ -24,9 +25,9 @@ from pathlib import Path
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run.deaths import Cgroups, is_second
 from gshard_nmt.run.hangup import leave_terminal, stop_signals
-from gshard_nmt.run.peers import START_AGAIN, News, Peers, in_words, lost
+from gshard_nmt.run.peers import News, Peers, in_words, lost
 from gshard_nmt.run.rendezvous import Identity, rendezvous
-from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.processes import TRAINING, Job, Processes
 
 WATCHED = "GSHARD_NMT_WATCHED"
 """Environment variable of a worker: a file descriptor of a pipe that closes when its supervisor ends."""
@@ -49,22 +50,23 @@ _COORDINATOR_GONE = re.compile(
     r"Failed to send RPC to coordination service"
     r"|RPC: /xla.coordination.CoordinationService/(RegisterTask|Heartbeat)"
 )
-_OWN_MESSAGE = "gshard-train: "
-"""The start of the message with which a worker ends."""
-
 _INTERRUPTED = 130
+_BROKEN_PIPE = 141
+"""The exit code of a worker whose stdout nobody reads any more, as in `| head`."""
 
 
-def is_watched() -> bool:
+def is_watched(job: Job = TRAINING) -> bool:
     """Returns whether this process is the worker of a supervisor.
 
-    If so, this process ends when the supervisor ends. It ignores SIGHUP, because the supervisor passes
-    on the signals that it gets.
+    If so, this process ends when the supervisor ends. The supervisor passes on the signals that it gets.
+    So the worker ignores the signals that a terminal sends to both: SIGHUP and, unless it trains, SIGINT.
     """
     if WATCHED not in os.environ:
         return False
     pipe = int(os.environ.pop(WATCHED))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if not job.trains:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def wait_for_parent() -> None:
         os.read(pipe, 1)
@@ -86,7 +88,7 @@ def supervise(
     Args:
       processes: the processes of the run.
       command: the command line of the worker.
-      workdir: the run folder. Deaths of workers are counted in it.
+      workdir: the run folder. Deaths of workers that train are counted in it.
       identity: what all processes must have in common.
       cgroups: the cgroups in which the kernel counts the processes that it kills if memory runs out;
         by default the cgroups of this process.
@@ -104,12 +106,17 @@ def supervise(
     cgroups = cgroups or Cgroups()
     with rendezvous(processes, identity) as peers:
         kills_before = cgroups.oom_kills()
-        with _worker(command) as worker:
+        with _worker(command, processes.job) as worker:
             watch = _Watch(processes, peers, worker)
             end = watch.follow()
         ran_out = cgroups.oom_kills() > kills_before
-        outcome = watch.judge(end, ran_out, lambda: is_second(workdir, peers.attempt))
+        counts_deaths = processes.job.trains
+        outcome = watch.judge(
+            end, ran_out, lambda: counts_deaths and is_second(workdir, peers.attempt)
+        )
         code = outcome.code if outcome.code in (0, 75, _INTERRUPTED) else 2
+        if outcome.code == _BROKEN_PIPE:
+            code = _INTERRUPTED
         peers.tell(
             News(processes.index, "ended", code, outcome.message_to_others or outcome.message)
         )
@@ -159,6 +166,7 @@ class _Watch:
         self._events: queue.SimpleQueue[WorkerEnd | News | signal.Signals] = queue.SimpleQueue()
         self._reason: News | None = None
         self._taken: int | None = None
+        self._terminated = False
         self._is_killed = False
 
     def follow(self) -> WorkerEnd:
@@ -194,12 +202,17 @@ class _Watch:
             without a new checkpoint.
         """
         name = in_words([self._processes.index], self._processes)
+        again = self._processes.job.start_again
         if end.code == 0:
             return Outcome(0)
-        if end.code == _INTERRUPTED:
+        # A worker that gets SIGTERM before it handles signals is killed by it.
+        if end.code == _INTERRUPTED or (self._terminated and end.code == -signal.SIGTERM):
             if self._taken is None:
                 return Outcome(_INTERRUPTED, message_to_others=f"{name} was interrupted")
             return Outcome(75, _taken_away(self._taken, self._processes))
+        if end.code == _BROKEN_PIPE:
+            closed = f"{name} ended, because nobody reads its output any more"
+            return Outcome(_BROKEN_PIPE, message_to_others=closed)
         if end.code > 0 and end.code != 75:
             words = f"{name} ended with exit code {end.code}"
             return Outcome(
@@ -211,9 +224,9 @@ class _Watch:
             return Outcome(75, lost(indices, self._processes))
         if end.runtime:
             _write(end.runtime)
-            return Outcome(75, f"jax's runtime has ended {name}, see above. {START_AGAIN}")
+            return Outcome(75, f"jax's runtime has ended {name}, see above. {again}")
         if end.code == 75:
-            return Outcome(75, message_to_others=end.own or f"{name} ended. {START_AGAIN}")
+            return Outcome(75, message_to_others=end.own or f"{name} ended. {again}")
         return self._judge_death(name, signal.Signals(-end.code), ran_out, is_second_death)
 
     def _judge_death(
@@ -221,10 +234,11 @@ class _Watch:
     ) -> Outcome:
         death = f"{name} was ended by {number.name}"
         if ran_out and number == signal.SIGKILL:
+            rows = "Data.rows" if self._processes.job.trains else "Decode.rows"
             return Outcome(
                 2,
                 f"{death}: the kernel killed it because the memory of its machine or container ran out. "
-                "Use a smaller batch (Data.rows) or model, or more memory.",
+                f"Use a smaller batch ({rows}) or model, or more memory.",
             )
         if is_second_death():
             return Outcome(
@@ -233,10 +247,10 @@ class _Watch:
                 "probably end in the same way. Look for the cause in the output and in the kernel's log "
                 "(dmesg), then start all processes again.",
             )
-        return Outcome(75, f"{death}. {START_AGAIN}")
+        return Outcome(75, f"{death}. {self._processes.job.start_again}")
 
     def _relay(self) -> None:
-        runtime, own = _relay(self._worker)
+        runtime, own = _relay(self._worker, self._processes.job)
         self._events.put(WorkerEnd(self._worker.wait(), own, runtime))
 
     def _next_event(self, deadline: float) -> "WorkerEnd | News | signal.Signals | None":
@@ -255,16 +269,24 @@ class _Watch:
         if news.code == 0:
             return math.inf
         self._reason = self._reason or news
-        # Interrupted workers stop together, after they have saved.
-        return self._processes.peer_timeout if news.code == _INTERRUPTED else _GRACE_SECONDS
+        # Interrupted workers that train stop together, after they have saved.
+        saves = news.code == _INTERRUPTED and self._processes.job.trains
+        return self._processes.peer_timeout if saves else _GRACE_SECONDS
 
     def _pass_on(self, number: signal.Signals) -> None:
-        """Passes a signal on to the worker, which saves and ends. Then the supervisor ends too."""
+        """Passes a signal on to the worker, which ends, after saving if it trains.
+
+        Then the supervisor ends too.
+        """
         if number == signal.SIGTERM:
             self._taken = self._processes.index
             self._peers.tell(News(self._processes.index, "taken"))
-        # A worker ignores SIGHUP, because the terminal may send it to all processes at once.
-        self._worker.send_signal(signal.SIGINT if number == signal.SIGHUP else number)
+        # A worker ignores the signals that a terminal may send to all processes at once.
+        if not self._processes.job.trains:
+            self._terminated = True
+            self._worker.terminate()
+        else:
+            self._worker.send_signal(signal.SIGINT if number == signal.SIGHUP else number)
 
     def _wait_for_the_reason(self) -> None:
         deadline = time.monotonic() + _NEWS_SECONDS
@@ -288,21 +310,25 @@ def lost_peers(messages: str, processes: Processes) -> list[int]:
 
 
 def _taken_away(index: int, processes: Processes) -> str:
-    return (
-        f"{in_words([index], processes)} got SIGTERM, as if its machine were taken away. The run is "
-        "saved; start all processes again with the same commands to go on."
-    )
+    got = f"{in_words([index], processes)} got SIGTERM, as if its machine were taken away."
+    if not processes.job.trains:
+        return f"{got} {processes.job.start_again}"
+    return f"{got} The run is saved; start all processes again with the same commands to go on."
 
 
 @contextlib.contextmanager
-def _worker(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    """Starts the worker. It ends when this process ends, or if an exception leaves the block."""
+def _worker(command: Sequence[str], job: Job) -> Iterator["subprocess.Popen[str]"]:
+    """Starts the worker. It ends when this process ends, or if an exception leaves the block.
+
+    A worker that trains has one pipe for all its output. Others have the stdin and stdout of this
+    process, and a pipe for stderr.
+    """
     worker_end, own_end = os.pipe()
     try:
         with subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE if job.trains else None,
+            stderr=subprocess.STDOUT if job.trains else subprocess.PIPE,
             text=True,
             errors="replace",
             env={**os.environ, WATCHED: str(worker_end)},
@@ -318,8 +344,8 @@ def _worker(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
         os.close(own_end)
 
 
-def _relay(worker: "subprocess.Popen[str]") -> tuple[str, str]:
-    """Copies the output of the worker to stderr, until the runtime reports a lost process.
+def _relay(worker: "subprocess.Popen[str]", job: Job) -> tuple[str, str]:
+    """Copies the messages of the worker to stderr, until the runtime reports a lost process.
 
     Returns:
       The messages of the runtime from that report on, and the worker's last message of its own.
@@ -327,14 +353,16 @@ def _relay(worker: "subprocess.Popen[str]") -> tuple[str, str]:
     last_lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
     own: list[str] = []
     is_fatal = False
-    assert worker.stdout is not None
-    for line in worker.stdout:
+    messages = worker.stdout or worker.stderr
+    assert messages is not None
+    start_of_own = f"{job.program}: "
+    for line in messages:
         is_fatal = is_fatal or bool(_FATAL.match(line))
         if is_fatal:
             last_lines.append(line)
         elif not _NOISE.match(line):
-            if line.startswith(_OWN_MESSAGE):
-                own = [line.removeprefix(_OWN_MESSAGE)]
+            if line.startswith(start_of_own):
+                own = [line.removeprefix(start_of_own)]
             elif own and len(own) < _KEPT_LINES:
                 own.append(line)
             _write(line)

@@ -60,6 +60,28 @@ def check_decode_rows(config: Config) -> None:
         raise UserError(problem.text)
 
 
+def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Iterator[Problem]:
+    """Yields every size that decoding needs and that does not fit the mesh or the model.
+
+    Args:
+      config: the run.
+      weights: the weights of the model, by name.
+    """
+    yield from _decoding_problems(config)
+    for name, spec in weights.items():
+        yield from _uneven(config, name, spec.letters, spec.shape)
+
+
+def check_decoding(config: Config, weights: Mapping[str, ArraySpec]) -> None:
+    """Checks that a model can be decoded on the mesh of its config.
+
+    Raises:
+      UserError: a size does not divide. The message has the nearest sizes that do.
+    """
+    for problem in decoding_problems(config, weights):
+        raise UserError(problem.text)
+
+
 def check_validation(config: Config) -> None:
     """Checks that a run that validates with BLEU can decode, so that it does not stop at that moment.
 
@@ -76,6 +98,30 @@ def check_validation(config: Config) -> None:
         )
     for problem in _decoding_problems(config):
         raise UserError(problem.text)
+
+
+def check_can_decode(config: Config) -> None:
+    """Checks that the model can be decoded on some mesh, before it is trained.
+
+    Raises:
+      UserError: it cannot. The mesh does not matter here, because decoding may use another one.
+    """
+    if config.model.encoder_layers:  # language models do not translate
+        for problem in _unfit_lengths(config):
+            raise UserError(problem.text)
+
+
+def decoding_note(config: Config) -> str:
+    """Returns a note if the batches of the decoder do not divide over the mesh of the run, else ""."""
+    if not config.model.encoder_layers:
+        return ""
+    uneven = next(_uneven(config, "Decode.rows", "B", (config.decode.rows,)), None)
+    if uneven is None:
+        return ""
+    return (
+        f"{uneven.text} Training does not need it; gshard-decode will choose another mesh, unless you "
+        "change Decode.rows"
+    )
 
 
 def problems(
@@ -116,9 +162,13 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
 
 def _decoding_problems(config: Config) -> Iterator[Problem]:
     """Yields the settings of the decoder that do not fit the mesh or the model."""
-    decode, model = config.decode, config.model
-    yield from _uneven(config, "Decode.rows", "B", (decode.rows,))
-    longest = max(decode.source_lengths)
+    yield from _uneven(config, "Decode.rows", "B", (config.decode.rows,))
+    yield from _unfit_lengths(config)
+
+
+def _unfit_lengths(config: Config) -> Iterator[Problem]:
+    """Yields a problem if the decoder's source lengths are more than the model has positions for."""
+    model, longest = config.model, max(config.decode.source_lengths)
     if model.positions == "learned" and longest > model.max_positions:
         text = (
             f"Decode.source_lengths: {longest} tokens are more than Model.max_positions, which is "

@@ -66,6 +66,18 @@ def read_settings(
     return reader.resolve()
 
 
+def read_statements(statements: Sequence[str]) -> dict[Key, Setting]:
+    """Returns the settings of `--gin` flags alone. Their values are not checked yet.
+
+    Raises:
+      UserError: a statement cannot be parsed, a name is unknown, or a required value is missing.
+    """
+    reader = _Reader(CLASSES)
+    for statement in statements:
+        reader.read_text(statement, f"--gin {statement!r}")
+    return reader.resolve()
+
+
 @dataclasses.dataclass(frozen=True)
 class _Reference:
     """`@name` in a gin file. It is an error, because our configs hold only values."""

@@ -13,10 +13,35 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from gshard_nmt.errors import TryAgain, UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The program that several processes run together.
+
+    Attributes:
+      program: its name, which begins its messages.
+      trains: whether it trains. An interrupted training saves, and all processes stop at the same step.
+        Its output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
+        write their results to stdout, and only read the run folder.
+    """
+
+    program: str = "gshard-train"
+    trains: bool = True
+
+    @property
+    def start_again(self) -> str:
+        """The sentence that tells the user to start all processes again."""
+        resumes = "; the run resumes from its last checkpoint" if self.trains else ""
+        return f"Start all processes again with the same commands{resumes}."
+
+
+TRAINING = Job()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +60,8 @@ class Processes:
     """Number of this process, from 0."""
     peer_timeout: int = 60
     """Seconds after which a process counts as lost if it does not connect or does not answer."""
+    job: Job = TRAINING
+    """The program that the processes run together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
@@ -100,6 +127,29 @@ class Processes:
             client = distributed.global_state.client
             client.wait_at_barrier(f"{name} {next(_BARRIERS)}", timeout_in_ms=_BARRIER_MILLISECONDS)
 
+    def broadcast(self, content: bytes = b"") -> bytes:
+        """Returns the bytes of process 0 in every process, however long they take to come.
+
+        All processes must call it in the same order. Signals are handled while a process waits.
+
+        Args:
+          content: the bytes, in process 0. The other processes give none.
+        """
+        if self.count == 1:
+            return content
+        from jax._src import distributed
+
+        client = distributed.global_state.client
+        key = f"gshard-nmt broadcast {next(_BROADCASTS)}"
+        if self.is_first:
+            client.key_value_set_bytes(key, content)
+        else:
+            content = _wait_for(client, key)
+        self.barrier("received")
+        if self.is_first:
+            client.key_value_delete(key)
+        return content
+
     def gather(self, array: np.ndarray) -> np.ndarray:
         """Returns int64[process, ...], the arrays int64[...] of all processes."""
         if self.count == 1:
@@ -153,6 +203,10 @@ _BARRIERS = itertools.count()
 """Numbers of the barriers, because jax knows each by its name for ever."""
 _BARRIER_MILLISECONDS = 24 * 3600 * 1000
 """More than any process needs. If one is lost, the others are ended long before."""
+_BROADCASTS = itertools.count()
+"""Numbers of the broadcasts."""
+_WAIT_MILLISECONDS = 1000
+"""The longest time without a look at signals while a process waits for a broadcast."""
 _STEPS = itertools.count(1)
 """Numbers of the calls of `should_stop`."""
 
@@ -179,10 +233,23 @@ ALONE = Processes()
 """A run of one process."""
 
 
+def _wait_for(client: Any, key: str) -> bytes:
+    """Waits until a key of jax's coordination service has a value, and returns the value."""
+    import jax
+
+    while True:
+        try:
+            return bytes(client.blocking_key_value_get_bytes(key, _WAIT_MILLISECONDS))
+        except jax.errors.JaxRuntimeError as error:
+            if not str(error).startswith("DEADLINE_EXCEEDED"):
+                raise
+
+
 @functools.cache
 def _join(processes: Processes) -> None:
     import jax
 
+    jax.config.update("jax_enable_preemption_service", processes.job.trains)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     host, _ = processes.address
     # The service listens on all addresses by default. A run on one machine needs only the loopback.
@@ -197,5 +264,6 @@ def _join(processes: Processes) -> None:
         shutdown_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
-    # From here on the coordination service handles SIGTERM, so Ctrl-C sends SIGTERM.
-    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    if processes.job.trains:
+        # From here on the coordination service handles SIGTERM, so Ctrl-C sends SIGTERM.
+        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))

@@ -139,6 +139,19 @@ def store(artifact: Path, exported: Any, signature: Signature) -> None:
     files.write(artifact.with_suffix(".json"), json.dumps(description, indent=1))
 
 
+def pack(exported: Any, signature: Signature) -> bytes:
+    """Returns a lowered function as bytes for another process, which calls `unpack`."""
+    return json.dumps(_describe(signature)).encode() + b"\n" + bytes(exported.serialize())
+
+
+def unpack(packed: bytes) -> tuple[Any, Signature]:
+    """Returns jax's exported function and its signature from the bytes that `pack` returned."""
+    from jax import export
+
+    description, _, program = packed.partition(b"\n")
+    return export.deserialize(bytearray(program)), _signature_of(json.loads(description))
+
+
 @contextlib.contextmanager
 def mended(cache: Path | None) -> Iterator[None]:
     """Removes compiled programs that turn out to be damaged while the block compiles.

@@ -46,22 +46,28 @@ COLLECTIVE_KINDS = (
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
+def start(
+    mesh: Mesh,
+    cache: Path | None = None,
+    processes: Processes = ALONE,
+    shares_cache: bool = True,
+) -> "Runtime":
     """Starts the devices of a mesh. On a CPU host it starts one virtual device per device of the mesh.
 
     Call it before anything else in the process uses jax.
 
     Args:
       mesh: the mesh to run on.
-      cache: a folder for compiled programs that all processes see; None stores nothing.
+      cache: a folder for compiled programs; None stores nothing.
       processes: the processes that run the mesh together. Each has an equal share of the devices.
+      shares_cache: whether all processes see the same `cache`. If not, process 0 sends each lowered
+        function to the others.
 
     Raises:
       UserError: there are fewer devices than the mesh has; several processes have more devices than
         the mesh; or the number of processes does not divide the number of devices.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("JAX_PLATFORMS", _platforms())
+    choose_platform()
     import jax
 
     local = processes.local_devices(mesh.num_devices)
@@ -92,7 +98,13 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return Runtime(mesh, arranged(devices, mesh), cache, processes)
+    return Runtime(mesh, arranged(devices, mesh), cache, processes, shares_cache)
+
+
+def choose_platform() -> None:
+    """Sets jax's platform to the CPU if no accelerator is visible. Call it before anything uses jax."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("JAX_PLATFORMS", _platforms())
 
 
 def request_cpu_devices(count: int, exactly: bool = False) -> None:
@@ -179,6 +191,8 @@ class Runtime:
     cache: Path | None
     """The folder of the lowered functions and of XLA's cache; None if nothing is stored."""
     processes: Processes = ALONE
+    shares_cache: bool = True
+    """Whether all processes see the same cache."""
 
     def sharding(self, spec: ArraySpec, name: str = ""):
         """Returns the jax sharding of an array by the mesh's rules. Without letters it is replicated."""
@@ -302,24 +316,18 @@ class Runtime:
         return jitted, arguments
 
     def _exported(self, key: str, lower: Callable[[], LoweredFunction]):
-        if self.cache is None:
-            lowered = lower()
-            return self._export(lowered), lowered.signature
-        artifact = self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
+        if self.processes.count > 1 and not self.shares_cache:
+            packed = b""
+            if self.processes.is_first:
+                packed = program_cache.pack(*self._lowered_here(key, lower))
+            return program_cache.unpack(self.processes.broadcast(packed))
+        if self.cache is None or self.processes.count == 1:
+            return self._lowered_here(key, lower)
+        artifact = self._artifact(key)
         # One process lowers the function, and the others read the file that it wrote.
         stored = None
         if self.processes.is_first:
-            stored = program_cache.load(artifact)
-            if stored is None:
-                lowered = lower()
-                exported = self._export(lowered)
-                try:
-                    program_cache.store(artifact, exported, lowered.signature)
-                except OSError:
-                    # The cache only saves time, unless other processes need the file.
-                    if self.processes.count > 1:
-                        raise
-                stored = exported, lowered.signature
+            stored = self._lowered_here(key, lower, must_store=True)
         self.processes.barrier(f"lowered {artifact.name}")
         stored = stored or program_cache.load(artifact)
         if stored is None:
@@ -328,6 +336,28 @@ class Runtime:
                 "All processes must see the same --workdir; give a folder on a shared file system."
             )
         return stored
+
+    def _artifact(self, key: str) -> Path:
+        assert self.cache is not None
+        return self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
+
+    def _lowered_here(
+        self, key: str, lower: Callable[[], LoweredFunction], must_store: bool = False
+    ):
+        """Reads a function from the cache, or lowers it in this process and stores it there."""
+        stored = None if self.cache is None else program_cache.load(self._artifact(key))
+        if stored is not None:
+            return stored
+        lowered = lower()
+        exported = self._export(lowered)
+        if self.cache is not None:
+            try:
+                program_cache.store(self._artifact(key), exported, lowered.signature)
+            except OSError:
+                # The cache only saves time, unless other processes need the file.
+                if must_store:
+                    raise
+        return exported, lowered.signature
 
     def _export(self, lowered: LoweredFunction):
         from jax import export

@@ -49,7 +49,8 @@ def loaded(monkeypatch):
     """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(*arguments):
+    def load_translator(*arguments, processes, fits):
+        assert (processes.count, fits) == (1, True)
         calls.append(arguments)
         return upper
 

@@ -50,28 +50,32 @@ def test_settings_data_and_packages_are_what_processes_have_in_common(tmp_path):
 WORKER = """
 import atexit, os, sys
 from gshard_nmt.cli import worker
+from gshard_nmt.spmd.processes import Job
 if {watched}:
     pipe, _ = os.pipe()
     os.environ["GSHARD_NMT_WATCHED"] = str(pipe)
-assert worker.is_worker() == {watched}
+assert worker.is_worker(Job("gshard-x", {trains})) == {watched}
 atexit.register(print, "waits for the others")
 {end}
 """
 
 
 @pytest.mark.parametrize(
-    ("watched", "end", "code", "waits"),
+    ("watched", "trains", "end", "code", "waits"),
     [
-        (True, "worker.leave(2)", 2, False),
-        (True, "worker.leave(75)", 75, False),
-        (True, "worker.leave(0)", 0, True),
-        (True, "worker.leave(130)", 130, True),
-        (True, "raise ValueError('a bug')", 1, False),
-        (False, "worker.leave(2)", 2, True),
+        (True, True, "worker.leave(2)", 2, False),
+        (True, True, "worker.leave(75)", 75, False),
+        (True, True, "worker.leave(0)", 0, True),
+        (True, True, "worker.leave(130)", 130, True),
+        # Only training saves after an interruption, together with the others.
+        (True, False, "worker.leave(130)", 130, False),
+        (True, False, "worker.leave(0)", 0, True),
+        (True, True, "raise ValueError('a bug')", 1, False),
+        (False, True, "worker.leave(2)", 2, True),
     ],
 )
-def test_a_worker_with_an_error_does_not_wait_for_the_others(watched, end, code, waits):
-    program = WORKER.format(watched=watched, end=end)
+def test_a_worker_with_an_error_does_not_wait_for_the_others(watched, trains, end, code, waits):
+    program = WORKER.format(watched=watched, trains=trains, end=end)
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
     )

@@ -129,11 +129,14 @@ def test_lines_that_were_made_of_something_else_are_made_anew(
 
 def test_torn_lines_of_the_text_and_of_the_record_are_removed(tmp_path):
     path = tmp_path / "x"
-    interrupt(path, ["one\n", "stop\n"])
+    lines = ["one\n", "stop\n", "three\n", "stop 4\n", "five\n"]
+    interrupt(path, lines)
     append(tmp_path / "x.partial", "torn")
     append(progress_file(path), '{"lines": 7')
-    write(path, ["one\n", "stop\n", "three\n"], first=2)
-    assert path.read_text() == "one\nstop\nthree\n"
+    with pytest.raises(RuntimeError):
+        write(path, lines, first=2)
+    write(path, lines, first=4)
+    assert path.read_text() == "".join(lines)
 
 
 def test_the_text_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):

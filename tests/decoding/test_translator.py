@@ -219,7 +219,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged
 ):
     class SavedCheckpoints:
-        def __init__(self, folder, rules, identity):
+        def __init__(self, folder, rules, identity, processes):
             assert folder == tmp_path
             assert identity == {"config": "the hash of this run"}
             assert rules == Retention.of(CONFIG.train)
@@ -232,17 +232,19 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
 
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
-    monkeypatch.setattr(translator.runtime, "start", lambda mesh, cache: devices)
+    monkeypatch.setattr(translator.runtime, "start", lambda mesh, *_, **__: devices)
+    monkeypatch.setattr(translator.fitting, "fitted", lambda config, *_: config)
     monkeypatch.setattr(translator, "Checkpoints", SavedCheckpoints)
     sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
+        programs=tmp_path / "programs",
         identity=lambda: {"config": "the hash of this run"},
         checkpoints=tmp_path,
         vocabularies=lambda: (Letters(), Letters()),
     )
-    loaded = load_translator(CONFIG, run)
+    loaded = load_translator(CONFIG.replace(decode={"rows": 4}), run)
     assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
     expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
     assert capsys.readouterr().err == expected
@@ -270,4 +272,23 @@ def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(
     assert str(error.value) == (
         "the checkpoint of step 7 has no translation for 'ab': its weights have values that are not "
         "finite. Use another checkpoint of the run."
+    )
+
+
+def test_evaluation_names_the_weights_and_the_lines_that_were_too_long(monkeypatch, capsys):
+    loaded = []
+
+    def cached(*arguments):
+        loaded.append(arguments)
+        run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
+        origin = "steps 3, 7 (averaged)"
+        return TextTranslator(run, copying()[0], 7, "the label", origin), "beam 2"
+
+    monkeypatch.setattr(translator, "_cached_translator", cached)
+    lines = ["ab", "ab. cd. ef", "cd"]
+    translated = translator.translate_run("runs/demo", "fr", "en", lines, "average:2")
+    assert translated == (lines, "steps 3, 7 (averaged), beam 2", "the label")
+    assert loaded == [("runs/demo", "average:2", False)]
+    assert capsys.readouterr().err == (
+        "fr-en: line 2 has more than 8 tokens, so it was translated in pieces.\n"
     )

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.evaluation import translations
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import NAME, Manifest
 from gshard_nmt.run.tensor_files import COMMIT_FILE
+from gshard_nmt.settings.changes import read_changes
 from tests.run.facts import data_facts
 
 TESTS = [
@@ -99,7 +101,8 @@ def test_translations_of_another_choice_of_weights_are_not_used(run):
     for choice, label in (("best", labels[1]), ("5", labels[0]), ("average:2", average)):
         for expected in (["fr", "de"], []):
             translator = Translator(label)
-            translations.translate_all(run, "test", TESTS, translator, choice=choice)
+            choices = Choices(choice)
+            translations.translate_all(run, "test", TESTS, translator, choices=choices)
             assert translator.languages == expected
             assert set(translator.choices) <= {choice}
     translate(run, again := Translator(labels[1]))
@@ -112,3 +115,17 @@ def test_each_test_set_is_counted_once(run):
         run, "test", TESTS, Translator(save(run, 5)), lambda: counts.append(1)
     )
     assert len(counts) == 2
+
+
+def test_changed_settings_of_decode_translate_again_and_another_mesh_does_not(run):
+    label = save(run, 5)
+    for statement, expected in (
+        ("Decode.beam = 9", ["fr", "de"]),
+        ("Decode.beam = 9", []),
+        ("Mesh.shape = (1,)", ["fr", "de"]),  # as in the run, so the translations are new once more
+        ("Mesh.shape = (8,)", []),
+    ):
+        translator = Translator(label)
+        choices = Choices(changes=read_changes([statement]))
+        translations.translate_all(run, "test", TESTS, translator, choices=choices)
+        assert translator.languages == expected

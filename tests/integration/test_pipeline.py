@@ -152,13 +152,18 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
             "fr",
             "--nbest",
             2,
+            "--checkpoint",
+            "average:2",
             "--trust_programs",
-            stdin="der\nelppa\n",
+            # The second line has more tokens than a row of the encoder, so it is translated in pieces.
+            stdin="der\n" + "elppa eert. " * 8 + "\n",
         )
     )
     columns = [line.split("\t") for line in scored.stdout.splitlines()]
     assert [row[0] for row in columns] == ["1", "1", "2", "2"]
-    assert all(float(a[1]) >= float(b[1]) for a, b in zip(columns[::2], columns[1::2], strict=True))
+    assert float(columns[0][1]) >= float(columns[1][1])
+    note = "line 2 has more than 16 tokens, so it was translated in pieces."
+    assert scored.stderr.splitlines()[-1] == note
 
 
 def test_baselines_and_the_report(folder):

@@ -32,6 +32,12 @@ def no_process_stays():
     STARTED.clear()
 
 
+def free_port() -> int:
+    """Returns the number of a free port of the loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
     flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
     return [*flags, *gin(**changes)]
@@ -55,9 +61,14 @@ def start(
       extra: further flags of both.
       **changes: settings.
     """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
+    shared = [
+        "--coordinator",
+        f"127.0.0.1:{free_port()}",
+        "--num_processes",
+        2,
+        "--peer_timeout",
+        TIMEOUT,
+    ]
     shared += extra
     folders = (prepared, *others, prepared)[:2]
     started = [

@@ -238,3 +238,34 @@ def test_an_asynchronous_collective_is_counted_once():
 """
     counts = runtime.count_collectives(text)
     assert {kind: n for kind, n in counts.items() if n} == {"all-reduce": 1, "all-to-all": 1}
+
+
+class OneOfTwo(Processes):
+    """One of two processes, without the other one. Process 1 hears what process 0 said before."""
+
+    said: list[bytes] = []  # noqa: RUF012
+
+    def broadcast(self, content: bytes = b"") -> bytes:
+        if self.is_first:
+            self.said.append(content)
+        return self.said[-1]
+
+
+def test_process_0_sends_a_lowered_function_to_processes_with_another_cache(tmp_path):
+    started = runtime.start(PAIR)
+
+    def lowered():
+        return lower(lambda a: [{"x": a["x"] * 3.0}], [{"x": SPEC}], [{"x": "B"}], PAIR)
+
+    for index, lowers in enumerate((lowered, pytest.fail)):
+        processes, cache = OneOfTwo("h:1", 2, index), tmp_path / str(index)
+        cache.mkdir()
+        devices = runtime.Runtime(PAIR, started.devices, cache, processes, shares_cache=False)
+        exported, signature = devices._exported("thrice", lowers)
+        assert signature == lowered().signature
+        (result,) = jax.jit(exported.call)(started.put({"x": np.ones(4, F32)}, {"x": SPEC})["x"])
+        assert np.asarray(result).tolist() == [3, 3, 3, 3]
+    assert [len(list(folder.glob("*.jaxexport"))) for folder in sorted(tmp_path.iterdir())] == [
+        1,
+        0,
+    ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run import checksums
-from gshard_nmt.run.checksums import NotFiniteError, on_devices, on_host
+from gshard_nmt.run.checksums import NotFiniteError, after_reading, on_devices, on_host
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -38,6 +38,24 @@ def test_devices_and_host_compute_the_same_numbers():
         expected = on_host(array, spelled)
         np.testing.assert_array_equal(computed[name].sums, expected.sums, err_msg=name)
         assert computed[name].not_finite == expected.not_finite == 0
+
+
+def test_the_host_computes_the_checksums_of_small_arrays_without_a_program(monkeypatch):
+    arrays = {name: jnp.asarray(array) for name, (array, _) in ARRAYS.items()}
+    letters = {name: letters for name, (_, letters) in ARRAYS.items()}
+    expected = on_devices(arrays, letters)
+    size = sum(array.nbytes for array in arrays.values())
+    program, programs = checksums.program, []
+    monkeypatch.setattr(
+        checksums, "program", lambda *arguments: programs.append(1) or program(*arguments)
+    )
+    for limit, count in ((size, 0), (size - 1, 1)):
+        monkeypatch.setattr(checksums, "_HOST_BYTES", limit)
+        computed = after_reading(arrays, letters)
+        assert len(programs) == count
+        for name in arrays:
+            np.testing.assert_array_equal(computed[name].sums, expected[name].sums)
+            assert computed[name].not_finite == expected[name].not_finite
 
 
 def test_the_numbers_do_not_change_with_the_version():

@@ -8,8 +8,15 @@ import threading
 import pytest
 
 from gshard_nmt.run.peers import News, Peers
-from gshard_nmt.run.supervisor import Outcome, WorkerEnd, _Watch, lost_peers, supervise
-from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.run.supervisor import (
+    _GRACE_SECONDS,
+    Outcome,
+    WorkerEnd,
+    _Watch,
+    lost_peers,
+    supervise,
+)
+from gshard_nmt.spmd.processes import Job, Processes
 from tests.run.supervised import coordinator, ends, meet, supervised
 
 __all__ = ["coordinator", "supervised"]
@@ -132,6 +139,56 @@ def test_the_outcome_follows_from_the_end_of_the_worker_and_the_news(end, news, 
         watch._hear(item)
     # Process 1 itself has stopped its heartbeats too, but it is not the one that is lost.
     assert watch.judge(end, False, lambda: is_second) == outcome
+
+
+DECODING = Processes("h:1", 4, 1, job=Job("gshard-decode", trains=False))
+
+
+@pytest.mark.parametrize(
+    ("end", "sent", "outcome"),
+    [
+        (
+            WorkerEnd(-signal.SIGKILL),
+            None,
+            Outcome(
+                75,
+                f"{NAME} was ended by SIGKILL. Start all processes again with the same commands.",
+            ),
+        ),
+        (WorkerEnd(130), signal.SIGINT, Outcome(130, "", f"{NAME} was interrupted")),
+        (
+            WorkerEnd(141),
+            None,
+            Outcome(141, "", f"{NAME} ended, because nobody reads its output any more"),
+        ),
+        # Before the worker handles signals, SIGTERM kills it.
+        (WorkerEnd(-signal.SIGTERM), signal.SIGHUP, Outcome(130, "", f"{NAME} was interrupted")),
+        (
+            WorkerEnd(-signal.SIGTERM),
+            signal.SIGTERM,
+            Outcome(
+                75,
+                f"{NAME} got SIGTERM, as if its machine were taken away. Start all processes again with "
+                "the same commands.",
+            ),
+        ),
+    ],
+)
+def test_a_worker_that_decodes_has_nothing_to_save(end, sent, outcome):
+    class Worker:
+        terminated = False
+
+        def terminate(self):
+            self.terminated = True
+
+    worker = Worker()
+    watch = _Watch(DECODING, Peers(DECODING, {}, "attempt"), worker)
+    if sent is not None:
+        watch._pass_on(sent)
+    assert worker.terminated == (sent is not None)
+    assert watch.judge(end, False, lambda: False) == outcome
+    # The others end at once too: nothing is saved that they would have to save together.
+    assert watch._hear(News(2, "ended", 130)) == _GRACE_SECONDS < DECODING.peer_timeout
 
 
 def test_a_worker_that_hangs_is_named_by_the_runtime_and_killed(supervised):
@@ -257,3 +314,35 @@ def test_an_exception_in_the_supervisor_ends_the_worker(coordinator, tmp_path, m
     with pytest.raises(RuntimeError, match="a bug"):
         supervise(Processes(coordinator, 2, 0, 10), sleeping, tmp_path, {})
     other.join()
+
+
+TWO_STREAMS = (
+    "import os, signal, sys; from gshard_nmt.run import supervisor; "
+    "from gshard_nmt.spmd.processes import Job; "
+    "assert supervisor.is_watched(Job('gshard-decode', trains=False)); "
+    "assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN; "
+    "sys.stderr.write('gshard-decode: a note\\n[Gloo] noise\\n'); print(sys.stdin.read().upper())"
+)
+
+
+def test_a_worker_that_decodes_has_stdin_and_stdout_of_its_supervisor(coordinator, tmp_path):
+    supervising = (
+        "import pathlib, sys; from gshard_nmt.run.supervisor import supervise; "
+        "from gshard_nmt.spmd.processes import Job, Processes; "
+        f"processes = Processes({coordinator!r}, 2, 0, 10, Job('gshard-decode', trains=False)); "
+        f"sys.exit(supervise(processes, [sys.executable, '-c', {TWO_STREAMS!r}], "
+        f"pathlib.Path({str(tmp_path)!r}), {{}}))"
+    )
+    other = threading.Thread(target=meet, args=[[Processes(coordinator, 2, 1, 10)]])
+    other.start()
+    ended = subprocess.run(
+        [sys.executable, "-c", supervising],
+        input="un\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    other.join()
+    assert (ended.returncode, ended.stdout) == (0, "UN\n\n")
+    assert ended.stderr == "gshard-decode: a note\n"

@@ -9,9 +9,12 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import (
+    check_can_decode,
     check_decode_rows,
+    check_decoding,
     check_divides,
     check_validation,
+    decoding_note,
     problems,
 )
 from gshard_nmt.settings.gin_reader import load_config
@@ -173,3 +176,29 @@ def test_what_would_fail_at_the_first_validation_is_an_error_before_training(par
     for off in ({"bleu_sentences": 0}, {"dev_every": 0}):
         check_validation(config.replace(train=off))
     check_validation(DEMO)
+
+
+def test_what_no_mesh_can_mend_is_an_error_before_training_even_without_dev_bleu():
+    config = DEMO.replace(
+        train={"bleu_sentences": 0}, model={"positions": "learned", "max_positions": 63}
+    )
+    with pytest.raises(
+        UserError, match=r"^Decode\.source_lengths: 64 tokens are more than Model\."
+    ):
+        check_can_decode(config)
+    check_can_decode(config.replace(model={"encoder_layers": 0}))
+    check_can_decode(DEMO.replace(decode={"rows": 33}))
+
+
+def test_rows_that_only_another_mesh_can_decode_are_a_note():
+    assert decoding_note(DEMO) == ""
+    config = DEMO.replace(decode={"rows": 33})
+    assert decoding_note(config).startswith("Decode.rows: dimension B has size 33, which does not ")
+    assert decoding_note(config.replace(model={"encoder_layers": 0})) == ""
+
+
+def test_decoding_needs_weights_that_divide_and_not_the_batches_of_training():
+    config = DEMO.replace(mesh={"shape": (4,)}, data={"rows": 33})
+    check_decoding(config, {"w": array("EMH", 8, 5, 3)})
+    with pytest.raises(UserError, match=r"^w: dimension E has size 6, which does not divide"):
+        check_decoding(config, {"w": array("EMH", 6, 5, 3)})

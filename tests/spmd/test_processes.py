@@ -117,3 +117,53 @@ def test_processes_wait_for_the_first_one_while_it_watches_a_stale_lock(monkeypa
     longest = max(STALE_SECONDS + WATCH_SECONDS, VISIBLE_SECONDS)
     assert times["initialization_timeout"] >= longest + 10
     assert times["heartbeat_timeout_seconds"] == 1
+
+
+class Store:
+    """jax's store of keys and values, in which a value appears after some attempts."""
+
+    def __init__(self, waits: int) -> None:
+        self.waits, self.values, self.barriers = waits, {}, []
+
+    def key_value_set_bytes(self, key, value):
+        self.values[key] = value
+
+    def blocking_key_value_get_bytes(self, key, milliseconds):
+        assert milliseconds <= 1000  # signals are handled in between
+        if self.waits:
+            self.waits -= 1
+            raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: GetKeyValue() timed out")
+        return b"a text"
+
+    def key_value_delete(self, key):
+        del self.values[key]
+
+    def wait_at_barrier(self, name, timeout_in_ms):
+        self.barriers.append((name, dict(self.values)))
+
+
+def test_a_broadcast_waits_for_process_0_and_leaves_nothing_behind(monkeypatch):
+    from jax._src import distributed
+
+    assert ALONE.broadcast(b"alone") == b"alone"
+    store = Store(waits=2)
+    monkeypatch.setattr(distributed.global_state, "client", store)
+    assert Processes("h:1", 2, 0).broadcast(b"a text") == b"a text"
+    ((_, values),) = store.barriers  # the others have read it when they reach the barrier
+    assert list(values.values()) == [b"a text"]
+    assert store.values == {}
+    assert Processes("h:1", 2, 1).broadcast() == b"a text"
+    assert store.waits == 0
+
+
+def test_a_broadcast_that_fails_is_an_error(monkeypatch):
+    from jax._src import distributed
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: process 0 is gone")
+
+    store = Store(waits=0)
+    store.blocking_key_value_get_bytes = fail
+    monkeypatch.setattr(distributed.global_state, "client", store)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="UNAVAILABLE"):
+        Processes("h:1", 2, 1).broadcast()

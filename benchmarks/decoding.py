@@ -1,0 +1,326 @@
+"""Measures decoding, in turns with Hugging Face transformers and CTranslate2.
+
+    .venv/bin/python benchmarks/decoding.py                     # the table of docs/performance.md
+    .venv/bin/python benchmarks/decoding.py --systems gshard    # this package alone
+    .venv/bin/python benchmarks/decoding.py --experts 8 32      # 128 sentences, 8 and 32 experts
+    .venv/bin/python benchmarks/decoding.py --first             # the first line of gshard-decode
+
+Every system translates the same batch: 32 random sentences of 24 tokens with a beam of 4, and every
+translation has exactly 32 tokens. The models have the same sizes and random weights: width 256, hidden
+width 1,024, 4 + 4 layers, 8 heads, vocabulary 8,000. With experts, every second layer has 8, and a token
+visits two of them. Each system is a process. The processes take turns, and each round has another order.
+
+The first run installs the peers into build/benchmarks. If that is not possible, the benchmark says so and
+measures this package alone. The machine must be quiet.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import os
+import re
+import shlex
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from translators import environment, first_line, page
+from translators.turns import Translating, Turn
+from translators.workload import Workload
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "benchmarks"
+SCRIPTS = Path(__file__).parent / "translators"
+PAUSE = 0.3
+"""Seconds between two turns, in which the threads of the last system go to sleep."""
+FEWEST_ROUNDS = 5
+"""A median of fewer rounds is not written to the page."""
+BASE = "CTranslate2, dense, float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A translator with its settings.
+
+    Attributes:
+      script: the name of its program in translators/.
+      tree: the checkout whose package it uses; None for a peer.
+    """
+
+    script: str
+    experts: int = 0
+    precision: str = "float32"
+    settings: tuple[str, ...] = ()
+    tree: Path | None = None
+
+
+PEERS = {
+    "Hugging Face NllbMoe, 8 experts": System("huggingface", experts=8),
+    "Hugging Face M2M100, dense": System("huggingface"),
+    BASE: System("ctranslate2_model"),
+    "CTranslate2, dense, int8": System("ctranslate2_model", precision="int8"),
+}
+
+
+def main() -> int:
+    """Prints a table, and writes it to docs/performance.md if it is whole."""
+    arguments = parse()
+    busy = environment.busy()
+    began = datetime.datetime.now(tz=datetime.UTC)
+    is_whole = not (arguments.tree or arguments.setting or arguments.workdir)
+    if arguments.first:
+        section, text = "first line", first_line.measure(arguments, BUILD)
+    elif arguments.experts:
+        section, text = "experts", experts_table(arguments)
+    else:
+        section = "decoding speed"
+        text, has_all = speed_table(arguments)
+        is_whole &= has_all
+    command = shlex.join(["benchmarks/decoding.py", *sys.argv[1:]])
+    about = f"`{command}`, {began:%Y-%m-%d}. {environment.machine()}. {busy}".strip()
+    text = f"{text}\n{about}\n"
+    print(text)
+    if reason := unfit_for_the_page(arguments, busy, is_whole):
+        print(f"docs/performance.md is unchanged, because {reason}.")
+    else:
+        page.write(section, text)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each system; default 7")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        default=[""],
+        metavar="TEXT",
+        help="measure only systems whose name has one of these texts, as gshard or dense",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        metavar="N",
+        help="divide the cores among N processes, each with a batch of its own; default 1 2",
+    )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="BINDING",
+        help="measure this package also with a setting, as \"Decode.precision = 'int8'\"",
+    )
+    parser.add_argument(
+        "--tree",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="measure also the package of another checkout, to compare two versions in turns",
+    )
+    parser.add_argument(
+        "--experts",
+        type=int,
+        nargs="+",
+        metavar="E",
+        help="compare numbers of experts, with 128 sentences; this package alone",
+    )
+    parser.add_argument(
+        "--first", action="store_true", help="time gshard-decode to its first line, programs cached"
+    )
+    parser.add_argument("--workdir", type=Path, help="with --first: a run; default: trains one")
+    parser.add_argument(
+        "--page",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="when to write docs/performance.md; auto: if the table is whole and the machine is quiet",
+    )
+    return parser.parse_args()
+
+
+def unfit_for_the_page(arguments: argparse.Namespace, busy: str, is_whole: bool) -> str:
+    """Returns why a table does not belong on the page, or "" if it does."""
+    if arguments.page != "auto":
+        return "" if arguments.page == "always" else "of --page never"
+    if busy:
+        return "the machine was busy"
+    if arguments.rounds < FEWEST_ROUNDS:
+        return f"there were fewer than {FEWEST_ROUNDS} rounds"
+    if not is_whole:
+        return "it does not compare exactly the systems of the page"
+    return ""
+
+
+def ours(arguments: argparse.Namespace) -> dict[str, System]:
+    """Returns this package with and without experts, with each setting, and from each checkout."""
+    systems = {}
+    for tree in [ROOT, *arguments.tree]:
+        for setting in ["", *arguments.setting]:
+            for kind, experts in (("8 experts", 8), ("dense", 0)):
+                name = f"gshard-nmt, {kind}"
+                name += f", {setting}" if setting else ""
+                name += f" ({tree})" if tree != ROOT else ""
+                settings = (setting,) if setting else ()
+                systems[name] = System("ours", experts, settings=settings, tree=tree)
+    return systems
+
+
+def peers() -> dict[str, System]:
+    """Returns the peers, or none if they cannot be installed."""
+    try:
+        environment.peers_python(BUILD / "decoding-venv")
+    except environment.NoPeers as problem:
+        print(f"Without Hugging Face and CTranslate2. pip said:\n{problem}", file=sys.stderr)
+        return {}
+    return PEERS
+
+
+def speed_table(arguments: argparse.Namespace) -> tuple[str, bool]:
+    """Measures all systems with each number of processes.
+
+    Returns:
+      The tables as Markdown, and whether they have every system, in one process and in two.
+    """
+    candidates = ours(arguments) | PEERS
+    wanted = [name for name in candidates if any(text in name for text in arguments.systems)]
+    if any(name in PEERS for name in wanted):
+        candidates = ours(arguments) | peers()
+    systems = {name: candidates[name] for name in wanted if name in candidates}
+    is_whole = {1, 2} <= set(arguments.processes)
+    parts, facts = [], {}
+    for processes in arguments.processes:
+        turns, versions = measure(systems, processes, arguments.rounds, 32)
+        facts |= versions
+        is_whole &= {*ours(arguments), *PEERS} <= set(turns)
+        threads = len(environment.cores()) // processes
+        title = (
+            f"{counted(processes, 'process', 'processes')}, "
+            f"{counted(threads, 'thread', 'threads')} each:"
+        )
+        parts.append(f"{title}\n\n{rows(turns, 32 * 32 * processes, BASE)}")
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(facts.items()))
+    return "\n".join([*parts, f"Versions: {versions}."]), is_whole
+
+
+def experts_table(arguments: argparse.Namespace) -> str:
+    """Measures several numbers of experts; returns the table as Markdown."""
+    systems = {
+        f"{experts} experts{f' ({tree})' if tree != ROOT else ''}": System(
+            "ours", experts, settings=tuple(arguments.setting), tree=tree
+        )
+        for experts in arguments.experts
+        for tree in [ROOT, *arguments.tree]
+    }
+    turns, _ = measure(systems, 1, arguments.rounds, 128)
+    return rows(turns, 128 * 32, next(iter(systems)))
+
+
+def counted(number: int, singular: str, plural: str) -> str:
+    """Returns a number with its noun."""
+    return f"{number} {singular if number == 1 else plural}"
+
+
+def measure(
+    systems: dict[str, System], processes: int, rounds: int, sentences: int
+) -> tuple[dict[str, list[Turn]], dict[str, str]]:
+    """Lets the systems take turns.
+
+    Args:
+      systems: the systems by name.
+      processes: the number of processes among which each system divides the cores.
+      rounds: the number of turns of each system.
+      sentences: the number of sentences of a batch.
+
+    Returns:
+      The turns of each system, and the versions of the libraries. The seconds of a turn are those of its
+      slowest process, and its CPU seconds are the mean of its processes. A system that cannot start
+      is left out, with a message on stderr.
+    """
+    cores = environment.cores()
+    share = len(cores) // processes
+    facts: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        groups: dict[str, list[Translating]] = {}
+        for name, system in systems.items():
+            print(
+                f"Starting {name}, {counted(processes, 'process', 'processes')} ...",
+                file=sys.stderr,
+            )
+            try:
+                group = [
+                    stack.enter_context(
+                        start(name, system, cores[i * share : (i + 1) * share], sentences)
+                    )
+                    for i in range(processes)
+                ]
+            except RuntimeError as problem:
+                print(f"{name} is left out. {problem}", file=sys.stderr)
+                continue
+            groups[name] = group
+            facts |= group[0].facts
+        turns: dict[str, list[Turn]] = {name: [] for name in groups}
+        order = list(groups)
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            for name in order[number % len(order) :] + order[: number % len(order)]:
+                time.sleep(PAUSE)
+                turns[name].append(together(groups[name]))
+    return turns, facts
+
+
+def together(group: list[Translating]) -> Turn:
+    """Lets the processes of a system translate at the same time; returns the turn of the system."""
+    for process in group:
+        process.ask()
+    turns = [process.turn() for process in group]
+    return Turn(max(t.seconds for t in turns), statistics.mean(t.cpu_seconds for t in turns))
+
+
+def start(name: str, system: System, cores: tuple[int, ...], sentences: int) -> Translating:
+    """Starts a process of a system on some cores."""
+    kept = BUILD / "decoding"
+    kept.mkdir(parents=True, exist_ok=True)
+    settings = system.experts, sentences, cores, system.precision, system.settings, str(kept)
+    workload = Workload(*settings)
+    python = str(BUILD / "decoding-venv" / "bin" / "python")
+    variables = os.environ | {"OMP_NUM_THREADS": str(len(cores))}
+    if system.tree:
+        python = sys.executable
+        variables["PYTHONPATH"] = str(system.tree.resolve())
+    script = SCRIPTS / f"{system.script}.py"
+    log = kept / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{cores[0]}.log"
+    return Translating([python, str(script), workload.as_argument()], variables, log)
+
+
+def rows(turns: dict[str, list[Turn]], tokens: int, base: str) -> str:
+    """Returns a table: medians with the interval from the slowest to the fastest turn.
+
+    Args:
+      turns: the turns of each system.
+      tokens: the target tokens of a turn.
+      base: the system that the last column compares with: the median of the ratios of all rounds.
+    """
+    lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
+    for name, taken in turns.items():
+        speeds = [tokens / turn.seconds for turn in taken]
+        speed = f"{statistics.median(speeds):,.0f}"
+        interval = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
+        cpu_seconds = statistics.median(turn.cpu_seconds for turn in taken)
+        lines.append((name, speed, interval, f"{cpu_seconds:.2f}"))
+    if base in turns:
+        ratios = [f"times {base}"]
+        for taken in turns.values():
+            pairs = zip(turns[base], taken, strict=True)
+            ratios.append(f"{statistics.median(b.seconds / t.seconds for b, t in pairs):.2f}")
+        lines = [(*line, ratio) for line, ratio in zip(lines, ratios, strict=True)]
+    return page.table(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

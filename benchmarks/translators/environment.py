@@ -1,0 +1,74 @@
+"""The virtual environment of the peers, and the facts of the machine."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).parents[1] / "decoding-requirements.txt"
+
+_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16")
+
+
+class NoPeers(Exception):
+    """The environment of the peers could not be set up."""
+
+
+def peers_python(folder: Path) -> Path:
+    """Makes a virtual environment with the peers, unless it is there; returns its interpreter.
+
+    It is made again if the requirements have changed.
+
+    Raises:
+      NoPeers: pip could not install them, for example because no package index can be reached.
+    """
+    python = folder / "bin" / "python"
+    fingerprint = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    installed = folder / "requirements.sha256"
+    if installed.exists() and installed.read_text() == fingerprint:
+        return python
+    print(f"Installing {REQUIREMENTS.name} into {folder} (a minute or more) ...", file=sys.stderr)
+    try:
+        venv.create(folder, clear=True, with_pip=True)
+    except subprocess.CalledProcessError as error:
+        raise NoPeers(f"{sys.executable} cannot make a virtual environment: {error}") from error
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, "-r", REQUIREMENTS], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise NoPeers("\n".join(errors or done.stderr.splitlines()[-3:]))
+    installed.write_text(fingerprint)
+    return python
+
+
+def cores() -> tuple[int, ...]:
+    """Returns the numbers of the cores that this process may use, in ascending order."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def machine() -> str:
+    """Returns a line about the processor: its name, its cores, its vector instructions."""
+    fields = {}
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    flags = fields.get("flags", "").split()
+    vectors = ", ".join(flag for flag in _FLAGS if flag in flags) or "no AVX2"
+    name = fields.get("model name", platform.machine())
+    return f"{name}, {len(cores())} cores; {vectors}"
+
+
+def busy() -> str:
+    """Returns a warning if other processes use the machine, or ""."""
+    load = os.getloadavg()[0]
+    if load < 0.5:
+        return ""
+    return (
+        f"The machine was busy before the start: a load of {load:.1f}. Do not compare these figures "
+        "with those of another run."
+    )

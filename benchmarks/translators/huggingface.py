@@ -1,0 +1,73 @@
+"""Hugging Face transformers as a translator of benchmarks/decoding.py: M2M100, or NllbMoe with experts.
+
+The weights are random. A translation has exactly `target_tokens` tokens, because the end of a sentence is
+forbidden before (`min_new_tokens`), and the search ends there (`max_new_tokens`). In evaluation NllbMoe's
+experts take every token that visits them, so no token is dropped.
+"""
+
+import torch
+import transformers
+from turns import take_turns
+from workload import Workload
+
+START = EOS = 2
+
+
+def main() -> None:
+    """Translates when it is asked to."""
+    workload = Workload.of_command_line(__doc__)
+    torch.set_num_threads(len(workload.cores))
+    model = model_of(workload)
+    sources = torch.tensor(workload.sources(EOS))
+    mask = torch.ones_like(sources)
+
+    def translate() -> list[int]:
+        translations = model.generate(
+            input_ids=sources,
+            attention_mask=mask,
+            num_beams=workload.beam,
+            do_sample=False,
+            min_new_tokens=workload.target_tokens,
+            max_new_tokens=workload.target_tokens,
+        )
+        return [len(ids) - 1 for ids in translations.tolist()]  # the first id starts the decoder
+
+    versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+    with torch.inference_mode():
+        take_turns(translate, workload.target_tokens, versions)
+
+
+def model_of(workload: Workload) -> torch.nn.Module:
+    """Returns a model of the sizes of a workload, with random weights."""
+    torch.manual_seed(1)
+    settings = {
+        "vocab_size": workload.vocabulary,
+        "d_model": workload.model_dim,
+        "max_position_embeddings": 128,
+        "decoder_start_token_id": START,
+        "forced_eos_token_id": None,
+    }
+    for stack in ("encoder", "decoder"):
+        settings |= {
+            f"{stack}_layers": workload.layers,
+            f"{stack}_attention_heads": workload.heads,
+            f"{stack}_ffn_dim": workload.hidden_dim,
+            f"{stack}_layerdrop": 0.0,
+        }
+    if not workload.experts:
+        config = transformers.M2M100Config(**settings)
+        return transformers.M2M100ForConditionalGeneration(config).eval()
+    # Every second layer has experts. A capacity of 1.0 times the tokens of a batch drops none of them.
+    config = transformers.NllbMoeConfig(
+        **settings,
+        num_experts=workload.experts,
+        encoder_sparse_step=2,
+        decoder_sparse_step=2,
+        second_expert_policy="all",
+        moe_eval_capacity_token_fraction=1.0,
+    )
+    return transformers.NllbMoeForConditionalGeneration(config).eval()
+
+
+if __name__ == "__main__":
+    main()

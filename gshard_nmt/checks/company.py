@@ -1,0 +1,212 @@
+"""gshard-decode --check: shows that a translation does not depend on its company.
+
+The same sentences are translated again in other batches, in other orders, beside very long sentences,
+with other numbers of rows, and on other numbers of devices. Ids and scores must be the same bit for bit.
+A mesh that splits the sum of a product over devices adds in another order. It cannot keep the bits, so
+there the ids must be the same, and the scores must agree within TOLERANCE.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.mesh import Mesh
+
+TOLERANCE = 1e-5
+"""The largest difference of two scores, in nats per unit of length, if a mesh splits sums."""
+
+DEVICES = (1, 2, 8)
+"""The numbers of devices to compare on a CPU, which has as many virtual devices as one asks for."""
+
+Translations = list[list[tuple[list[int], float]]]
+Translate = Callable[[Sequence[Sequence[int]]], Translations]
+"""Translates ids as `Translator.translate_ids` does."""
+NewTranslator = Callable[[Mesh, int], Translate]
+"""(mesh, rows of a batch) -> a translator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """One way to put the sentences into batches.
+
+    Attributes:
+      name: what is different, for the user.
+      mesh: the devices.
+      rows: the rows of a batch.
+      seed: draws an order and groups of 1 to 2 * rows sentences that are translated together; 0 keeps the
+        order, in one group.
+      long_neighbours: whether every group gets the longest sentences that a batch can hold.
+    """
+
+    name: str
+    mesh: Mesh
+    rows: int
+    seed: int = 0
+    long_neighbours: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an arrangement gave, compared with the first one.
+
+    Attributes:
+      arrangement: the arrangement.
+      other_ids: the sentences whose ids differ, from 0.
+      other_scores: the sentences whose ids are the same, but not the bits of their scores.
+      difference: the largest difference of these scores.
+      split_sums: the letters of the sums that the mesh splits.
+    """
+
+    arrangement: Arrangement
+    other_ids: Sequence[int]
+    other_scores: Sequence[int]
+    difference: float
+    split_sums: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the arrangement gave what it must."""
+        if self.split_sums:
+            return not self.other_ids and self.difference <= TOLERANCE
+        return not self.other_ids and not self.other_scores
+
+    @property
+    def text(self) -> str:
+        """One line for the user."""
+        if self.other_ids:
+            lines = ", ".join(str(index + 1) for index in self.other_ids[:3])
+            result = f"DIFFERENT: {len(self.other_ids)} translations, such as of sentence {lines}"
+        elif self.other_scores:
+            result = (
+                f"same translations; {len(self.other_scores)} scores differ, by at most "
+                f"{self.difference:.1e}"
+            )
+            result = result if self.is_right else f"DIFFERENT: {result}"
+        else:
+            result = "same translations and scores, bit for bit"
+        if self.split_sums:
+            result += f" (the mesh splits the sums over {', '.join(self.split_sums)})"
+        return f"{self.arrangement.name}: {result}"
+
+
+def split_sums(mesh: Mesh) -> str:
+    """Returns the letters of the sums of products that a mesh splits over devices."""
+    return "".join(letter for letter in "MHNDV" if mesh.axis_size(mesh.partition(letter)[0]) > 1)
+
+
+def arrangements(mesh: Mesh, rows: int, experts: int, is_cpu: bool) -> list[Arrangement]:
+    """Returns the arrangements to compare. The first is the usual one.
+
+    Args:
+      mesh: the mesh of the run.
+      rows: the rows of a batch.
+      experts: the experts of the model; 0 if it is dense.
+      is_cpu: whether the devices are CPU devices, of which there can be any number.
+    """
+    shards = mesh.axis_size(mesh.partition("B")[0])
+    fewer = max(shards, rows // 4 // shards * shards)
+    plans = [
+        Arrangement(f"{rows} rows a batch, in the order of the input", mesh, rows),
+        Arrangement("in random groups", mesh, rows, seed=1),
+        Arrangement("in random groups beside very long sentences", mesh, rows, 2, True),
+        Arrangement(f"{fewer} rows a batch, in random groups", mesh, fewer, seed=3),
+        Arrangement(f"{2 * rows} rows a batch, in random groups", mesh, 2 * rows, seed=4),
+    ]
+    for devices in DEVICES if is_cpu else ():
+        other = Mesh(shape=(devices,))
+        if other.num_devices != mesh.num_devices and not experts % devices:
+            other_rows = -(-rows // devices) * devices
+            name = f"on {devices} device{'s' if devices > 1 else ''}, in random groups"
+            plans.append(Arrangement(name, other, other_rows, seed=4 + devices))
+    return plans
+
+
+def compare(
+    sources: Sequence[Sequence[int]],
+    plans: Sequence[Arrangement],
+    new_translator: NewTranslator,
+    lengths: Sequence[int],
+) -> Iterator[Outcome]:
+    """Translates sentences in each arrangement, and compares with the first one.
+
+    Args:
+      sources: the ids of each sentence, end of sentence included.
+      plans: the arrangements.
+      new_translator: makes the translator of an arrangement.
+      lengths: the source lengths of the batches, in tokens.
+    """
+    expected: Translations = []
+    for plan in plans:
+        translate = new_translator(plan.mesh, plan.rows)
+        results = _translate(sources, plan, translate, lengths)
+        expected = expected or results
+        other_ids, other_scores, difference = [], [], 0.0
+        for index, (ours, others) in enumerate(zip(expected, results, strict=True)):
+            if [ids for ids, _ in ours] != [ids for ids, _ in others]:
+                other_ids.append(index)
+                continue
+            gaps = [abs(a - b) for (_, a), (_, b) in zip(ours, others, strict=True)]
+            if any(gaps):
+                other_scores.append(index)
+                difference = max(difference, *gaps)
+        yield Outcome(plan, other_ids, other_scores, difference, split_sums(plan.mesh))
+
+
+def _translate(
+    sources: Sequence[Sequence[int]],
+    plan: Arrangement,
+    translate: Translate,
+    lengths: Sequence[int],
+) -> Translations:
+    if not plan.seed:
+        return translate(sources)
+    rng = np.random.default_rng(plan.seed)
+    order = rng.permutation(len(sources)).tolist()
+    results: Translations = [[] for _ in sources]
+    while order:
+        size = int(rng.integers(1, 2 * plan.rows + 1))
+        group, order = order[:size], order[size:]
+        company = [sources[index] for index in group]
+        if plan.long_neighbours:
+            company = [*_long_sentences(company, lengths), *company]
+        translated = translate(company)[-len(group) :]
+        for index, translations in zip(group, translated, strict=True):
+            results[index] = translations
+    return results
+
+
+def _long_sentences(company: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Returns a sentence that fills a row for each length of batches, made of the ids of these."""
+    ids = [token for source in company for token in source[:-1]] or [company[0][-1]]
+    end = company[0][-1]
+    return [
+        [*(ids[i % len(ids)] for i in range(length - 1)), end] for length in lengths if length > 1
+    ]
+
+
+def show(outcomes: Iterator[Outcome], sentences: int) -> None:
+    """Prints each outcome when it is known, then what they show.
+
+    Raises:
+      UserError: an arrangement has given other translations or scores.
+    """
+    all_outcomes: list[Outcome] = []
+    for outcome in outcomes:
+        sys.stdout.write(f"{outcome.text}\n" if all_outcomes else f"{outcome.arrangement.name}\n")
+        sys.stdout.flush()
+        all_outcomes.append(outcome)
+    wrong = [outcome for outcome in all_outcomes if not outcome.is_right]
+    if wrong:
+        raise UserError(
+            f"{len(wrong)} of {len(all_outcomes)} arrangements of {sentences} sentences gave other "
+            f"translations or scores; the first is: {wrong[0].text}. This is a bug of gshard-nmt on this "
+            "machine; please report it with this output."
+        )
+    exact = sum(not outcome.split_sums for outcome in all_outcomes)
+    sys.stdout.write(
+        f"{sentences} sentences have the same translations in {len(all_outcomes)} arrangements, and "
+        f"the same scores, bit for bit, in {exact} of them\n"
+    )

@@ -1,0 +1,110 @@
+"""Translators of several run folders: a run and its bilingual baselines."""
+
+import collections
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gshard_nmt import paths
+from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.translator import TextTranslator, load_translator
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.changes import Changes
+from gshard_nmt.settings.config import differences
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+_MOST = 2
+"""The number of translators in memory: for a run and its baseline."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user has chosen instead of what the run has.
+
+    Attributes:
+      checkpoint: the weights to use, the value of --checkpoint.
+      changes: settings of Mesh and Decode.
+    """
+
+    checkpoint: str = "best"
+    changes: Changes = dataclasses.field(default_factory=Changes)
+
+    def settings(self, run: RunFolder) -> str:
+        """Returns the settings that translations depend on, as text.
+
+        They are those of the run, and the changes of Decode. Translations are the same on every mesh.
+        """
+        text = run.config.read_text(encoding="utf-8")
+        config = read_run_config(run.config)
+        new = differences(config.decode, self.changes.apply(config).decode)
+        return "\n".join([text, *new]) if new else text
+
+
+class RunTranslators:
+    """Translates with the models of run folders, and loads each when it is first used."""
+
+    def __init__(
+        self,
+        trust_programs: bool = False,
+        changes: Changes | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
+        """Loads nothing yet.
+
+        Args:
+          trust_programs: `RunFolder` explains it.
+          changes: settings of Mesh and Decode that replace those of each run.
+          processes: the processes that decode together.
+        """
+        self._trust_programs, self._processes = trust_programs, processes
+        self._changes = changes or Changes()
+        self._loaded: collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]] = (
+            collections.OrderedDict()
+        )
+
+    def translate(
+        self,
+        workdir: Path | str,
+        source: str,
+        target: str,
+        lines: Sequence[str],
+        checkpoint: str = "best",
+    ) -> tuple[list[str], str, str]:
+        """Translates lines with the model of a run folder, and says on stderr how many were too long.
+
+        Args:
+          workdir: the run folder.
+          source, target: BCP 47 tags of a direction that the run was trained on.
+          lines: source text.
+          checkpoint: the weights, see `load_translator`.
+
+        Returns:
+          The best translation of each line, a text that names the training step and the search, and the
+          label of the checkpoint.
+        """
+        translator, search = self._translator(str(workdir), checkpoint)
+        best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+        in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
+        if in_pieces and self._processes.is_first:
+            longest = translator.longest_source
+            sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
+        texts = [translation.text for translation in best]
+        return texts, f"{translator.origin}, {search}", translator.checkpoint
+
+    def _translator(self, workdir: str, checkpoint: str) -> tuple[TextTranslator, str]:
+        key = workdir, checkpoint
+        if key in self._loaded:
+            self._loaded.move_to_end(key)
+            return self._loaded[key]
+        if len(self._loaded) == _MOST:
+            self._loaded.popitem(last=False)  # before the next one needs its memory
+        run = RunFolder(paths.folder_path("workdir", workdir), self._trust_programs)
+        config = self._changes.apply(read_run_config(run.config))
+        fits = not self._changes.name_a_mesh
+        translator = load_translator(
+            config, run, checkpoint=checkpoint, processes=self._processes, fits=fits
+        )
+        self._loaded[key] = translator, config.decode.settings()
+        return self._loaded[key]

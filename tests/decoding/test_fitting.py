@@ -1,0 +1,68 @@
+"""A run that was trained on other machines gets a mesh on which this machine can decode it."""
+
+import pytest
+
+from gshard_nmt.decoding import fitting
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.processes import Processes
+
+RULES = {"B": ("x", "y"), "E": "y", "H": "x"}
+POD = load_config("demo").replace(
+    mesh={"axes": ("x", "y"), "shape": (8, 8), "rules": RULES}, decode={"rows": 64}
+)
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Sets the numbers of devices of the machine."""
+
+    def set_counts(*numbers: int) -> None:
+        answer = (list(numbers), "this machine has few devices")
+        monkeypatch.setattr(fitting, "device_counts", lambda wanted, processes: answer)
+
+    return set_counts
+
+
+def shape_of(config, processes=None) -> tuple[int, ...]:
+    fitted = fitting.fitted(config, step_functions(config), processes or Processes())
+    assert fitted == config.replace(mesh={"shape": fitted.mesh.shape, "device_order": ()})
+    return tuple(fitted.mesh.shape)
+
+
+def test_the_mesh_of_the_run_is_used_if_it_fits(counts, capsys):
+    counts(64, 2, 1)
+    assert shape_of(POD) == (8, 8)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_smaller_machine_keeps_the_axes_and_says_so_once(counts, capsys):
+    counts(8, 7, 6)
+    assert shape_of(POD) == (1, 8)
+    assert capsys.readouterr().err == (
+        "the mesh of the run has 64 devices, and this machine has few devices. Decoding on the mesh "
+        "x=1 x y=8; --gin 'Mesh.shape = ...' chooses another.\n"
+    )
+    assert shape_of(POD, Processes("h:1", 2, 1)) == (1, 8)
+    assert capsys.readouterr().err == ""  # process 0 says it
+
+
+def test_numbers_of_devices_over_which_a_size_does_not_divide_are_passed_over(counts, capsys):
+    counts(64, 6, 3, 2, 1)
+    assert shape_of(POD.replace(decode={"rows": 6})) == (1, 2)  # and H does not divide by 3
+    assert shape_of(POD.replace(decode={"rows": 4})) == (1, 2)
+    # The machine has the devices of the run, so the reason is another one.
+    reasons = capsys.readouterr().err.splitlines()
+    assert reasons[0].startswith(
+        "Decode.rows: dimension B has size 6, which does not divide over the 64"
+    )
+
+
+def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
+    counts(64, 1)
+    config = POD.replace(model={"positions": "learned", "max_positions": 63})
+    functions = step_functions(config)
+    assert fitting.fitted(config, functions, Processes()) is config
+    with pytest.raises(UserError, match=r"^Decode\.source_lengths: 64 tokens are more than Model"):
+        fitting.check(config, functions)

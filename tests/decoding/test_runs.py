@@ -1,0 +1,40 @@
+"""Translators of run folders are loaded once each, with the changed settings; two stay in memory."""
+
+import types
+
+from gshard_nmt.decoding import runs
+from gshard_nmt.decoding.translator import Hypothesis
+from gshard_nmt.settings.changes import read_changes
+from gshard_nmt.settings.gin_reader import load_config
+
+
+def upper(lines, source, target):
+    assert (source, target) == ("fr", "en")
+    return [[Hypothesis(line.upper(), -1.0)] for line in lines]
+
+
+def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
+    loaded = []
+
+    def load(config, run, checkpoint, processes, fits):
+        assert checkpoint == "last"
+        loaded.append((run.path.name, config.decode.beam, processes.count, fits))
+        label = f"of {run.path.name}"
+        return types.SimpleNamespace(translate=upper, origin="step 7", checkpoint=label)
+
+    monkeypatch.setattr(runs, "load_translator", load)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.gin").write_text(load_config("demo").text)
+    translators = runs.RunTranslators(changes=read_changes(["Decode.beam = 3"]))
+    for name in "aabacba":
+        lines, made_by, checkpoint = translators.translate(
+            tmp_path / name, "fr", "en", ["un"], "last"
+        )
+        assert (lines, checkpoint) == (["UN"], f"of {name}")
+        assert made_by == "step 7, beam 3, gnmt length norm, alpha 0.6"
+    assert [name for name, *_ in loaded] == ["a", "b", "c", "b", "a"]
+    assert {rest for _, *rest in map(tuple, loaded) for rest in [tuple(rest)]} == {(3, 1, True)}
+    chosen = runs.RunTranslators(changes=read_changes(["Mesh.shape = (1,)"]))
+    chosen.translate(tmp_path / "a", "fr", "en", [], "last")
+    assert loaded[-1] == ("a", 4, 1, False)

@@ -1,0 +1,125 @@
+"""Two processes decode and evaluate together: they write what one process writes, and end together."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import command, environment, program, succeed
+from tests.integration.two_processes import STARTED, TIMEOUT, ends, free_port, no_process_stays
+
+__all__ = ["no_process_stays"]
+
+
+def start(name: str, *flags: object, **options: object) -> list["subprocess.Popen[str]"]:
+    """Starts a program in two processes. Process 0 has a pipe as stdin, and the other one has none.
+
+    Args:
+      name: the program.
+      *flags: its flags.
+      **options: further options of Popen.
+    """
+    port = free_port()
+    shared = ["--coordinator", f"127.0.0.1:{port}", "--num_processes", 2, "--peer_timeout", TIMEOUT]
+    started = [
+        subprocess.Popen(
+            command(name, *flags, *shared, "--process_id", index),
+            stdin=[subprocess.PIPE, subprocess.DEVNULL][index],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            **options,
+        )
+        for index in range(2)
+    ]
+    STARTED.extend(started)
+    return started
+
+
+def outputs(processes) -> list[tuple[int, str, str]]:
+    """Waits for all processes; returns exit code, stdout and stderr of each."""
+    texts = [process.communicate(timeout=240) for process in processes]
+    return [(p.returncode, *text) for p, text in zip(processes, texts, strict=True)]
+
+
+def wait_for_workers(processes) -> None:
+    """Waits until all processes have met and started their workers."""
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.05)
+
+
+SOURCE = "der\n\nneerg eert\neulb\tesuoh\nneves spals\n" * 4
+
+
+def test_two_processes_translate_a_pipe_as_one_process_does(trained):
+    """19 lines are three batches. The text comes in parts, and nothing else goes to stdout."""
+    flags = ["--workdir", trained, "--lang", "fr", "--scores"]
+    expected = succeed(program("decode", *flags, stdin=SOURCE)).stdout
+    processes = start("decode", *flags)
+    assert processes[0].stdin is not None
+    half = len(SOURCE) // 2
+    for part in (SOURCE[:half], SOURCE[half:]):
+        processes[0].stdin.write(part)
+        processes[0].stdin.flush()
+    zero, one = outputs(processes)
+    # On a busy machine process 0 shows its progress.
+    assert zero[:2] == (0, expected), zero
+    assert "Gloo" not in zero[2]
+    assert one == (0, "", "")
+
+
+@pytest.mark.slow
+def test_an_interrupted_process_ends_the_other_one(trained):
+    """Both wait: process 0 for more lines, process 1 for process 0. Nobody hangs."""
+    processes = start("decode", "--workdir", trained, "--lang", "fr")
+    pipe, output = processes[0].stdin, processes[0].stdout
+    assert pipe is not None
+    assert output is not None
+    pipe.write("\n" * 4096)  # as many lines as are translated together
+    pipe.flush()
+    assert output.readline() == "\n"
+    processes[1].send_signal(signal.SIGINT)
+    zero, one = outputs(processes)
+    assert (zero[0], one[0]) == (130, 130), (zero, one)
+    assert zero[2] == "gshard-decode: process 1 of 2 was interrupted\n"
+    assert one[2] == "gshard-decode: interrupted\n"
+
+
+def report_of(folder: Path) -> dict:
+    return json.loads((folder / "bleu.json").read_text())
+
+
+@pytest.mark.slow
+def test_two_processes_evaluate_as_one_process_does(prepared, trained, tmp_path):
+    flags = ["--workdir", trained, "--corpus", prepared / "corpus"]
+    succeed(program("eval", *flags, "--report", tmp_path / "alone"))
+    for file in (trained / "decodes").iterdir():
+        file.unlink()
+    zero, one = outputs(start("eval", *flags, "--report", tmp_path / "together"))
+    assert (zero[0], one[0]) == (0, 0), (zero, one)
+    assert report_of(tmp_path / "together") == report_of(tmp_path / "alone")
+    assert one[1:] == ("", "")
+
+
+@pytest.mark.slow
+def test_a_killed_process_and_an_error_of_process_0_end_both(trained, tmp_path):
+    flags = ["--workdir", trained, "--lang", "fr"]
+    processes = start("decode", *flags)
+    wait_for_workers(processes)
+    processes[1].kill()
+    zero, one = outputs(processes)
+    assert (zero[0], one[0]) == (75, -signal.SIGKILL)
+    assert zero[2].splitlines()[-1].startswith("gshard-decode: process 1 of 2 ")
+    (zero_code, zero_error), (one_code, one_error) = ends(
+        start("decode", *flags, "--input", tmp_path / "missing.txt")
+    )
+    assert (zero_code, one_code) == (2, 2)
+    message = f"--input {tmp_path}/missing.txt: there is no such file; "
+    assert zero_error.startswith(f"gshard-decode: {message}")
+    assert one_error.startswith(f"gshard-decode: process 0 of 2 ended with exit code 2: {message}")
