@@ -11,8 +11,7 @@ HERE = pathlib.Path(__file__).parent
 # The lower bounds are what the code needs. The upper bounds stop before the next release that may
 # break it. tensorflow-text and tensorflow must have the same minor version. tensorflow-text 2.21.0
 # does not load with tensorflow 2.21.0, because a symbol is missing, so we need 2.21.1 or later. jax,
-# jaxlib and libtpu must be of one release. Nothing imports tensorflow-text yet: exported models will
-# need it.
+# jaxlib and libtpu must be of one release. gshard-export needs tensorflow-text.
 REQUIRES = [
     "absl-py>=2.1",
     "array_record>=0.8",
@@ -72,6 +71,7 @@ setuptools.setup(
             "gshard-train = gshard_nmt.cli.commands:train_program",
             "gshard-decode = gshard_nmt.cli.commands:decode_program",
             "gshard-eval = gshard_nmt.cli.commands:eval_program",
+            "gshard-export = gshard_nmt.cli.commands:export_program",
             "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
             "gshard-serve = gshard_nmt.cli.commands:serve_program",
         ]

@@ -21,7 +21,19 @@ GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "suggest"),
     "web_page",
 )
-PROGRAMS = ("harvest", "prepare", "train", "decode", "evaluate", "checkpoints", "inspect", "serve")
+PROGRAMS = (
+    *(
+        "harvest",
+        "prepare",
+        "train",
+        "decode",
+        "evaluate",
+        "checkpoints",
+        "export",
+        "inspect",
+        "serve",
+    ),
+)
 
 # The parts of the package that the modules of a folder, or one module, may import. A module with a
 # rule of its own may import less or more than its folder. The package itself, for its version, is
@@ -41,6 +53,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("decoding.ranking",),
     "decoding/ranking.py": (),
+    "exchange/": ("exchange", "decoding", "settings", "data", "spmd", *GROUND),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
@@ -53,7 +66,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # A program may use every stage, and no other program.
     **{
         f"{program}.py": (
-            *("checks", "evaluation", "decoding", "inspection", "run", "serving", "settings"),
+            *("checks", "evaluation", "exchange", "decoding", "inspection", "run", "serving"),
+            "settings",
             *("data", "model", "spmd", *GROUND),
         )
         for program in PROGRAMS
@@ -143,6 +157,7 @@ def test_nothing_but_the_command_line_imports_a_program():
         "cli/checkpoint_command.py",
         "cli/commands.py",
         "cli/decode_command.py",
+        "cli/export_command.py",
         "cli/inspect_command.py",
         "cli/serve_command.py",
     }

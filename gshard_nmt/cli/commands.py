@@ -14,6 +14,7 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
+from gshard_nmt.cli.export_command import EXPORT
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -97,6 +98,11 @@ def decode_program(arguments: Sequence[str] | None = None) -> int:
 def eval_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-eval, which scores a run and writes the report; returns the exit code."""
     return run(EVAL, sys.argv[1:] if arguments is None else arguments)
+
+
+def export_program(arguments: Sequence[str] | None = None) -> int:
+    """Runs gshard-export, which writes a model for other software; returns the exit code."""
+    return run(EXPORT, sys.argv[1:] if arguments is None else arguments)
 
 
 def serve_program(arguments: Sequence[str] | None = None) -> int:
@@ -328,6 +334,7 @@ COMMANDS = {
     "train": TRAIN,
     "decode": DECODE,
     "eval": EVAL,
+    "export": EXPORT,
     "serve": SERVE,
     "inspect": INSPECT,
 }

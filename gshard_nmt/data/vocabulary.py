@@ -116,9 +116,13 @@ class Vocabulary:
           The ids of each text. If the target is fr and `<2fr>` is in the vocabulary, they are
           [<2fr>, ..., EOS]. The tag of the target stands before the tag of the source.
         """
-        symbols = (target_tag(target), source_tag(language))
-        tags = [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
+        tags = self.tags(language, target)
         return [[*tags, *ids, EOS] for ids in self.encode(texts)]
+
+    def tags(self, language: str, target: str) -> list[int]:
+        """Returns the ids of the tags that stand before a source sentence, see `encode_source`."""
+        symbols = (target_tag(target), source_tag(language))
+        return [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that the decoder writes: the text, EOS."""
@@ -137,10 +141,13 @@ class Vocabulary:
         return [text.translate(_SPACES) for text in texts]
 
 
-_SPACES = dict.fromkeys(
-    map(ord, "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"), " "
-)
-"""What turns a text into one line of a file, and into one column of a table. NUL ends a text in C."""
+LINE_BREAKS = "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
+"""The characters that some program takes as the end of a line or of a column. NUL ends a text in C.
+
+A translation has spaces in their place, so that it is one line of a file, and one column of a table.
+"""
+
+_SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
 
 
 def _until_eos(ids: Sequence[int]) -> list[int]:

@@ -71,6 +71,11 @@ class TextTranslator:
         self.origin = origin or f"step {step}"
         self.longest_source = translator.longest_source
 
+    @property
+    def of_ids(self) -> Translator:
+        """The translator of token ids, which has the weights and the search."""
+        return self._translator
+
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
         self._translator.warm_up()

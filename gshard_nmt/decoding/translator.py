@@ -159,7 +159,7 @@ class Translator:
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
         inputs = [weight_specs(self._functions), batch]
-        return lower(self._search(shape), inputs, [letters], mesh)
+        return lower(self.search(shape), inputs, [letters], mesh)
 
     def _batches(self, needs: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchShape, list[int]]]:
         """Yields a shape and the indices of its sentences for each batch.
@@ -194,8 +194,11 @@ class Translator:
             self._programs[shape] = self._devices.compile(key, lambda: self.lower(shape))
         return self._programs[shape]
 
-    def _search(self, shape: BatchShape) -> Callable:
-        """Returns the function to lower: from weights and a batch to the n-best of each row."""
+    def search(self, shape: BatchShape) -> Callable:
+        """Returns the function to lower: from weights and a batch to the n-best of each row.
+
+        The batch may have any number of rows, and `prefix` may be missing.
+        """
         from gshard_nmt.decoding import sampling
         from gshard_nmt.model import decoder_step, decoding_weights
         from gshard_nmt.spmd.sharding import annotate
@@ -222,18 +225,18 @@ class Translator:
                 del positions  # every hypothesis starts at step 0, so all positions are i
                 return decoder_step.step(model, p, ids, mask, i, cache)
 
-            rows = {
+            limits = {
                 "live": batch["source_segments"][:, 0] > 0,
                 "max_lengths": batch["max_lengths"],
-                "prefix": batch["prefix"],
+                "prefix": batch.get("prefix"),
             }
             if samples:
                 drawing = sampling.Sampling(decode.temperature, decode.top_k, decode.top_p)
                 words = (batch["random0"], batch["random1"])
-                hypotheses = sampling.sample(next_token, cache, words, search, drawing, **rows)
+                hypotheses = sampling.sample(next_token, cache, words, search, drawing, **limits)
             else:
                 hypotheses = beam_search.flat_beam_search(
-                    next_token, cache, decode.rows, search, **rows
+                    next_token, cache, batch["max_lengths"].shape[0], search, **limits
                 )
             return [
                 {

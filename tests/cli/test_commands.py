@@ -15,6 +15,7 @@ PROGRAMS = {
     "gshard-train": commands.train_program,
     "gshard-decode": commands.decode_program,
     "gshard-eval": commands.eval_program,
+    "gshard-export": commands.export_program,
     "gshard-inspect": commands.inspect_program,
     "gshard-serve": commands.serve_program,
 }

@@ -51,6 +51,7 @@ def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
         "gshard-data",
         "gshard-decode",
         "gshard-eval",
+        "gshard-export",
         "gshard-inspect",
         "gshard-serve",
         "gshard-train",

@@ -1,0 +1,55 @@
+"""The flags of `gshard-export`."""
+
+from absl.flags import FlagValues
+
+from gshard_nmt import paths
+from gshard_nmt.cli.flags import Command, Flags, existing_folder
+
+
+def _define_export(flags: Flags) -> None:
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+    flags.text("out", "DIR", "the folder to make. An earlier export in it is replaced at the end")
+    flags.choice(
+        "format",
+        "NAME",
+        "savedmodel: a TensorFlow SavedModel, from text to text, which needs tensorflow and "
+        "tensorflow-text to load",
+        ["savedmodel"],
+    )
+    flags.text(
+        "checkpoint",
+        "NAME",
+        "the weights to write: best (the last, if there is no best), last, a step such as 500, or "
+        "average:N for the mean of the last N",
+        default="best",
+    )
+    flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
+    flags.choice(
+        "length_norm",
+        "NAME",
+        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
+        ["gnmt", "lingvo", "none"],
+    )
+    flags.number(
+        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
+    )
+
+
+def _export(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    out = paths.local_path("out", values.out)
+    search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
+    changes = {name: value for name, value in search.items() if value is not None}
+    from gshard_nmt.export import export
+
+    export(workdir, out, changes, values.checkpoint)
+
+
+EXPORT = Command(
+    "gshard-export",
+    "writes a trained model as files that other software loads.",
+    "gshard-export --workdir runs/demo --out exported --format savedmodel",
+    ("workdir", "out", "format"),
+    _define_export,
+    _export,
+)

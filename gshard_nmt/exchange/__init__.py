@@ -1,0 +1,1 @@
+"""Trained models in the file formats of other software."""

@@ -1,0 +1,292 @@
+"""A trained model as a TensorFlow SavedModel, from text to text.
+
+The graph has three parts. The SentencePiece ops of TensorFlow Text split the text into tokens. The
+sentences are put into batches of a few fixed shapes, as `Translator` does; each batch is one call of
+the search of gshard-decode, which XLA compiles at the first call. Then the SentencePiece ops make text
+of the result. The graph has no op of this package, so tensorflow and tensorflow-text can load it.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gshard_nmt.data.vocabulary import EOS, LINE_BREAKS
+from gshard_nmt.decoding.translator import BatchShape, batch_shape
+from gshard_nmt.errors import UserError
+from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd.lowering import silenced_stderr
+
+FILES = (
+    *("saved_model.pb", "fingerprint.pb", "variables/variables.index"),
+    "variables/variables.data-00000-of-00001",
+)
+"""The files that `write` makes, as paths in the folder."""
+
+FEW = 4
+"""The number of rows of a small batch. A large batch takes as long for one sentence as for all of its
+`Decode.rows` sentences, so that calls with few sentences use small batches."""
+
+_LINE_BREAK = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in LINE_BREAKS) + "]"
+"""Matches one of `LINE_BREAKS`, as a regular expression of TensorFlow's RE2."""
+
+_BLANK = r"[\s\p{Z}\x1c-\x1f\x{85}]*"
+"""Matches a text that Python's `str.strip` makes empty. `\\s` of RE2 is ASCII only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """A source language and a target language that the model translates between.
+
+    Attributes:
+      source, target: BCP 47 tags.
+      tags: the ids that stand before the tokens of a source sentence.
+    """
+
+    source: str
+    target: str
+    tags: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """All parts of a SavedModel.
+
+    Attributes:
+      config: the run, with the settings of the search.
+      search: takes the shape of a batch. Returns a function of the weights and
+        a batch, as `Translator.search` does.
+      weights: the weights by their names in the model.
+      source_vocabulary, target_vocabulary: the contents of the SentencePiece model files.
+      directions: all directions that the model translates.
+    """
+
+    config: Config
+    search: Callable[[BatchShape], Callable]
+    weights: Mapping[str, np.ndarray]
+    source_vocabulary: bytes
+    target_vocabulary: bytes
+    directions: Sequence[Direction]
+
+
+def write(model: TrainedModel, folder: Path) -> None:
+    """Writes a SavedModel into a new folder.
+
+    Its signature `serving_default` takes `text` string[n], `source` string[] and `target` string[], in
+    UTF-8. It returns `translations` string[n] and `scores` float32[n].
+
+    Raises:
+      UserError: TensorFlow or TensorFlow Text cannot be imported.
+    """
+    tf, tensorflow_text = _libraries()
+    module = tf.Module()
+    module.weights = {name: tf.Variable(array) for name, array in model.weights.items()}
+    module.source = _tokenizer(tensorflow_text, model.source_vocabulary)
+    module.target = _tokenizer(tensorflow_text, model.target_vocabulary)
+    language = tf.TensorSpec([], tf.string)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string), language, language], autograph=False
+    )
+    def translate(text, source, target):
+        tags = _tags(model.directions, source, target)
+        sentences = _sentences(module.source, text, tags, max(model.config.decode.source_lengths))
+        translations, scores = _translate(model, module, sentences)
+        return {"translations": translations, "scores": scores}
+
+    module.translate = translate
+    signature = translate.get_concrete_function()
+    with silenced_stderr():
+        tf.saved_model.save(module, str(folder), signatures={"serving_default": signature})
+
+
+def _libraries() -> tuple[Any, Any]:
+    """Imports TensorFlow and TensorFlow Text."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        with silenced_stderr():
+            import tensorflow as tf
+            import tensorflow_text
+
+            tf.config.list_physical_devices()
+    except ImportError as error:
+        raise UserError(
+            "gshard-export needs TensorFlow and TensorFlow Text, and they cannot be imported "
+            f"({error}). Install the same minor version of both: pip install tensorflow tensorflow-text."
+        ) from None
+    # TensorFlow only traces here, so it must not reserve the memory of a GPU.
+    tf.config.set_visible_devices([], "GPU")
+    return tf, tensorflow_text
+
+
+def _tokenizer(tensorflow_text: Any, vocabulary: bytes) -> Any:
+    """Returns the SentencePiece ops of a vocabulary.
+
+    A process that loads SavedModels keeps one vocabulary for each name. With the default name, all of
+    them would use the vocabulary that was loaded first.
+    """
+    name = f"vocabulary_{hashlib.sha256(vocabulary).hexdigest()}"
+    with silenced_stderr():
+        return tensorflow_text.SentencepieceTokenizer(vocabulary, name=name)
+
+
+def _tags(directions: Sequence[Direction], source, target):
+    """Returns the tags int32[t] of a direction, whose languages are strings []. "" is the only language.
+
+    A direction that the model does not have is an error when the graph runs.
+    """
+    import tensorflow as tf
+
+    sources = sorted({direction.source for direction in directions})
+    targets = sorted({direction.target for direction in directions})
+    if len(sources) == 1:
+        source = tf.where(source == "", sources[0], source)
+    if len(targets) == 1:
+        target = tf.where(target == "", targets[0], target)
+    is_source = tf.constant([direction.source for direction in directions]) == source
+    is_target = tf.constant([direction.target for direction in directions]) == target
+    known = f" in this model. Its sources are {', '.join(sources)}. Its targets are {', '.join(targets)}."
+    message = tf.strings.join(
+        ["there is no direction from ", source, " to ", target, tf.constant(known)]
+    )
+    matches = is_source & is_target
+    check = tf.debugging.Assert(tf.reduce_any(matches), [message])
+    with tf.control_dependencies([check]):
+        index = tf.argmax(tf.cast(matches, tf.int32))
+    tags = [direction.tags for direction in directions]
+    return tf.ragged.constant(tags, dtype=tf.int32, ragged_rank=1)[index]
+
+
+class _Sentences(NamedTuple):
+    """The lines of a call as tokens.
+
+    Attributes:
+      ids: int32[n, None], ragged: the tags, the tokens and EOS of each line.
+      lengths: int32[n], the number of ids of each line; 0 if the line is blank.
+    """
+
+    ids: Any
+    lengths: Any
+
+
+def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
+    """Returns the tokens of string[n]. A sentence with more ids than `longest` loses its last tokens."""
+    import tensorflow as tf
+
+    count, tokens = tf.shape(text)[0], vocabulary.tokenize(text)
+    tags = tf.RaggedTensor.from_tensor(tf.tile(tags[tf.newaxis], [count, 1]))
+    ids = tf.concat([tags, tokens], axis=1)[:, : longest - 1]
+    ids = tf.concat([ids, tf.RaggedTensor.from_tensor(tf.fill([count, 1], EOS))], axis=1)
+    # Also a line of characters that the vocabulary ignores is blank.
+    is_blank = tf.strings.regex_full_match(text, _BLANK) | (tokens.row_lengths() == 0)
+    return _Sentences(ids, tf.where(is_blank, 0, tf.cast(ids.row_lengths(), tf.int32)))
+
+
+def _translate(model: TrainedModel, module, sentences: _Sentences):
+    """Returns the translations string[n] and the scores float32[n]; "" and 0 for a blank line."""
+    import tensorflow as tf
+
+    translations = tf.fill(tf.shape(sentences.lengths), "")
+    scores = tf.zeros(tf.shape(sentences.lengths))
+    shorter = 0
+    # The smallest batch that holds a sentence depends on the sentence alone.
+    for length in sorted(set(model.config.decode.source_lengths)):
+        places = tf.where((sentences.lengths > shorter) & (sentences.lengths <= length))
+        ids = tf.gather(sentences.ids, places[:, 0]).to_tensor(shape=[None, length])
+        lengths = tf.gather(sentences.lengths, places[:, 0])
+        best = _translate_ids(model, module.weights, ids, lengths)
+        tokens = tf.RaggedTensor.from_tensor(best.ids, tf.maximum(best.lengths - 1, 0))
+        texts = tf.strings.regex_replace(module.target.detokenize(tokens), _LINE_BREAK, " ")
+        translations = tf.tensor_scatter_nd_update(translations, places, texts)
+        scores = tf.tensor_scatter_nd_update(scores, places, best.scores)
+        shorter = length
+    return translations, scores
+
+
+class _Best(NamedTuple):
+    """The best hypothesis of each sentence; the names are those of the results of a search.
+
+    Attributes:
+      ids: int32[n, I], the tokens with EOS as the last one, then 0.
+      lengths: int32[n], the number of tokens, EOS included; 0 if there is no hypothesis.
+      scores: float32[n], normalized by length.
+    """
+
+    ids: Any
+    lengths: Any
+    scores: Any
+
+
+def _translate_ids(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _Best:
+    """Translates sentences of one shape of batch: ids int32[n, L] and lengths int32[n]."""
+    import tensorflow as tf
+
+    many = model.config.decode.rows
+    if many <= FEW:
+        return _in_batches(model, weights, many, ids, lengths)
+    return tf.cond(
+        tf.shape(lengths)[0] <= FEW,
+        lambda: _in_batches(model, weights, FEW, ids, lengths),
+        lambda: _in_batches(model, weights, many, ids, lengths),
+    )
+
+
+def _in_batches(model: TrainedModel, weights: Mapping[str, Any], rows: int, ids, lengths) -> _Best:
+    """Translates sentences in batches of `rows` rows. The last batch may have empty rows at its end."""
+    import tensorflow as tf
+
+    count, shape = tf.shape(lengths)[0], batch_shape(model.config, ids.shape[1])
+    search = _compiled_search(model, weights, shape)
+    empty = -count % rows
+    # Shape: [n, L] -> [number of batches, rows, L]
+    ids = tf.reshape(tf.pad(ids, [[0, empty], [0, 0]]), [-1, rows, shape.source_length])
+    lengths = tf.reshape(tf.pad(lengths, [[0, empty]]), [-1, rows])
+    best = tf.map_fn(
+        lambda batch: search(*batch),
+        (ids, lengths),
+        parallel_iterations=1,
+        fn_output_signature=_Best(
+            tf.TensorSpec([rows, shape.max_steps], tf.int32),
+            tf.TensorSpec([rows], tf.int32),
+            tf.TensorSpec([rows], tf.float32),
+        ),
+    )
+    # Shape: [number of batches, rows, ...] -> [n, ...]
+    return _Best(
+        tf.reshape(best.ids, [-1, shape.max_steps])[:count],
+        tf.reshape(best.lengths, [-1])[:count],
+        tf.reshape(best.scores, [-1])[:count],
+    )
+
+
+def _compiled_search(
+    model: TrainedModel, weights: Mapping[str, Any], shape: BatchShape
+) -> Callable[..., _Best]:
+    """Returns a function that XLA compiles: (ids int32[B, L], lengths int32[B]) -> the best hypotheses.
+
+    A row of length 0 has no sentence.
+    """
+    import tensorflow as tf
+
+    search = model.search(shape)
+    longest = [batch_shape(model.config, n).max_steps for n in range(shape.source_length + 1)]
+    limits = np.array([1, *longest[1:]], np.int32)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def best_of_batch(ids, lengths):
+        segments = tf.sequence_mask(lengths, shape.source_length, tf.int32)
+        batch = {
+            "source_ids": ids,
+            "source_segments": segments,
+            "source_positions": segments * tf.range(shape.source_length),
+            "max_lengths": tf.gather(limits, lengths),
+        }
+        values = {name: tf.convert_to_tensor(weight) for name, weight in weights.items()}
+        (hypotheses,) = search(values, batch)
+        return _Best(*(hypotheses[name][:, 0] for name in _Best._fields))
+
+    return best_of_batch

@@ -1,0 +1,249 @@
+"""SavedModels: text becomes batches and translations as in gshard-decode, whatever the search does.
+
+Most tests replace the search by one that copies the source. Its score says in which batch a sentence was.
+"""
+
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.vocabulary import (
+    LINE_BREAKS,
+    Vocabulary,
+    VocabularySpec,
+    source_tag,
+    target_tag,
+    train_vocabulary,
+)
+from gshard_nmt.decoding.text_translator import TextTranslator
+from gshard_nmt.decoding.translator import BatchShape, Translator
+from gshard_nmt.exchange import saved_model
+from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.mesh import Mesh
+
+ROWS, SHORT, LONG = 6, 6, 12
+CONFIG = load_config("demo").replace(
+    mesh=Mesh(),
+    model={
+        **dict.fromkeys(("encoder_layers", "decoder_layers", "moe_every"), 1),
+        **dict.fromkeys(("model_dim", "hidden_dim", "expert_hidden_dim"), 16),
+        "experts": 4,
+        "heads": 2,
+        "head_dim": 8,
+    },
+    decode={
+        "rows": ROWS,
+        "source_lengths": (LONG, SHORT),
+        "beam": 2,
+        "length_ratio": 1.0,
+        "length_margin": 3,
+    },
+)
+DIRECTIONS = [("fr", "en"), ("de", "en"), ("de", "fr")]
+TAGS = (target_tag("en"), target_tag("fr"), source_tag("de"))
+
+
+WORDS = {
+    "source": ("red", "green", "tree", "house", "is"),
+    "target": ("un", "deux", "trois", "six", "dix"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The contents of two vocabularies. They have bytes and tags at the same ids, and other words."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    for side, words in WORDS.items():
+        text = [f"{word} {other}" for word in words for other in words] * 9
+        spec = VocabularySpec(size=300, tags=TAGS, normalization="identity")
+        train_vocabulary(text, spec, folder / side)
+    return [(folder / side).read_bytes() for side in WORDS]
+
+
+@pytest.fixture(scope="module")
+def vocabularies(files):
+    return [Vocabulary(content) for content in files]
+
+
+def copying(shape):
+    """A search that copies the source. The score is `score_of`, times the only weight, which is 1."""
+    import tensorflow as tf
+
+    def search(weights, batch):
+        (rows,) = {array.shape[0] for array in batch.values()}
+        lengths = tf.reduce_sum(batch["source_segments"], axis=1)
+        ids = tf.pad(batch["source_ids"], [[0, 0], [0, shape.max_steps - shape.source_length]])
+        last = tf.reduce_max(batch["source_positions"], axis=1)
+        score = 1000 * rows + 100 * shape.source_length + batch["max_lengths"] + 10_000 * last
+        return [
+            {
+                "ids": ids[:, tf.newaxis],
+                "lengths": lengths[:, tf.newaxis],
+                "scores": (tf.cast(score, tf.float32) * weights["one/weight"])[:, tf.newaxis],
+            }
+        ]
+
+    return search
+
+
+def score_of(length: int, rows: int) -> float:
+    """The score of a sentence with this number of ids, in a batch of this number of rows."""
+    shape = SHORT if length <= SHORT else LONG
+    limit = min(length + CONFIG.decode.length_margin, CONFIG.data.target_length)
+    return 1000 * rows + 100 * shape + limit + 10_000 * (length - 1)
+
+
+@pytest.fixture(scope="module")
+def loaded(files, vocabularies, tmp_path_factory):
+    """The signature of a SavedModel that copies, as a function of Python texts."""
+    import tensorflow as tf
+
+    directions = [Direction(*pair, tuple(vocabularies[0].tags(*pair))) for pair in DIRECTIONS]
+    weights = {"one/weight": np.ones((), np.float32)}
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    trained = TrainedModel(CONFIG, copying, weights, *files, directions)
+    saved_model.write(trained, folder)
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert names == set(saved_model.FILES)
+    return texts_of(tf.saved_model.load(folder))
+
+
+def texts_of(module):
+    """Returns a function of texts and languages that calls the signature of a SavedModel."""
+    import tensorflow as tf
+
+    def translate(texts, source, target):
+        signature = module.signatures["serving_default"]
+        result = signature(
+            text=tf.constant(texts, tf.string, [len(texts)]),
+            source=tf.constant(source),
+            target=tf.constant(target),
+        )
+        translations = [text.decode() for text in result["translations"].numpy()]
+        return translations, result["scores"].numpy().tolist()
+
+    return translate
+
+
+TEXTS = [
+    *("red tree", "", "green house is red tree is " * 3, " \t ", "tree"),
+    *(
+        "\u00a0\u2003\u3000\x85\x1c",
+        "naïve ﬁ",
+        "is",
+        "red  house ",
+        "green",
+        "is red",
+        "<2fr>",
+        "x",
+    ),
+]
+"""Blank lines, lines that fit one of the batches only, and lines that are too long."""
+
+
+@pytest.mark.parametrize("count", [0, 1, FEW + 1, len(TEXTS)])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_lines_become_batches_as_in_gshard_decode(loaded, vocabularies, direction, count):
+    source, target = vocabularies
+    texts = TEXTS[:count]
+    filled = [text for text in texts if text.strip()]
+    sentences = dict(zip(filled, source.encode_source(filled, *direction), strict=True))
+    cut = {
+        t: ids if len(ids) <= LONG else [*ids[: LONG - 1], ids[-1]] for t, ids in sentences.items()
+    }
+    is_short = [len(ids) <= SHORT for ids in cut.values()]
+    rows = {short: FEW if is_short.count(short) <= FEW else ROWS for short in (True, False)}
+    expected = [target.decode([cut.get(text, [])])[0] for text in texts]
+    scores = [
+        score_of(len(cut[text]), rows[len(cut[text]) <= SHORT]) if text in cut else 0.0
+        for text in texts
+    ]
+    assert loaded(texts, *direction) == (expected, scores)
+    if count == len(TEXTS):
+        assert len({len(ids) for ids in sentences.values()} & {SHORT, LONG}) < len(sentences)
+        assert any(len(ids) > LONG for ids in sentences.values())
+        assert set(rows.values()) == {FEW, ROWS}
+        assert len(filled) > ROWS
+
+
+def test_a_translation_is_one_line(loaded, vocabularies):
+    source, target = vocabularies
+    texts = [f"red{character}red" for character in LINE_BREAKS]
+    # The copied ids spell the line break, byte by byte.
+    spelled = [target._processor.decode(ids) for ids in source.encode(texts)]
+    assert all(character in text for character, text in zip(LINE_BREAKS, spelled, strict=True))
+    (word,) = target.decode(source.encode(["red"]))
+    expected = [
+        text.replace(character, " ") for character, text in zip(LINE_BREAKS, spelled, strict=True)
+    ]
+    assert word in expected[0]
+    assert loaded(texts, "fr", "en")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("xx", "en"), ("fr", "de"), ("fr", "xx"), ("", "en"), ("", "")]
+)
+@pytest.mark.parametrize("texts", [["red"], []])
+def test_an_unknown_direction_is_an_error_that_names_the_languages(loaded, source, target, texts):
+    import tensorflow as tf
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        loaded(texts, source, target)
+    assert (
+        f"there is no direction from {source} to {target} in this model. Its sources are de, fr. Its "
+        "targets are en, fr."
+    ) in str(error.value)
+
+
+class EagerDevices:
+    """Devices that run a search op by op, which compiles nothing."""
+
+    mesh = CONFIG.mesh
+    translator: Translator
+
+    def compile(self, key, lower):
+        import tensorflow as tf
+
+        def run(weights, batch):
+            weights, batch = (tf.nest.map_structure(tf.constant, dict(g)) for g in (weights, batch))
+            return self.translator.search(BatchShape(SHORT, SHORT + 3))(weights, batch)
+
+        run.signature = types.SimpleNamespace(inputs=({}, {}))
+        return run
+
+    def put(self, arrays, specs):
+        return arrays
+
+    def fetch(self, arrays):
+        return {name: array.numpy() for name, array in arrays.items()}
+
+
+def test_the_search_of_a_trained_model_gives_what_gshard_decode_gives(
+    files, vocabularies, tmp_path
+):
+    import tensorflow as tf
+
+    # A large alpha prefers long translations; those of random weights would else be empty.
+    config = CONFIG.replace(decode={"source_lengths": (SHORT,), "rows": FEW, "alpha": 3.0})
+    rng = np.random.default_rng(0)
+    sizes = {f"{side}_vocabulary": v.size for side, v in zip(WORDS, vocabularies, strict=True)}
+    functions = step_functions(config, sizes | {"pairs": [{"language": "fr"}]})
+    specs = sorted(weight_specs(functions).items())
+    weights = {name: rng.normal(size=s.shape).astype(s.dtype) for name, s in specs}
+    devices = EagerDevices()
+    devices.translator = translator = Translator(config, functions, devices, weights)
+    directions = [Direction("fr", "en", tuple(vocabularies[0].tags("fr", "en")))]
+    trained = TrainedModel(config, translator.search, weights, *files, directions)
+    saved_model.write(trained, tmp_path / "model")
+
+    run = types.SimpleNamespace(vocabularies=lambda: vocabularies)
+    texts = ["red tree", "green", "house is", "is"]
+    expected = [n[0] for n in TextTranslator(run, translator, 1).translate(texts, "fr", "en")]
+    # "" is the only language on its side.
+    texts, scores = texts_of(tf.saved_model.load(tmp_path / "model"))(texts, "", "")
+    assert texts == [hypothesis.text for hypothesis in expected]
+    assert len(set(texts)) > 2
+    np.testing.assert_allclose(scores, [h.score for h in expected], rtol=0, atol=1e-4)

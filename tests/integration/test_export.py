@@ -1,0 +1,58 @@
+"""gshard-export, as a user runs it, and its SavedModel in a process that has no other library."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.conftest import WORDS, environment, program, succeed
+
+LOAD = """
+import json, sys
+sys.modules.update(dict.fromkeys(("gshard_nmt", "jax", "sentencepiece")))  # not to be imported
+import tensorflow as tf, tensorflow_text
+
+folder, lines = sys.argv[1], json.load(sys.stdin)
+translate = tf.saved_model.load(folder).signatures["serving_default"]
+result = translate(text=tf.constant(lines), source=tf.constant("fr"), target=tf.constant("en"))
+texts = [text.decode() for text in result["translations"].numpy()]
+print(json.dumps([texts, result["scores"].numpy().tolist()]))
+"""
+
+
+@pytest.mark.slow
+def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
+    words = [word[::-1] for word in WORDS]
+    lines = [
+        *words,
+        " ".join(words),
+        "",
+        "né  5 € ",
+        "\u3000",
+        *map(" ".join, zip(words[2:], words, strict=False)),
+    ]
+    # This model has hardly learned anything. A large alpha prefers translations that are not empty.
+    search, out = ["--workdir", trained, "--alpha", "3"], tmp_path / "exported"
+    told = succeed(program("export", *search, "--out", out, "--format", "savedmodel")).stdout
+    assert f"tf.saved_model.load('{out}')" in told
+    source = "".join(f"{line}\n" for line in lines)
+    decoded = succeed(program("decode", *search, "--lang", "fr", "--scores", stdin=source)).stdout
+    rows = [line.split("\t") for line in decoded.splitlines()]
+
+    command = [sys.executable, "-I", "-c", LOAD, str(out)]
+    fresh = subprocess.run(
+        command,
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+        timeout=300,
+        check=False,
+    )
+    texts, scores = json.loads(succeed(fresh).stdout)
+    assert texts == [text for _, _, text in rows]
+    assert len(set(texts)) > 3
+    # gshard-decode rounds a score to four digits.
+    assert scores == pytest.approx([float(score) for _, score, _ in rows], abs=1.5e-4)

@@ -1,0 +1,148 @@
+"""gshard-export: which model it writes, what it says, and that it replaces nothing but an export."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt import __version__, export
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import saved_model
+from gshard_nmt.exchange.saved_model import Direction
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.mesh import Mesh
+from tests.run.facts import data_facts
+
+CONFIG = load_config("demo").replace(
+    mesh=Mesh(("x", "y"), (4, 2), {"E": "x"}), decode={"source_lengths": (32, 8), "rows": 5}
+)
+
+
+class Tags:
+    """A vocabulary whose tags say which direction was asked for."""
+
+    def tags(self, source, target):
+        return [10 * len(source) + len(target)]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run folder, and in `loaded` and `written` what was loaded and written."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.gin").write_text(CONFIG.text)
+    (folder / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
+    for side in ("source", "target"):
+        (folder / f"{side}.model").write_text(f"the {side} pieces")
+    weights = {"a/w": np.ones(3, np.float32), "b": np.zeros((2, 2), np.float32)}
+    state = types.SimpleNamespace(path=folder, weights=weights, loaded=[], written=[])
+
+    def load_translator(config, run, checkpoint):
+        state.loaded.append((config, run.path, checkpoint))
+        ids = types.SimpleNamespace(parameters=state.weights, search="the search")
+        return types.SimpleNamespace(of_ids=ids, step=7, checkpoint="step 7, ab12", origin="step 7")
+
+    def write(model, folder):
+        state.written.append(model)
+        for name in saved_model.FILES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"x" * 256)
+
+    monkeypatch.setattr(export, "load_translator", load_translator)
+    monkeypatch.setattr(saved_model, "write", write)
+    monkeypatch.setattr("gshard_nmt.run.folder.RunFolder.vocabularies", lambda _: (Tags(), None))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    return state
+
+
+def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
+    out = tmp_path / "new" / "model"
+    export.export(run.path, out, {"beam": 2, "length_norm": "lingvo"}, "last")
+    ((config, folder, checkpoint),) = run.loaded
+    assert (folder, checkpoint) == (run.path, "last")
+    # Weights that were trained on many devices are read onto one.
+    assert (config.mesh.shape, config.mesh.axes) == ((1, 1), ("x", "y"))
+    assert (config.decode.beam, config.decode.length_norm, config.decode.alpha) == (
+        2,
+        "lingvo",
+        0.6,
+    )
+    (model,) = run.written
+    assert model.config == config
+    assert model.search == "the search"
+    assert model.weights == run.weights
+    assert (model.source_vocabulary, model.target_vocabulary) == (
+        b"the source pieces",
+        b"the target pieces",
+    )
+    assert model.directions == [Direction("fr", "en", (22,)), Direction("de", "en", (22,))]
+    assert json.loads((out / "gshard_nmt.json").read_text()) == {
+        "format": "gshard-nmt savedmodel 1",
+        "version": __version__,
+        "step": 7,
+        "checkpoint": "step 7, ab12",
+        "directions": [["fr", "en"], ["de", "en"]],
+        "search": {"beam": 2, "length_norm": "lingvo", "alpha": 0.6, "precision": "model"},
+        "source_lengths": [8, 32],
+        "target_length": 48,
+        "rows": 5,
+    }
+    assert [path.name for path in out.parent.iterdir()] == ["model"]
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "step 7: tracing the search for sources of 8, 32 tokens"
+    assert told[1].startswith(f"{out}: step 7 of {run.path}, 1.")
+    assert f"tf.saved_model.load('{out}').signatures['serving_default']" in told[1]
+
+
+def test_an_earlier_export_is_replaced(run, tmp_path):
+    out = tmp_path / "model"
+    export.export(run.path, out)
+    (out / "saved_model.pb").write_text("older")
+    export.export(run.path, out, {"alpha": 1.0})
+    assert (out / "saved_model.pb").read_bytes() == b"x" * 256
+    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("run", "--out {} is not empty and not an earlier export; choose another folder."),
+        (
+            "model",
+            "--out {} would be replaced, but notes.txt in it is not from gshard-export. Move that file "
+            "away, or choose another folder.",
+        ),
+    ],
+)
+def test_no_other_folder_is_replaced(run, tmp_path, name, message):
+    export.export(run.path, tmp_path / "model")
+    (tmp_path / "model" / "notes.txt").write_text("of the user")
+    before = len(run.loaded)
+    with pytest.raises(UserError) as error:
+        export.export(run.path, tmp_path / name)
+    assert str(error.value) == message.format(tmp_path / name)
+    assert len(run.loaded) == before
+    assert (tmp_path / "model" / "notes.txt").exists()
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(run, tmp_path, monkeypatch):
+    out = tmp_path / "model"
+    export.export(run.path, out)
+    monkeypatch.setattr(saved_model, "write", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export.export(run.path, out, {"alpha": 1.0})
+    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 0.6
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
+
+
+def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
+    run.weights["b"][1, 0] = np.nan
+    with pytest.raises(UserError) as error:
+        export.export(run.path, tmp_path / "model")
+    assert str(error.value) == (
+        "the weight b of step 7 has values that are not finite, so the model cannot translate. Choose "
+        "another checkpoint of the run."
+    )
+    assert not (tmp_path / "model").exists()
