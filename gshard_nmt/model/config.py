@@ -239,7 +239,7 @@ class Model:
         """Returns the settings of the MoE layers for decoding, which drop no choice of a token.
 
         The experts have no capacity limit. With a limit, a translation would depend on the other
-        sentences of the batch.
+        sentences of the batch. Each token visits its own experts only.
         """
         moe = self.moe(training=False)
-        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="dense")
+        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="blocks")

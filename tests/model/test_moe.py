@@ -203,7 +203,7 @@ def test_an_unknown_dispatch_is_refused():
     with pytest.raises(UserError) as error:
         dataclasses.replace(RULES, dispatch="scatter")
     assert str(error.value) == (
-        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense']."
+        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks']."
     )
 
 

@@ -1,0 +1,197 @@
+"""Runs each expert on blocks of its own tokens: no capacity, no dropped choice, and static shapes.
+
+The choices of all tokens are put in the order of their experts. The run of each expert is padded to
+blocks of BLOCK_ROWS rows. A loop visits the experts that have tokens, and an inner loop visits their
+blocks. For blocks of 2 rows, 3 experts and 4 tokens with two choices each:
+
+    token           0      1      2      3
+    experts         0 2    0 1    2 0    0 2
+    rows        0: [0 1][2 3]     1: [1 _]     2: [0 2][3 _]
+
+The number of blocks is known only at run time, but it has a limit: if n choices visit E experts, there
+are at most E + (n - E) / BLOCK_ROWS blocks. The buffers have this size, and the loop ends earlier.
+
+A token's output does not depend on the other tokens, bit for bit. All products have the same shape,
+[BLOCK_ROWS, M] x [M, H], and a row of a product depends on the same row of its operand only. The outputs
+are multiplied by their weights inside the block. After that they are only added, first choice first, so
+no compiler can fuse a multiplication into the addition.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from gshard_nmt.model.lazy_tensorflow import tf
+
+BLOCK_ROWS = 32
+"""The rows of a block. Large blocks have more padding, and small blocks read the weights more often. From
+64 rows on, XLA's CPU kernels add in another order, so a change can change the bits of translations."""
+
+Weights = Mapping[str, "tf.Tensor"]
+Expert = Callable[[Weights, "tf.Tensor"], "tf.Tensor"]
+"""Computes one expert, [rows, M] -> [rows, M], from its own weights, such as wi[M, H] and wo[H, M]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which token is in each row of the blocks, and which row each choice of a token has.
+
+    Attributes:
+      token_of_row: int32[rows]; the last token in an empty row.
+      weight_of_row: <float>[rows], the weight of the choice; 0 in an empty row.
+      row_of_choice: int32[n, A]; the number of rows, for a choice of none of these experts.
+      first_block: int32[E], the first block of each expert.
+      num_blocks: int32[E], the blocks of each expert.
+    """
+
+    token_of_row: "tf.Tensor"
+    weight_of_row: "tf.Tensor"
+    row_of_choice: "tf.Tensor"
+    first_block: "tf.Tensor"
+    num_blocks: "tf.Tensor"
+
+
+def most_blocks(choices: int, experts: int) -> int:
+    """Returns the largest number of blocks that this number of choices can fill."""
+    one_row = min(choices, experts)
+    return one_row + (choices - one_row) // BLOCK_ROWS
+
+
+def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int) -> Plan:
+    """Returns the rows of all choices.
+
+    Args:
+      expert: int32[n, A], the expert of each choice. A choice below 0, or of `experts` or more, takes
+        no row.
+      weight: <float>[n, A], the weight of each choice.
+      experts: E.
+    """
+    tokens, assignments = expert.shape.as_list()
+    choices = tokens * assignments
+    num_rows = most_blocks(choices, experts) * BLOCK_ROWS
+    # Shape: [n, A] -> [n A] -> int32[n A, E], 1 if the choice is this expert.
+    is_expert = tf.cast(tf.reshape(expert, [choices, 1]) == tf.range(experts), tf.int32)
+    # int32[n A, E], the choices of this expert up to and including this one.
+    count = tf.cumsum(is_expert, axis=0)
+    num_blocks = (count[-1] + BLOCK_ROWS - 1) // BLOCK_ROWS
+    first_block = tf.cumsum(num_blocks, exclusive=True)
+    # Shape: [n A, E] -> [n A]
+    row = tf.reduce_sum(is_expert * (first_block * BLOCK_ROWS + count - 1), axis=-1)
+    row = tf.where(tf.reduce_sum(is_expert, axis=-1) > 0, row, num_rows)
+    choice_of_row = _choice_of_row(count, first_block, num_blocks, num_rows)
+    padded = tf.concat([tf.reshape(weight, [choices]), tf.zeros([1], weight.dtype)], axis=0)
+    return Plan(
+        token_of_row=tf.minimum(choice_of_row // assignments, tokens - 1),
+        weight_of_row=tf.gather(padded, choice_of_row),
+        row_of_choice=tf.reshape(row, [tokens, assignments]),
+        first_block=first_block,
+        num_blocks=num_blocks,
+    )
+
+
+def _choice_of_row(
+    count: "tf.Tensor", first_block: "tf.Tensor", num_blocks: "tf.Tensor", num_rows: int
+) -> "tf.Tensor":
+    """Returns the choice in each row, int32[rows]; the number of choices, if the row is empty.
+
+    Row j of an expert has the first choice whose count is j + 1. The counts of an expert never fall, so
+    a binary search finds it. A scatter is slow on every device, and a comparison of all choices with all
+    rows needs the square of their number.
+    """
+    choices, experts = count.shape.as_list()
+    number = tf.range(num_rows)
+    # Shape: [rows, E] -> int32[rows], the experts whose blocks end before this row
+    ends = (first_block + num_blocks) * BLOCK_ROWS
+    expert = tf.reduce_sum(tf.cast(number[:, tf.newaxis] >= ends, tf.int32), axis=-1)
+    expert = tf.minimum(expert, experts - 1)
+    wanted = number - tf.gather(first_block, expert) * BLOCK_ROWS + 1
+    # Shape: [n A, E] -> [n A E]
+    counts = tf.reshape(count, [choices * experts])
+    smaller = tf.zeros([num_rows], tf.int32)  # the choices whose count is known to be too small
+    for step in (1 << bit for bit in reversed(range(choices.bit_length()))):
+        last = smaller + step - 1
+        count_there = tf.gather(counts, tf.minimum(last, choices - 1) * experts + expert)
+        is_smaller = (last < choices) & (count_there < wanted)
+        smaller = tf.where(is_smaller, smaller + step, smaller)
+    return smaller
+
+
+def mixture(
+    expert_of_rows: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan
+) -> "tf.Tensor":
+    """Returns the sum of the weighted outputs of each token's experts: [n, M] -> [n, M].
+
+    Args:
+      expert_of_rows: computes one expert.
+      weights: the weights of all experts, each with a leading dimension E.
+      tokens: [n, M].
+      rows: the plan of these tokens and experts.
+    """
+    num_rows = rows.token_of_row.shape[0]
+
+    def block(values: Weights, i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        start = i * BLOCK_ROWS
+        x = tf.gather(tokens, read(rows.token_of_row, start, BLOCK_ROWS))
+        weight = read(rows.weight_of_row, start, BLOCK_ROWS)
+        return write(outputs, start, expert_of_rows(values, x) * weight[:, tf.newaxis])
+
+    def all_blocks(values: Weights, expert: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        first = rows.first_block[expert]
+        end = first + rows.num_blocks[expert]
+        _, outputs = tf.while_loop(
+            lambda i, _: i < end, lambda i, y: (i + 1, block(values, i, y)), [first, outputs]
+        )
+        return outputs
+
+    # The last row stays zero. It is the output of choices that have no row.
+    # We make it from a run-time zero, because TF2XLA would build a constant of this size on the host.
+    zero = tf.cast(rows.num_blocks[0] < 0, tokens.dtype)
+    outputs = tf.broadcast_to(zero, [num_rows + 1, tokens.shape[1]])
+    outputs = _for_each_expert(all_blocks, weights, rows, outputs)
+    return tf.add_n(
+        [tf.gather(outputs, rows.row_of_choice[:, a]) for a in range(rows.row_of_choice.shape[1])]
+    )
+
+
+def _for_each_expert(body, weights: Weights, rows: Plan, carried: "tf.Tensor") -> "tf.Tensor":
+    """Applies body(weights of the expert, expert, carried) to each expert that has tokens."""
+    has_tokens = tf.cast(rows.num_blocks > 0, tf.int32)
+    # int32[E], the number of experts with tokens up to this expert.
+    order = tf.cumsum(has_tokens)
+
+    def visit(k, carried):
+        # The experts before the k-th expert with tokens have an order of at most k.
+        expert = tf.reduce_sum(tf.cast(order <= k, tf.int32))
+        values = {
+            name: tf.cast(read(value, expert, 1)[0], carried.dtype)
+            for name, value in weights.items()
+        }
+        return k + 1, body(values, expert, carried)
+
+    count = tf.reduce_sum(has_tokens)
+    _, carried = tf.while_loop(lambda k, _: k < count, visit, [tf.zeros([], tf.int32), carried])
+    return carried
+
+
+def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":
+    """Returns `size` elements of one dimension of x from `start` on; start is int32[]."""
+    sizes = x.shape.as_list()
+    sizes[axis] = size
+    if tf.executing_eagerly():
+        return tf.slice(x, _starts(start, axis, x), sizes)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_dynamic_slice(x, _starts(start, axis, x), tf.constant(sizes))
+
+
+def write(x: "tf.Tensor", start: "tf.Tensor", new: "tf.Tensor", axis: int = 0) -> "tf.Tensor":
+    """Returns x with `new` in one dimension from `start` on; start is int32[]."""
+    if tf.executing_eagerly():
+        before, _, after = tf.split(x, [start, new.shape[axis], -1], axis=axis)
+        return tf.concat([before, new, after], axis=axis)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_dynamic_update_slice(x, new, _starts(start, axis, x))
+
+
+def _starts(start: "tf.Tensor", axis: int, x: "tf.Tensor") -> "tf.Tensor":
+    return tf.stack([start if i == axis else tf.zeros([], tf.int32) for i in range(x.shape.rank)])
