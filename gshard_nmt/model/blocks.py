@@ -18,7 +18,7 @@ no compiler can fuse a multiplication into the addition.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
 
@@ -48,6 +48,29 @@ class Plan:
     row_of_choice: "tf.Tensor"
     first_block: "tf.Tensor"
     num_blocks: "tf.Tensor"
+
+    def block(self, i: "tf.Tensor", tokens: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Returns the rows of block i, [BLOCK_ROWS, M] of tokens[n, M], and their weights."""
+        start = i * BLOCK_ROWS
+        x = tf.gather(tokens, read(self.token_of_row, start, BLOCK_ROWS))
+        return x, read(self.weight_of_row, start, BLOCK_ROWS)
+
+    def zero(self, dtype: "tf.DType") -> "tf.Tensor":
+        """Returns a zero that is known only at run time.
+
+        TF2XLA would build large arrays of a constant on the host.
+        """
+        return tf.cast(self.num_blocks[0] < 0, dtype)
+
+    def empty(self, shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
+        """Returns zeros [rows + 1, *shape]. The last row is for the choices that have no row."""
+        return tf.broadcast_to(self.zero(dtype), [self.token_of_row.shape[0] + 1, *shape])
+
+    def of_each_choice(self, by_row: "tf.Tensor") -> list["tf.Tensor"]:
+        """Returns by_row[rows + 1, ...] for the first choice of each token, and for the second."""
+        return [
+            tf.gather(by_row, self.row_of_choice[:, a]) for a in range(self.row_of_choice.shape[1])
+        ]
 
 
 def most_blocks(choices: int, experts: int) -> int:
@@ -115,60 +138,110 @@ def _choice_of_row(
     return smaller
 
 
-def mixture(
-    expert_of_rows: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan
-) -> "tf.Tensor":
+def mixture(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -> "tf.Tensor":
     """Returns the sum of the weighted outputs of each token's experts: [n, M] -> [n, M].
 
     Args:
-      expert_of_rows: computes one expert.
+      expert: computes one expert.
       weights: the weights of all experts, each with a leading dimension E.
       tokens: [n, M].
       rows: the plan of these tokens and experts.
     """
-    num_rows = rows.token_of_row.shape[0]
 
     def block(values: Weights, i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        start = i * BLOCK_ROWS
-        x = tf.gather(tokens, read(rows.token_of_row, start, BLOCK_ROWS))
-        weight = read(rows.weight_of_row, start, BLOCK_ROWS)
-        return write(outputs, start, expert_of_rows(values, x) * weight[:, tf.newaxis])
+        x, weight = rows.block(i, tokens)
+        return write(outputs, i * BLOCK_ROWS, expert(values, x) * weight[:, tf.newaxis])
 
-    def all_blocks(values: Weights, expert: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        first = rows.first_block[expert]
-        end = first + rows.num_blocks[expert]
-        _, outputs = tf.while_loop(
-            lambda i, _: i < end, lambda i, y: (i + 1, block(values, i, y)), [first, outputs]
+    def visit(values: Weights, number: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        return _for_each_block(block, values, rows, number, outputs)
+
+    outputs = rows.empty([tokens.shape[1]], tokens.dtype)
+    outputs = _for_each_expert(visit, weights, rows, tokens.dtype, outputs)
+    return tf.add_n(rows.of_each_choice(outputs))
+
+
+def mixture_gradients(
+    expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan, dy: "tf.Tensor"
+) -> tuple["tf.Tensor", "tf.Tensor", dict[str, "tf.Tensor"]]:
+    """Returns the gradients of `mixture`, and computes each block again for them.
+
+    Args:
+      expert, weights, tokens, rows: as for `mixture`.
+      dy: [n, M], the gradient of its result.
+
+    Returns:
+      The gradients of the tokens [n, M], of the weights of their choices [n, A], and of the weights of
+      the experts. The last are sums over many tokens, and are float32 even if `weights` are bfloat16.
+    """
+    sum_dtype = tf.float64 if tokens.dtype == tf.float64 else tf.float32
+
+    def block(values: Weights, i: "tf.Tensor", carried):
+        dx_rows, d_weight_rows, d_values = carried
+        x, weight = rows.block(i, tokens)
+        dy_of_rows, _ = rows.block(i, dy)
+        with tf.GradientTape() as tape:
+            tape.watch([x, weight, *values.values()])
+            y = expert(values, x) * weight[:, tf.newaxis]
+        dx, d_weight, d_block = tape.gradient(
+            y, [x, weight, dict(values)], output_gradients=dy_of_rows
         )
-        return outputs
+        # An empty row has weight 0, so it adds nothing.
+        d_values = {n: total + tf.cast(d_block[n], sum_dtype) for n, total in d_values.items()}
+        start = i * BLOCK_ROWS
+        return write(dx_rows, start, dx), write(d_weight_rows, start, d_weight), d_values
 
-    # The last row stays zero. It is the output of choices that have no row.
-    # We make it from a run-time zero, because TF2XLA would build a constant of this size on the host.
-    zero = tf.cast(rows.num_blocks[0] < 0, tokens.dtype)
-    outputs = tf.broadcast_to(zero, [num_rows + 1, tokens.shape[1]])
-    outputs = _for_each_expert(all_blocks, weights, rows, outputs)
-    return tf.add_n(
-        [tf.gather(outputs, rows.row_of_choice[:, a]) for a in range(rows.row_of_choice.shape[1])]
+    def visit(values: Weights, number: "tf.Tensor", carried):
+        dx_rows, d_weight_rows, d_weights = carried
+        zero = rows.zero(sum_dtype)
+        d_values = {name: tf.broadcast_to(zero, value.shape) for name, value in values.items()}
+        dx_rows, d_weight_rows, d_values = _for_each_block(
+            block, values, rows, number, (dx_rows, d_weight_rows, d_values)
+        )
+        d_weights = {
+            name: write(total, number, d_values[name][tf.newaxis])
+            for name, total in d_weights.items()
+        }
+        return dx_rows, d_weight_rows, d_weights
+
+    zero = rows.zero(sum_dtype)
+    carried = (
+        rows.empty([tokens.shape[1]], tokens.dtype),
+        rows.empty([], rows.weight_of_row.dtype),
+        {name: tf.broadcast_to(zero, weight.shape) for name, weight in weights.items()},
     )
+    dx_rows, d_weight_rows, d_weights = _for_each_expert(
+        visit, weights, rows, tokens.dtype, carried
+    )
+    d_weight = tf.stack(rows.of_each_choice(d_weight_rows), axis=-1)
+    return tf.add_n(rows.of_each_choice(dx_rows)), d_weight, d_weights
 
 
-def _for_each_expert(body, weights: Weights, rows: Plan, carried: "tf.Tensor") -> "tf.Tensor":
-    """Applies body(weights of the expert, expert, carried) to each expert that has tokens."""
+def _for_each_expert(body, weights: Weights, rows: Plan, dtype: "tf.DType", carried):
+    """Applies body(weights of one expert, its number, carried) to each expert that has tokens."""
     has_tokens = tf.cast(rows.num_blocks > 0, tf.int32)
     # int32[E], the number of experts with tokens up to this expert.
     order = tf.cumsum(has_tokens)
 
     def visit(k, carried):
         # The experts before the k-th expert with tokens have an order of at most k.
-        expert = tf.reduce_sum(tf.cast(order <= k, tf.int32))
+        number = tf.reduce_sum(tf.cast(order <= k, tf.int32))
         values = {
-            name: tf.cast(read(value, expert, 1)[0], carried.dtype)
-            for name, value in weights.items()
+            name: tf.cast(read(weight, number, 1)[0], dtype) for name, weight in weights.items()
         }
-        return k + 1, body(values, expert, carried)
+        return k + 1, body(values, number, carried)
 
     count = tf.reduce_sum(has_tokens)
     _, carried = tf.while_loop(lambda k, _: k < count, visit, [tf.zeros([], tf.int32), carried])
+    return carried
+
+
+def _for_each_block(body, values: Weights, rows: Plan, number: "tf.Tensor", carried):
+    """Applies body(values, i, carried) to each block i of an expert."""
+    first = rows.first_block[number]
+    end = first + rows.num_blocks[number]
+    _, carried = tf.while_loop(
+        lambda i, _: i < end, lambda i, c: (i + 1, body(values, i, c)), [first, carried]
+    )
     return carried
 
 

@@ -13,7 +13,6 @@ devices, and its last bits depend on their number.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model import blocks, layers
@@ -45,23 +44,22 @@ def mixture(weights: Tensors, by_token: Tensors) -> "tf.Tensor":
       by_token: `tokens` [G, S, M]; `expert` int32[G, S, A], E or more if the choice is none;
         `weight` [G, S, A] in the dtype of `tokens`.
     """
-    split = Split.of_active_mesh()
-    num_groups, group_size, _ = by_token["tokens"].shape.as_list()
-    size = split.piece_size(num_groups, group_size)
-    if size == group_size:
-        return _sum_over_devices(split, weights, by_token)
+    names, split = sorted(weights), Split.of_active_mesh()
 
-    def piece(start, outputs):
-        part = {name: blocks.read(x, start, size, axis=1) for name, x in by_token.items()}
-        result = _sum_over_devices(split, weights, part)
-        return start + size, annotate(blocks.write(outputs, start, result, axis=1), "GSM")
+    # A custom gradient takes and returns flat sequences of tensors.
+    @tf.custom_gradient
+    def run(tokens, weight, *flat):
+        weights = dict(zip(names, flat, strict=True))
+        arguments = {"tokens": tokens, "weight": weight, "expert": by_token["expert"]}
+        outputs = _forward(split, weights, arguments)
 
-    tokens = by_token["tokens"]
-    outputs = annotate(run_time_zeros(tokens.shape, tokens.dtype), "GSM")
-    _, outputs = tf.while_loop(
-        lambda start, _: start < group_size, piece, [tf.zeros([], tf.int32), outputs]
-    )
-    return outputs
+        def gradient(dy):
+            d_tokens, d_weight, d_weights = _backward(split, weights, {**arguments, "dy": dy})
+            return (d_tokens, d_weight, *[d_weights[name] for name in names])
+
+        return outputs, gradient
+
+    return run(by_token["tokens"], by_token["weight"], *[weights[name] for name in names])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,51 +95,184 @@ class Split:
         allowed = max(1, MOST_TOKENS // groups)
         return max(n for n in range(1, min(allowed, group_size) + 1) if group_size % n == 0)
 
-    def copies(self) -> int:
-        """Returns the number of partial results of a token."""
-        return self._size(self.summed)
+    def for_each_piece(self, body, by_token: Tensors, carried):
+        """Applies body(piece of by_token, its first position in a group, carried) to each piece."""
+        num_groups, group_size, _ = by_token["tokens"].shape.as_list()
+        size = self.piece_size(num_groups, group_size)
+
+        def piece(start, carried):
+            part = {name: blocks.read(x, start, size, axis=1) for name, x in by_token.items()}
+            return start + size, body(part, start, carried)
+
+        start = tf.zeros([], tf.int32)
+        if size == group_size:
+            return body(by_token, start, carried)
+        return tf.while_loop(lambda start, _: start < group_size, piece, [start, carried])[1]
+
+    def on_devices(
+        self,
+        function: Callable[[Tensors, Tensors, "tf.Tensor"], Sequence["tf.Tensor"]],
+        weights: Tensors,
+        by_token: Tensors,
+        like_tokens: Sequence[str],
+        like_weights: Sequence[str],
+    ) -> list["tf.Tensor"]:
+        """Computes a function on each device, and returns the sums of its partial results.
+
+        Args:
+          function: takes the device's shards of `weights`, its groups of `by_token` and the number of
+            its first expert, int32[]. Its results are partial results for these groups, then partial
+            results for these experts.
+          weights: the weights of all experts.
+          by_token: tensors [G, S, ...].
+          like_tokens: for each result for the groups, the tensor of `by_token` with its shape and dtype.
+          like_weights: for each result for the experts, the weight with its shape.
+        """
+        if self.mesh is None:
+            return list(function(weights, by_token, tf.zeros([], tf.int32)))
+        of_weights = {name: self.mesh.partition(LETTERS[name]) for name in weights}
+        of_tokens = {
+            name: (self.tokens, *[()] * (x.shape.rank - 1)) for name, x in by_token.items()
+        }
+        numbers = {"numbers": tf.range(next(iter(weights.values())).shape[0])}
+
+        def partial(shards: Tensors) -> list["tf.Tensor"]:
+            own_weights = {name: shards[name] for name in weights}
+            own_tokens = {name: shards[name] for name in by_token}
+            results = function(own_weights, own_tokens, shards["numbers"][0])
+            return [result[tf.newaxis] for result in results]
+
+        # The partial results are stacked in a new first dimension.
+        results = [
+            (by_token[name].shape, by_token[name].dtype, (self.summed, *of_tokens[name]))
+            for name in like_tokens
+        ]
+        results += [
+            (weights[name].shape, _sum_dtype(weights[name]), (self.tokens, *of_weights[name]))
+            for name in like_weights
+        ]
+        empty = [
+            mesh_split(
+                run_time_zeros([self._size(partition[0]), *shape], dtype), self.mesh, partition
+            )
+            for shape, dtype, partition in results
+        ]
+        stacked = _on_each_device(
+            partial,
+            self.mesh,
+            {**weights, **by_token, **numbers},
+            {**of_weights, **of_tokens, "numbers": (self.experts,)},
+            empty,
+            [partition for _, _, partition in results],
+        )
+        letters = ["GSM" if name == "tokens" else "GS_" for name in like_tokens]
+        letters += [LETTERS[name] for name in like_weights]
+        # This is step (3).
+        return [
+            annotate(tf.reduce_sum(result, axis=0), letters_of_result)
+            for result, letters_of_result in zip(stacked, letters, strict=True)
+        ]
 
     def _size(self, axes: Axes) -> int:
         return 1 if self.mesh is None else self.mesh.axis_size(axes)
 
 
-def _sum_over_devices(split: Split, weights: Tensors, by_token: Tensors) -> "tf.Tensor":
-    if split.mesh is None:
-        return _own_experts(weights, by_token, tf.zeros([], tf.int32))
-    num_experts = next(iter(weights.values())).shape[0]
-    inputs = {**weights, **by_token, "numbers": tf.range(num_experts)}
-    partitions = {name: split.mesh.partition(LETTERS[name]) for name in weights}
-    partitions |= {name: (split.tokens, (), ()) for name in by_token}
-    partitions["numbers"] = (split.experts,)
+def _forward(split: "Split", weights: Tensors, by_token: Tensors) -> "tf.Tensor":
+    """Returns the outputs [G, S, M], piece by piece."""
 
-    def partial(shards: Tensors) -> "tf.Tensor":
-        own = {name: shards[name] for name in weights}
-        result = _own_experts(own, {name: shards[name] for name in by_token}, shards["numbers"][0])
-        # Shape: [G, S, M] -> [1, G, S, M]
-        return result[tf.newaxis]
+    def piece(part: Tensors, start: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        (result,) = split.on_devices(_own_outputs, weights, part, ["tokens"], [])
+        return annotate(blocks.write(outputs, start, result, axis=1), "GSM")
 
-    tokens = by_token["tokens"]
-    stacked = _on_each_device(
-        partial,
-        split.mesh,
-        inputs,
-        partitions,
-        run_time_zeros([split.copies(), *tokens.shape], tokens.dtype),
-        (split.summed, split.tokens, (), ()),
+    return split.for_each_piece(piece, by_token, _zeros_like(by_token["tokens"]))
+
+
+def _backward(
+    split: "Split", weights: Tensors, by_token: Tensors
+) -> tuple["tf.Tensor", "tf.Tensor", Tensors]:
+    """Returns the gradients of the tokens, of their weights and of the experts, piece by piece."""
+    names = sorted(weights)
+
+    def piece(part: Tensors, start: "tf.Tensor", carried):
+        d_tokens, d_weight, totals = carried
+        tokens, weight, *d_weights = split.on_devices(
+            _own_gradients, weights, part, ["tokens", "weight"], names
+        )
+        return (
+            annotate(blocks.write(d_tokens, start, tokens, axis=1), "GSM"),
+            annotate(blocks.write(d_weight, start, weight, axis=1), "GS_"),
+            [
+                annotate(total + d, LETTERS[name])
+                for name, total, d in zip(names, totals, d_weights, strict=True)
+            ],
+        )
+
+    start = (
+        _zeros_like(by_token["tokens"]),
+        _zeros_like(by_token["weight"]),
+        [
+            annotate(run_time_zeros(weights[n].shape, _sum_dtype(weights[n])), LETTERS[n])
+            for n in names
+        ],
     )
-    # (3) Shape: [copies, G, S, M] -> [G, S, M]
-    return annotate(tf.reduce_sum(stacked, axis=0), "GSM")
+    d_tokens, d_weight, totals = split.for_each_piece(piece, by_token, start)
+    d_weights = zip(names, totals, strict=True)
+    return d_tokens, d_weight, {n: tf.cast(total, weights[n].dtype) for n, total in d_weights}
+
+
+def _own_outputs(weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor"):
+    """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
+    rows, tokens = _plan(weights, by_token, first_expert)
+    outputs = blocks.mixture(_expert, weights, tokens, rows)
+    return [tf.reshape(outputs, by_token["tokens"].shape)]
+
+
+def _own_gradients(weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor"):
+    """Returns the parts of the gradients that come from the experts in `weights`."""
+    rows, tokens = _plan(weights, by_token, first_expert)
+    dy = tf.reshape(by_token["dy"], tokens.shape)
+    d_tokens, d_weight, d_weights = blocks.mixture_gradients(_expert, weights, tokens, rows, dy)
+    return [
+        tf.reshape(d_tokens, by_token["tokens"].shape),
+        tf.reshape(d_weight, by_token["weight"].shape),
+        *[d_weights[name] for name in sorted(d_weights)],
+    ]
+
+
+def _plan(weights: Tensors, by_token: Tensors, first_expert) -> tuple[blocks.Plan, "tf.Tensor"]:
+    """Returns the rows of the experts in `weights`, and the tokens [n, M]."""
+    num_groups, group_size, _ = by_token["tokens"].shape.as_list()
+    # Shape: [G, S, ...] -> [n, ...]
+    tokens, expert, weight = (
+        tf.reshape(by_token[name], [num_groups * group_size, -1])
+        for name in ("tokens", "expert", "weight")
+    )
+    return blocks.plan(expert - first_expert, weight, weights["wi"].shape[0]), tokens
+
+
+def _expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
+    """Returns the output [B, M] of one expert for x[B, M]."""
+    return layers.project("BH,HM->BM", layers.activated(p, "BM,MH->BH", x), p, "wo")
+
+
+def _zeros_like(x: "tf.Tensor") -> "tf.Tensor":
+    """Returns zeros of the shape of x[G, S, ...]."""
+    return annotate(run_time_zeros(x.shape, x.dtype), "GS_")
+
+
+def _sum_dtype(x: "tf.Tensor") -> "tf.DType":
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
 
 
 def _on_each_device(
-    function: Callable[[Tensors], "tf.Tensor"],
+    function: Callable[[Tensors], Sequence["tf.Tensor"]],
     mesh: Mesh,
     inputs: Tensors,
     partitions: Mapping[str, Partition],
-    empty: "tf.Tensor",
-    partition: Partition,
-) -> "tf.Tensor":
-    """Returns the tensor whose shards are function(the shards of the inputs).
+    empty: Sequence["tf.Tensor"],
+    result_partitions: Sequence[Partition],
+) -> list["tf.Tensor"]:
+    """Returns the tensors whose shards are function(the shards of the inputs).
 
     The function runs in the body of a loop that ends after its first repeat. The compiler merges equal
     constants of a computation. If the partitioned code around the function shared a constant with it,
@@ -149,37 +280,23 @@ def _on_each_device(
     its own.
 
     Args:
-      function: takes the shards of one device and returns its shard of the result.
+      function: takes the shards of one device and returns its shards of the results.
       mesh: the active mesh.
       inputs: the full tensors.
       partitions: the mesh axes that split each dimension of each input.
-      empty: a tensor with the shape and the dtype of the result.
-      partition: the mesh axes that split each dimension of the result.
+      empty: tensors with the shapes, dtypes and shardings of the results.
+      result_partitions: the mesh axes that split each dimension of each result.
     """
 
     def body(again, _):
         shards = {name: auto_to_manual(x, mesh, partitions[name]) for name, x in inputs.items()}
-        result = manual_to_auto(function(shards), mesh, partition, empty.shape)
-        return tf.logical_not(again), result
+        results = [
+            manual_to_auto(result, mesh, partition, like.shape)
+            for result, like, partition in zip(
+                function(shards), empty, result_partitions, strict=True
+            )
+        ]
+        return tf.logical_not(again), results
 
-    start = [tf.constant(True), mesh_split(empty, mesh, partition)]
-    _, result = tf.while_loop(lambda again, _: again, body, start)
-    return result
-
-
-def _own_experts(weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor") -> "tf.Tensor":
-    """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
-    num_groups, group_size, model_dim = by_token["tokens"].shape.as_list()
-    # Shape: [G, S, ...] -> [n, ...]
-    tokens, expert, weight = (
-        tf.reshape(by_token[name], [num_groups * group_size, -1])
-        for name in ("tokens", "expert", "weight")
-    )
-    rows = blocks.plan(expert - first_expert, weight, weights["wi"].shape[0])
-    outputs = blocks.mixture(_expert, weights, tokens, rows)
-    return tf.reshape(outputs, [num_groups, group_size, model_dim])
-
-
-def _expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the output [B, M] of one expert for x[B, M]."""
-    return layers.project("BH,HM->BM", layers.activated(p, "BM,MH->BH", x), p, "wo")
+    _, results = tf.while_loop(lambda again, _: again, body, [tf.constant(True), list(empty)])
+    return results

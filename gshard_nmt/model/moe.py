@@ -33,7 +33,8 @@ class MoE:
         gated on its own. 0 makes each row a group.
       group_size: S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
       dispatch: "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products,
-        Algorithm 2, fast on a TPU), or "dense" (every expert on every token; drops nothing).
+        Algorithm 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has
+        no dropout inside experts) or "dense" (every expert on every token; drops nothing).
       activation: "relu" or "geglu".
       expert_dropout: the dropout rate inside experts, after the activation.
     """
@@ -150,10 +151,10 @@ def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Rout
 
 
 def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
-    # C = S, so that nothing is dropped.
+    # C = S, so that nothing is dropped. An expert that no slot names gets no work.
     whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
     with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, whole_group, mode, "GS_")
+        routing = route(tokens, p["gate"], is_token, whole_group, mode, letters="GS_")
         by_token = {
             "tokens": tokens,
             # A choice without a slot has the number E, which no device has.

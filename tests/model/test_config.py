@@ -57,6 +57,11 @@ def test_depth_must_be_a_whole_number_of_blocks():
             "Model.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks'].",
         ),
         ({"hidden_dim": 0}, "Model.hidden_dim is 0; it must be from 1 to 16777216."),
+        (
+            {"dispatch": "blocks", "expert_dropout": 0.1},
+            "Model.expert_dropout is 0.1, but Model.dispatch is 'blocks', which has no dropout inside "
+            "experts. Set Model.expert_dropout to 0, or Model.dispatch to 'gather'.",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, message):
