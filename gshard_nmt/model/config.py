@@ -203,8 +203,9 @@ class Model:
                 )
         if self.dispatch == "blocks" and self.expert_dropout:
             raise UserError(
-                f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', which has "
-                "no dropout inside experts. Set Model.expert_dropout to 0, or Model.dispatch to 'gather'.",
+                f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', "
+                "which has no dropout inside experts. Set Model.expert_dropout to 0, or Model.dispatch "
+                "to 'gather'.",
                 ["Model.expert_dropout", "Model.dispatch"],
             )
         if self.positions == "learned" and self.max_positions < 1:
