@@ -18,6 +18,7 @@ no compiler can fuse a multiplication into the addition.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -54,6 +55,10 @@ class Plan:
         start = i * BLOCK_ROWS
         x = tf.gather(tokens, read(self.token_of_row, start, BLOCK_ROWS))
         return x, read(self.weight_of_row, start, BLOCK_ROWS)
+
+    def expert_of(self, i: "tf.Tensor") -> "tf.Tensor":
+        """Returns the expert of block i, int32[]: the number of experts whose blocks end before it."""
+        return tf.reduce_sum(tf.cast(i >= self.first_block + self.num_blocks, tf.int32))
 
     def zero(self, dtype: "tf.DType") -> "tf.Tensor":
         """Returns a zero that is known only at run time.
@@ -138,7 +143,9 @@ def _choice_of_row(
     return smaller
 
 
-def mixture(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -> "tf.Tensor":
+def mixture(
+    expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan, nested: bool
+) -> "tf.Tensor":
     """Returns the sum of the weighted outputs of each token's experts: [n, M] -> [n, M].
 
     Args:
@@ -146,17 +153,35 @@ def mixture(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -
       weights: the weights of all experts, each with a leading dimension E.
       tokens: [n, M].
       rows: the plan of these tokens and experts.
+      nested: whether a loop over experts contains a loop over their blocks. Then each expert's weights
+        are read once, and not once for each block. But TF2XLA needs several times as long to lower
+        each further level of loops. The bits are the same.
     """
 
     def block(values: Weights, i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
         x, weight = rows.block(i, tokens)
         return write(outputs, i * BLOCK_ROWS, expert(values, x) * weight[:, tf.newaxis])
 
-    def visit(values: Weights, number: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        return _for_each_block(block, values, rows, number, outputs)
+    def expert_of_block(i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        return block(_of_expert(weights, rows.expert_of(i), tokens.dtype), i, outputs)
+
+    def blocks_of_expert(k: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+        # The experts before the k-th expert with tokens have an order of at most k.
+        number = tf.reduce_sum(tf.cast(order <= k, tf.int32))
+        values = _of_expert(weights, number, tokens.dtype)
+        first = rows.first_block[number]
+        end = first + rows.num_blocks[number]
+        return _repeated(functools.partial(block, values), first, end, outputs)
 
     outputs = rows.empty([tokens.shape[1]], tokens.dtype)
-    outputs = _for_each_expert(visit, weights, rows, tokens.dtype, outputs)
+    zero = tf.zeros([], tf.int32)
+    if nested:
+        has_tokens = tf.cast(rows.num_blocks > 0, tf.int32)
+        # int32[E], the number of experts with tokens up to this expert.
+        order = tf.cumsum(has_tokens)
+        outputs = _repeated(blocks_of_expert, zero, order[-1], outputs)
+    else:
+        outputs = _repeated(expert_of_block, zero, tf.reduce_sum(rows.num_blocks), outputs)
     return tf.add_n(rows.of_each_choice(outputs))
 
 
@@ -175,33 +200,27 @@ def mixture_gradients(
     """
     sum_dtype = tf.float64 if tokens.dtype == tf.float64 else tf.float32
 
-    def block(values: Weights, i: "tf.Tensor", carried):
-        dx_rows, d_weight_rows, d_values = carried
+    def block(i: "tf.Tensor", carried):
+        dx_rows, d_weight_rows, d_weights = carried
+        number = rows.expert_of(i)
+        values = _of_expert(weights, number, tokens.dtype)
         x, weight = rows.block(i, tokens)
         dy_of_rows, _ = rows.block(i, dy)
         with tf.GradientTape() as tape:
             tape.watch([x, weight, *values.values()])
             y = expert(values, x) * weight[:, tf.newaxis]
-        dx, d_weight, d_block = tape.gradient(
-            y, [x, weight, dict(values)], output_gradients=dy_of_rows
-        )
-        # An empty row has weight 0, so it adds nothing.
-        d_values = {n: total + tf.cast(d_block[n], sum_dtype) for n, total in d_values.items()}
+        dx, d_weight, d_values = tape.gradient(y, [x, weight, values], output_gradients=dy_of_rows)
         start = i * BLOCK_ROWS
-        return write(dx_rows, start, dx), write(d_weight_rows, start, d_weight), d_values
-
-    def visit(values: Weights, number: "tf.Tensor", carried):
-        dx_rows, d_weight_rows, d_weights = carried
-        zero = rows.zero(sum_dtype)
-        d_values = {name: tf.broadcast_to(zero, value.shape) for name, value in values.items()}
-        dx_rows, d_weight_rows, d_values = _for_each_block(
-            block, values, rows, number, (dx_rows, d_weight_rows, d_values)
-        )
+        # An empty row has weight 0, so it adds nothing to the gradients of the expert.
         d_weights = {
-            name: write(total, number, d_values[name][tf.newaxis])
+            name: write(
+                total,
+                number,
+                read(total, number, 1) + tf.cast(d_values[name], sum_dtype)[tf.newaxis],
+            )
             for name, total in d_weights.items()
         }
-        return dx_rows, d_weight_rows, d_weights
+        return write(dx_rows, start, dx), write(d_weight_rows, start, d_weight), d_weights
 
     zero = rows.zero(sum_dtype)
     carried = (
@@ -209,40 +228,23 @@ def mixture_gradients(
         rows.empty([], rows.weight_of_row.dtype),
         {name: tf.broadcast_to(zero, weight.shape) for name, weight in weights.items()},
     )
-    dx_rows, d_weight_rows, d_weights = _for_each_expert(
-        visit, weights, rows, tokens.dtype, carried
+    dx_rows, d_weight_rows, d_weights = _repeated(
+        block, tf.zeros([], tf.int32), tf.reduce_sum(rows.num_blocks), carried
     )
     d_weight = tf.stack(rows.of_each_choice(d_weight_rows), axis=-1)
     return tf.add_n(rows.of_each_choice(dx_rows)), d_weight, d_weights
 
 
-def _for_each_expert(body, weights: Weights, rows: Plan, dtype: "tf.DType", carried):
-    """Applies body(weights of one expert, its number, carried) to each expert that has tokens."""
-    has_tokens = tf.cast(rows.num_blocks > 0, tf.int32)
-    # int32[E], the number of experts with tokens up to this expert.
-    order = tf.cumsum(has_tokens)
-
-    def visit(k, carried):
-        # The experts before the k-th expert with tokens have an order of at most k.
-        number = tf.reduce_sum(tf.cast(order <= k, tf.int32))
-        values = {
-            name: tf.cast(read(weight, number, 1)[0], dtype) for name, weight in weights.items()
-        }
-        return k + 1, body(values, number, carried)
-
-    count = tf.reduce_sum(has_tokens)
-    _, carried = tf.while_loop(lambda k, _: k < count, visit, [tf.zeros([], tf.int32), carried])
-    return carried
+def _repeated(body, first: "tf.Tensor", end: "tf.Tensor", carried):
+    """Applies carried = body(i, carried) for each i from `first` to before `end`."""
+    return tf.while_loop(
+        lambda i, _: i < end, lambda i, carried: (i + 1, body(i, carried)), [first, carried]
+    )[1]
 
 
-def _for_each_block(body, values: Weights, rows: Plan, number: "tf.Tensor", carried):
-    """Applies body(values, i, carried) to each block i of an expert."""
-    first = rows.first_block[number]
-    end = first + rows.num_blocks[number]
-    _, carried = tf.while_loop(
-        lambda i, _: i < end, lambda i, c: (i + 1, body(values, i, c)), [first, carried]
-    )
-    return carried
+def _of_expert(weights: Weights, number: "tf.Tensor", dtype: "tf.DType") -> dict[str, "tf.Tensor"]:
+    """Returns the weights of one expert; number is int32[]."""
+    return {name: tf.cast(read(w, number, 1)[0], dtype) for name, w in weights.items()}
 
 
 def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":

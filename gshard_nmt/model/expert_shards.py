@@ -13,6 +13,7 @@ devices, and its last bits depend on their number.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model import blocks, layers
@@ -179,9 +180,11 @@ class Split:
 
 def _forward(split: "Split", weights: Tensors, by_token: Tensors) -> "tf.Tensor":
     """Returns the outputs [G, S, M], piece by piece."""
+    # On a mesh there is a loop more already; see _on_each_device.
+    own_outputs = functools.partial(_own_outputs, nested=split.mesh is None)
 
     def piece(part: Tensors, start: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        (result,) = split.on_devices(_own_outputs, weights, part, ["tokens"], [])
+        (result,) = split.on_devices(own_outputs, weights, part, ["tokens"], [])
         return annotate(blocks.write(outputs, start, result, axis=1), "GSM")
 
     return split.for_each_piece(piece, by_token, _zeros_like(by_token["tokens"]))
@@ -220,10 +223,12 @@ def _backward(
     return d_tokens, d_weight, {n: tf.cast(total, weights[n].dtype) for n, total in d_weights}
 
 
-def _own_outputs(weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor"):
+def _own_outputs(
+    weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor", nested: bool
+) -> list["tf.Tensor"]:
     """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
     rows, tokens = _plan(weights, by_token, first_expert)
-    outputs = blocks.mixture(_expert, weights, tokens, rows)
+    outputs = blocks.mixture(_expert, weights, tokens, rows, nested)
     return [tf.reshape(outputs, by_token["tokens"].shape)]
 
 
