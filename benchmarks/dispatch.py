@@ -1,10 +1,11 @@
-"""Measures the two implementations of dispatch, forward and backward, for three group sizes.
+"""Measures three implementations of dispatch, forward and backward, for three group sizes.
 
     python benchmarks/dispatch.py
 
 One MoE layer runs on one CPU device. The cost of GShard's einsums with one-hot tensors grows with the
-group size, and the cost of the gathers of section 3.2 does not. Each figure is the median of several
-runs. The two implementations alternate, so that other work on this computer slows down both.
+group size, and the cost of the gathers of section 3.2 does not. Blocks have no capacity: their cost
+depends on the number of tokens alone. Each figure is the median of several runs. The implementations
+alternate, so that other work on this computer slows down all of them.
 """
 
 import statistics
@@ -22,7 +23,7 @@ from gshard_nmt.spmd.mesh import Mesh
 
 TOKENS, MODEL_DIM, HIDDEN_DIM, EXPERTS = 4096, 256, 1024, 8
 GROUP_SIZES = (128, 512, 2048)
-DISPATCHES = ("einsum", "gather")
+DISPATCHES = ("einsum", "gather", "blocks")
 REPEATS = 7
 
 
@@ -80,7 +81,7 @@ def main() -> None:
     devices = runtime.start(Mesh(("x",), (1,)))
     print(f"{TOKENS} tokens, M {MODEL_DIM}, H {HIDDEN_DIM}, {EXPERTS} experts, float32, one device")
     print("forward and backward of one MoE layer, milliseconds")
-    print("group size   capacity   einsum   gather   einsum / gather")
+    print("group size   capacity   einsum   gather   blocks   einsum / gather   blocks / gather")
     for group_size in GROUP_SIZES:
         programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
         arguments = {name: arguments_of(p, devices) for name, p in programs.items()}
@@ -90,10 +91,11 @@ def main() -> None:
                 seconds = seconds_of(programs[name], arguments[name])
                 if repeat:  # the first call warms up
                     times[name].append(seconds)
-        einsum, gather = (statistics.median(times[name]) * 1e3 for name in DISPATCHES)
+        einsum, gather, blocks = (statistics.median(times[name]) * 1e3 for name in DISPATCHES)
         capacity = Gating(EXPERTS).slots(group_size)
         print(
-            f"{group_size:10d} {capacity:10d} {einsum:8.0f} {gather:8.0f} {einsum / gather:17.2f}"
+            f"{group_size:10d} {capacity:10d} {einsum:8.0f} {gather:8.0f} {blocks:8.0f} "
+            f"{einsum / gather:17.2f} {blocks / gather:17.2f}"
         )
 
 

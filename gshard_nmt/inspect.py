@@ -240,7 +240,7 @@ def inspect_one(request: Request, target: Target) -> Inspection:
             weight_specs(target.functions),
             ahead_of_time.coordinates_of(topology, devices),
             lowered.annotated,
-            dense_experts=request.decoding or config.model.dispatch == "dense",
+            dispatch="blocks" if request.decoding else config.model.dispatch,
         )
         return dataclasses.replace(
             inspection,

@@ -80,7 +80,7 @@ class Context:
       coordinates: int[devices, axes], coordinates of each device's chip on the torus, in the order of
         the mesh; None for a CPU.
       annotated: (letters, shape) of the activations that the model annotates.
-      dense_experts: whether every expert computes every token, without dispatch.
+      dispatch: how tokens reach their experts, as in Model.dispatch.
     """
 
     topology: Topology
@@ -88,7 +88,7 @@ class Context:
     weights: Mapping[str, ArraySpec]
     coordinates: np.ndarray | None = None
     annotated: Collection[tuple[str, tuple[int, ...]]] = ()
-    dense_experts: bool = False
+    dispatch: str = "gather"
 
     def placement(self, group: Sequence[int]) -> links.Placement | None:
         """Returns the placement of a group of devices in the slice; None for a CPU."""
@@ -227,7 +227,7 @@ def _explain(
     """Returns the cause of a collective, and what would remove it."""
     over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
     moe = "moe" in origin.layer
-    if context.dense_experts and moe and kind in ("all-gather", "all-to-all"):
+    if context.dispatch == "dense" and moe and kind in ("all-gather", "all-to-all"):
         return _Reason(f"every expert computes every token (Model.dispatch = 'dense'){over}")
     if kind == "all-to-all" and moe:
         # GShard section 3.3.2: an all-to-all moves the split from one dimension to another.
@@ -239,12 +239,17 @@ def _explain(
         )
         letters = "GECM -> EGCM" if to_experts else "EGCM -> GECM"
         return _Reason(f"{direction}: {letters}, each split on its first letter{over}")
+    blocks = context.dispatch == "blocks" and moe and origin.part == "experts"
+    if blocks and not origin.backward and kind in ("all-reduce", "reduce-scatter"):
+        return _Reason(f"adds up the outputs of each token's experts{over}")
     if kind in ("all-reduce", "reduce-scatter"):
         return _Reason(_summed(kind, array, origin, axes, context) + over)
     if kind == "all-gather":
         weights = _weights_of(array, origin, axes, context, gathered=True)
         if weights:
             return _gathered_weight(weights, axes, context)
+        if blocks:
+            return _Reason(f"gathers the tokens for the devices that have their experts{over}")
         activation = _whole_activation(array, axes, context)
         if activation:
             return _Reason(

@@ -79,7 +79,9 @@ class Model:
 
     dispatch: str = "gather"
     """How tokens reach their experts: "gather" (indices, fast on a CPU and for large groups), "einsum"
-    (one-hot products, fast on a TPU; GShard Algorithm 2) or "dense" (every expert on every token)."""
+    (one-hot products, fast on a TPU; GShard Algorithm 2), "blocks" (no capacity, so no token loses an
+    expert; on several devices all tokens travel to all experts) or "dense" (every expert on every
+    token). Decoding always uses "blocks"."""
 
     # Gating
     routing: str = "top2"
@@ -199,6 +201,13 @@ class Model:
                     f"{self.block_layers}, the layers of a block. Use {up}, for instance.",
                     [f"Model.{stack}_layers", "Model.moe_every"],
                 )
+        if self.dispatch == "blocks" and self.expert_dropout:
+            raise UserError(
+                f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', "
+                "which has no dropout inside experts. Set Model.expert_dropout to 0, or Model.dispatch "
+                "to 'gather'.",
+                ["Model.expert_dropout", "Model.dispatch"],
+            )
         if self.positions == "learned" and self.max_positions < 1:
             raise UserError(
                 f"Model.positions is 'learned', but Model.max_positions is {self.max_positions}. Set "
@@ -239,7 +248,7 @@ class Model:
         """Returns the settings of the MoE layers for decoding, which drop no choice of a token.
 
         The experts have no capacity limit. With a limit, a translation would depend on the other
-        sentences of the batch.
+        sentences of the batch. Each token visits its own experts only.
         """
         moe = self.moe(training=False)
-        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="dense")
+        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="blocks")

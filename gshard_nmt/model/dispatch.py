@@ -195,4 +195,4 @@ def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombi
 
 
 BY_SLOTS = {"gather": by_gather, "einsum": by_einsum}
-DISPATCHES = (*BY_SLOTS, "dense")
+DISPATCHES = (*BY_SLOTS, "dense", "blocks")

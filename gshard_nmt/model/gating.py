@@ -129,7 +129,12 @@ class Routing:
 
 
 def route(
-    tokens: "tf.Tensor", gate: "tf.Tensor", is_token: "tf.Tensor", rules: Gating, mode: Mode
+    tokens: "tf.Tensor",
+    gate: "tf.Tensor",
+    is_token: "tf.Tensor",
+    rules: Gating,
+    mode: Mode,
+    letters: str = "GSE",
 ) -> Routing:
     """Computes the gate of each token, and the slots that each token gets in its group.
 
@@ -142,6 +147,8 @@ def route(
       is_token: bool[G, S], False for padding, which takes no slot and enters no loss.
       rules: how tokens choose.
       mode: training draws the jitter, and the random second expert if the policy asks for it.
+      letters: how the logits are split. "GS_" keeps all logits of a token on one device, so that no
+        mesh changes the bits of the gates.
     """
     x = layers.to_float32(tokens)
     key = mode.key_of("jitter") if rules.router_jitter else None
@@ -149,7 +156,7 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = annotate(layers.exact_product(x, gate), "GSE")
+    logits = annotate(layers.exact_product(x, gate), letters)
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
     return assign(logits, is_token, rules, draw)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import dispatch, layers
+from gshard_nmt.model import dispatch, expert_shards, layers
 from gshard_nmt.model.gating import Gating, Routing, route
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -33,7 +33,8 @@ class MoE:
         gated on its own. 0 makes each row a group.
       group_size: S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
       dispatch: "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products,
-        Algorithm 2, fast on a TPU), or "dense" (every expert on every token; drops nothing).
+        Algorithm 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has
+        no dropout inside experts) or "dense" (every expert on every token; drops nothing).
       activation: "relu" or "geglu".
       expert_dropout: the dropout rate inside experts, after the activation.
     """
@@ -108,6 +109,8 @@ def moe_layer(
     is_token = tf.reshape(is_token, [num_groups, tokens_per_group])
     if moe.dispatch == "dense":
         combined, routing = _dense(p, tokens, is_token, moe, mode)
+    elif moe.dispatch == "blocks":
+        combined, routing = _by_blocks(p, tokens, is_token, moe, mode)
     else:
         combined, routing = _by_slots(p, tokens, is_token, moe, mode)
     # Shape: [G, S, M] -> [B, L, M]
@@ -145,6 +148,22 @@ def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Rout
         outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p, "wo"), "EGSM")
     with tf.name_scope("combine"):
         return to_tokens(outputs), routing
+
+
+def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
+    # C = S, so that nothing is dropped. An expert that no slot names gets no work.
+    whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
+    with tf.name_scope("gating"):
+        routing = route(tokens, p["gate"], is_token, whole_group, mode, letters="GS_")
+        by_token = {
+            "tokens": tokens,
+            # A choice without a slot has the number E, which no device has.
+            "expert": routing.slot // routing.capacity,
+            "weight": tf.cast(routing.weight, tokens.dtype),
+        }
+    weights = {name: p[name] for name in expert_shards.LETTERS if name in p}
+    with tf.name_scope("experts"):
+        return expert_shards.mixture(weights, by_token), routing
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:

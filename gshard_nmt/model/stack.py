@@ -29,7 +29,7 @@ class Total:
 
     def zeros(self) -> "tf.Tensor":
         """Returns the total before the first repeat."""
-        return self.annotated(_zeros(self.shape, tf.float32))
+        return self.annotated(run_time_zeros(self.shape, tf.float32))
 
     def annotated(self, total: "tf.Tensor") -> "tf.Tensor":
         """Annotates the total, which a loop carries from one repeat to the next."""
@@ -219,7 +219,7 @@ def _forward_loop(
 ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
     """Returns x after the last block, the inputs [R, B, L, M] of each part, and the totals."""
     repeats = _repeats(stacked)
-    inputs = [annotate(_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
+    inputs = [annotate(run_time_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
     sums = {name: totals[name].zeros() for name in sorted(totals)}
 
     def body(repeat, x, inputs, sums):
@@ -249,13 +249,13 @@ def _backward_loop(
     d_totals: Totals,
 ) -> tuple["tf.Tensor", list["tf.Tensor"], dict[str, "tf.Tensor"]]:
     """Returns the gradients of x, of `shared` and of `stacked`, from `inputs` of `_forward_loop`."""
-    d_shared = [annotate(_zeros(tensor.shape, tensor.dtype), "BLM") for tensor in shared]
+    d_shared = [annotate(run_time_zeros(tensor.shape, tensor.dtype), "BLM") for tensor in shared]
     # The loop keeps all gradients until the optimizer reads them. If a weight is cast to bfloat16 before
     # use, its gradient has bfloat16 precision, so we store it as bfloat16 and halve its memory.
     low_precision = {name for part in parts for name in part.low_precision}
     d_stacked = {
         name: annotate_gradient(
-            name, _zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
+            name, run_time_zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
         )
         for name, v in stacked.items()
     }
@@ -305,7 +305,7 @@ def _barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
     return gen_xla_ops.xla_optimization_barrier(list(tensors))
 
 
-def _zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
+def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
     """Returns zeros made from a run-time zero.
 
     TF2XLA would build a constant on the host at its global size.

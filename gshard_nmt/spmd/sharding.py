@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 __all__ = [
+    "Mesh",
+    "active_mesh",
     "annotate",
     "auto_to_manual",
     "manual_axes",
@@ -80,6 +82,11 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
         active_mesh.annotated.add((letters, tuple(x.shape)))
     unspecified = [dim for dim, letter in enumerate(letters) if letter == "?"]
     return _annotated(x, mesh, mesh.partition(letters, name), unspecified)
+
+
+def active_mesh() -> Mesh | None:
+    """Returns the mesh that annotations follow; None if there is none."""
+    return active.get().mesh
 
 
 def replicate(x: "tf.Tensor") -> "tf.Tensor":

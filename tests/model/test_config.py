@@ -54,9 +54,14 @@ def test_depth_must_be_a_whole_number_of_blocks():
         ),
         (
             {"dispatch": "scatter"},
-            "Model.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense'].",
+            "Model.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks'].",
         ),
         ({"hidden_dim": 0}, "Model.hidden_dim is 0; it must be from 1 to 16777216."),
+        (
+            {"dispatch": "blocks", "expert_dropout": 0.1},
+            "Model.expert_dropout is 0.1, but Model.dispatch is 'blocks', which has no dropout inside "
+            "experts. Set Model.expert_dropout to 0, or Model.dispatch to 'gather'.",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, message):
@@ -107,5 +112,5 @@ def test_every_setting_of_the_experts_reaches_them():
 
 def test_decoding_drops_no_choice_and_knows_no_groups():
     moe = dataclasses.replace(SMALL, group_size=4).moe_for_decoding()
-    assert (moe.dispatch, moe.num_groups, moe.group_size) == ("dense", 0, 0)
+    assert (moe.dispatch, moe.num_groups, moe.group_size) == ("blocks", 0, 0)
     assert moe.gating == SMALL.moe(training=False).gating

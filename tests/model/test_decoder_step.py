@@ -76,3 +76,20 @@ def test_a_step_reads_the_smallest_stage_that_holds_its_past():
     assert decoder_step.stages(4 * 40, 4) == [32, 64, 128, 160]
     assert decoder_step.stages(4 * 8, 4) == [32]
     assert decoder_step.stages(4, 4) == [4]
+
+
+@pytest.mark.parametrize("routing", ["top2", "switch"])
+def test_decoding_computes_the_dense_mixture(monkeypatch, routing):
+    """The log-probabilities are those of a model that runs every expert on every token."""
+    model = dataclasses.replace(SMALL, routing=routing)
+    p, batch = parameters(model), rows([ONE], [TWO], length=8)
+    results = []
+    by_blocks = model.moe_for_decoding()
+    for moe in (by_blocks, dataclasses.replace(by_blocks, dispatch="dense")):
+        monkeypatch.setattr(type(model), "moe_for_decoding", lambda _, moe=moe: moe)
+        cache = decoder_step.start(model, p, batch, 2, 1)
+        mask = tf.eye(2, batch_shape=[2])
+        ids = tf.constant([[3, 5], [3, 9]])
+        results.append(decoder_step.step(model, p, ids, mask, tf.constant(0), cache)[0])
+    assert by_blocks.dispatch == "blocks"
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)

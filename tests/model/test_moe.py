@@ -1,4 +1,4 @@
-"""The MoE layer: three ways of dispatch, the oracle, groups, and derivatives in float64."""
+"""The MoE layer: four ways of dispatch, the oracle, groups, and derivatives in float64."""
 
 import dataclasses
 
@@ -87,8 +87,9 @@ def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
     [ROOM, with_factor(SWITCH, 4.0), with_factor(GEGLU, 4.0)],
     ids=["top2", "switch", "geglu"],
 )
-def test_dense_agrees_with_gather_if_nothing_is_dropped(rules):
-    dense = dataclasses.replace(rules, dispatch="dense")
+@pytest.mark.parametrize("dispatch", ["dense", "blocks"])
+def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatch):
+    dense = dataclasses.replace(rules, dispatch=dispatch)
     pairs = zip(outputs_and_gradients(rules), outputs_and_gradients(dense), strict=True)
     for by_gather, by_dense in pairs:
         np.testing.assert_allclose(by_gather, by_dense, rtol=2e-5, atol=2e-6)
@@ -203,11 +204,11 @@ def test_an_unknown_dispatch_is_refused():
     with pytest.raises(UserError) as error:
         dataclasses.replace(RULES, dispatch="scatter")
     assert str(error.value) == (
-        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense']."
+        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks']."
     )
 
 
-@pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense"])
+@pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
 @pytest.mark.parametrize("rules", [RULES, SWITCH, GEGLU], ids=["top2", "switch", "geglu"])
 def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
     rules = dataclasses.replace(rules, dispatch=dispatch)

@@ -1,0 +1,151 @@
+"""Experts on blocks, compiled: values, gradients, communication, and bits that depend on one token."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import expert_shards
+from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+from tests.multidevice.collectives import collectives, parse
+
+RULES = MoE(Gating(4, second_expert="all"), hidden_dim=256, num_groups=0, dispatch="blocks")
+ROWS, LENGTH, DIM = 24, 4, 128
+BY_EXPERT = {"B": "x", "G": "x", "E": "x"}
+BOTH = ("data", "expert")
+MESHES = {
+    "one": Mesh(("x",), (1,)),
+    "experts": Mesh(("x",), (4,), rules=BY_EXPERT),
+    "data and experts": Mesh(BOTH, (2, 2), rules={"B": BOTH, "G": BOTH, "E": "expert"}),
+    "apart": Mesh(BOTH, (2, 2), rules={"B": "data", "G": "data", "E": "expert"}),
+    "tensor": Mesh(
+        ("expert", "tensor"), (2, 2), rules={"B": "expert", "G": "expert", "E": "expert", "H": "tensor"}
+    ),
+}  # fmt: skip
+
+
+class Layer:
+    """One MoE layer, compiled for a mesh: its output, and its gradients of all inputs."""
+
+    def __init__(self, mesh: Mesh, gradients: bool) -> None:
+        declared = declare_moe(DIM, RULES)
+        kind = np.dtype(np.float32)
+        self.specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declared.items()}
+        self.specs["x"] = ArraySpec((ROWS, LENGTH, DIM), kind, "BLM")
+        self.specs["is_token"] = ArraySpec((ROWS, LENGTH), kind, "BL")
+        self.devices = runtime.start(mesh)
+
+        def function(inputs):
+            p = {name: inputs[name] for name in declared}
+            x, is_token = inputs["x"], inputs["is_token"] > 0
+            with tf.GradientTape() as tape:
+                tape.watch([x, p])
+                y, _ = moe_layer(p, x, is_token, RULES, Mode())
+                loss = tf.reduce_sum(tf.square(y))
+            if not gradients:
+                return [{"y": y}]
+            return [{"y": y, **tape.gradient(loss, {**p, "x": x})}]
+
+        letters = {name: spec.letters for name, spec in self.specs.items()}
+        self.program = self.devices.compile(
+            "layer", lambda: lower(function, [self.specs], [{**letters, "y": "BLM"}], mesh)
+        )
+        self.text = self.program.executable.as_text()
+
+    def __call__(self, **arrays) -> dict[str, np.ndarray]:
+        values = {**inputs(), **arrays}
+        (results,) = self.program(self.devices.put(values, self.specs))
+        return self.devices.fetch(results)
+
+
+@functools.cache
+def inputs() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: (rng.normal(size=p.shape) / 16).astype("f")
+        for name, p in declare_moe(DIM, RULES).items()
+    }
+    arrays["x"] = rng.normal(size=(ROWS, LENGTH, DIM)).astype("f")
+    arrays["is_token"] = (rng.random((ROWS, LENGTH)) < 0.9).astype("f")
+    return arrays
+
+
+@functools.cache
+def layer_of(mesh: str) -> Layer:
+    return Layer(MESHES[mesh], gradients=mesh != "apart")
+
+
+@functools.cache
+def results_of(mesh: str) -> dict[str, np.ndarray]:
+    return layer_of(mesh)()
+
+
+@pytest.mark.parametrize("mesh", [name for name in MESHES if name != "one"])
+def test_a_mesh_computes_what_one_device_computes(mesh):
+    one, results = results_of("one"), results_of(mesh)
+    for name, value in results.items():
+        np.testing.assert_allclose(value, one[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    if mesh != "tensor":  # this mesh splits the sum of a product
+        np.testing.assert_array_equal(results["y"], one["y"])
+
+
+def test_tokens_move_and_experts_stay():
+    """Forward: three gathers of tokens, choices and weights of choices; then one sum of outputs."""
+    counts = collectives(layer_of("apart").text, MESHES["apart"])
+    assert counts == {("all-reduce", "expert"): 1}  # all tokens are there already
+    for mesh, axis in (("experts", "x"), ("data and experts", "expert")):
+        layer = layer_of(mesh)
+        counts = collectives(layer.text, MESHES[mesh])
+        assert {kind for kind, over in counts if axis in over.split()} <= {
+            "all-gather",
+            "reduce-scatter",
+            "all-reduce",
+        }
+        gathered = [
+            instruction.shape
+            for computation in parse(layer.text).values()
+            for instruction in computation.values()
+            if instruction.opcode.startswith("all-gather")
+        ]
+        experts = {str(list(p.shape)).replace(" ", "") for p in declare_moe(DIM, RULES).values()}
+        assert gathered
+        assert not [shape for shape in gathered if any(expert in shape for expert in experts)]
+
+
+def test_pieces_change_no_bit(monkeypatch):
+    """With at most 24 tokens on a device, a piece has half of the 4 positions of each row."""
+    monkeypatch.setattr(expert_shards, "MOST_TOKENS", 24)
+    mesh = "data and experts"
+    assert expert_shards.Split(MESHES[mesh], ("data",)).piece_size(ROWS, LENGTH) == 2
+    pieces = Layer(MESHES[mesh], gradients=True)()
+    whole = results_of(mesh)
+    np.testing.assert_array_equal(pieces["y"], whole["y"])
+    for name, value in whole.items():
+        np.testing.assert_allclose(pieces[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("mesh", ["one", "experts"])
+def test_the_order_of_the_rows_does_not_change_a_bit(mesh):
+    layer, (x, is_token) = layer_of(mesh), (inputs()[name] for name in ("x", "is_token"))
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(ROWS)
+        permuted = layer(x=x[order], is_token=is_token[order])["y"]
+        np.testing.assert_array_equal(permuted, results_of("one")["y"][order])
+
+
+@pytest.mark.parametrize("kept", [slice(0, 1), slice(5, 12), slice(20, ROWS)], ids=str)
+def test_the_neighbors_of_a_row_do_not_change_a_bit(kept):
+    """The other rows become other tokens, equal tokens, padding, or numbers that are not finite."""
+    x, is_token = inputs()["x"], inputs()["is_token"]
+    other = np.random.default_rng(1).normal(size=x.shape).astype("f")
+    for neighbors, are_tokens in ((other, 1), (0 * x + x[3], 1), (x, 0), (x * np.nan, 1)):
+        changed, mask = neighbors.copy(), np.full_like(is_token, are_tokens)
+        changed[kept], mask[kept] = x[kept], is_token[kept]
+        result = layer_of("one")(x=changed, is_token=mask)["y"]
+        np.testing.assert_array_equal(result[kept], results_of("one")["y"][kept])
