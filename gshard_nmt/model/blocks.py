@@ -243,8 +243,15 @@ def _repeated(body, first: "tf.Tensor", end: "tf.Tensor", carried):
 
 
 def _of_expert(weights: Weights, number: "tf.Tensor", dtype: "tf.DType") -> dict[str, "tf.Tensor"]:
-    """Returns the weights of one expert; number is int32[]."""
-    return {name: tf.cast(read(w, number, 1)[0], dtype) for name, w in weights.items()}
+    """Returns the weights of one expert in `dtype`; number is int32[].
+
+    Weights that were rounded to bfloat16 for decoding stay bfloat16, because their products are faster.
+    """
+    values = {name: read(w, number, 1)[0] for name, w in weights.items()}
+    return {
+        name: value if value.dtype == tf.bfloat16 else tf.cast(value, dtype)
+        for name, value in values.items()
+    }
 
 
 def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":

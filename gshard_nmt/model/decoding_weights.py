@@ -55,6 +55,11 @@ class Packed:
         return tf.cast(result * _spread(self.scale, scale_letters, output), x.dtype)
 
 
+def low_precision(weight: "tf.Tensor", x: "tf.Tensor") -> bool:
+    """Returns whether a weight was rounded for decoding, so that its product with x rounds x too."""
+    return weight.dtype == tf.bfloat16 and x.dtype == tf.float32
+
+
 def quantise(x: "tf.Tensor", summed: list[int]) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Returns int8 values and their scale: x is about values * scale.
 
@@ -158,7 +163,9 @@ def prepare(
         word = name.rpartition("/")[2]
         layers = [weight[repeat] for repeat in range(weight.shape[0])]
         is_expert = "moe_" in place and word in ("wi", "wi_linear", "wo")
-        if word in SUMMED and not is_expert:
+        if is_expert and precision != "model":
+            layers = [tf.cast(layer, tf.bfloat16) for layer in layers]
+        elif word in SUMMED and not is_expert:
             layers = [pack(layer, *SUMMED[word], precision) for layer in layers]
         prepared[name] = layers
     prepared["output_embedding"] = pack(p["target_embedding"], "VM", "M", precision)
