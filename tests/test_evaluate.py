@@ -3,6 +3,7 @@ import json
 import pytest
 
 from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
 from tests.run.facts import budget_facts, data_facts
@@ -73,7 +74,7 @@ def test_every_language_is_scored_and_compared(folders, capsys):
 
 def test_the_choice_of_weights_is_for_the_run_alone(folders):
     translator = Translator()
-    scores_of(folders, translator, baselines=folders / "baselines", checkpoint="average:2")
+    scores_of(folders, translator, baselines=folders / "baselines", choices=Choices("average:2"))
     assert translator.choices == {("run", "average:2"), ("fr", "best")}
 
 

@@ -62,6 +62,7 @@ def test_a_word_that_names_no_command_is_an_error(capsys, arguments, problem):
     assert commands.main(arguments) == 2
     assert capsys.readouterr() == (
         "",
-        f"gshard_nmt: {problem} The commands are: harvest, prepare, train, decode, eval, serve, inspect, "
+        f"gshard_nmt: {problem} The commands are: harvest, prepare, train, decode, eval, "
+        "export, serve, inspect, "
         "checkpoint. See python -m gshard_nmt --help.\n",
     )

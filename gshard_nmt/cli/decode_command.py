@@ -1,37 +1,18 @@
 """gshard-decode: its flags, and the input and output that they name."""
 
-import contextlib
 import dataclasses
-import io
-import os
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO
 
 from absl.flags import FlagValues
 
-import gshard_nmt
-from gshard_nmt import files, outputs
+from gshard_nmt import outputs
+from gshard_nmt.cli.decode_files import check_output
+from gshard_nmt.cli.decode_job import Job, show_check, translate
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
 from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
 from gshard_nmt.cli.search_flags import check_search, define_search, search_changes
 from gshard_nmt.errors import UserError
-
-if TYPE_CHECKING:
-    from gshard_nmt.decode import Output
-    from gshard_nmt.decoding.source_lines import SourceLines, Survey
-    from gshard_nmt.decoding.text_translator import TextTranslator
-    from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.config import Config
-    from gshard_nmt.spmd.processes import Processes
-
-RUN_FILES = (
-    *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
-    *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
-    *("trainer.lock", "deaths.json"),
-)
-"""The files and folders of a run folder that translations must not overwrite."""
 
 
 def _define_decode(flags: Flags) -> None:
@@ -85,6 +66,11 @@ def _define_decode(flags: Flags) -> None:
         "FILE",
         "translations to score: line N translates line N of the input. The output has one score a line",
     )
+    flags.switch(
+        "check",
+        "translate the input several times, in other batches and on other numbers of devices, and say "
+        "whether each line has the same translation and score, bit for bit",
+    )
     define_decoding_processes(flags)
     define_trust(flags)
 
@@ -108,7 +94,7 @@ def _decode(values: FlagValues) -> None:
     Chosen.parse(values.checkpoint)
     form = chosen_format(values.format, values.nbest, values.scores)
     processes = join_to_decode(values, "gshard-decode", workdir, lambda: config)
-    job = _Job(
+    job = Job(
         config,
         run,
         source,
@@ -126,16 +112,18 @@ def _decode(values: FlagValues) -> None:
             job.load().follow()
 
 
-def _translate_files(values: FlagValues, job: "_Job") -> None:
+def _translate_files(values: FlagValues, job: Job) -> None:
     """Checks the files that the flags name, and translates one to the other."""
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
     output_file = Path(values.output) if values.output else None
+    if values.check:
+        _check_flags_of_check(values, job.processes.count)
     if source_file is None and sys.stdin is None:
         raise UserError(
             "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
         )
-    _check_output(source_file, output_file, job.run)
+    check_output(source_file, output_file, job.run)
     for name, words in (("prefix", "of prefixes"), ("score", "of translations")):
         path = existing_file(values, name, f"give a text file {words}, or leave out --{name}")
         if path and output_file and outputs.is_same_file(path, output_file):
@@ -144,7 +132,24 @@ def _translate_files(values: FlagValues, job: "_Job") -> None:
             )
         if path:
             job = dataclasses.replace(job, beside=(name, path))
-    _translate(job, source_file, output_file)
+    if values.check:
+        show_check(job, source_file)
+    else:
+        translate(job, source_file, output_file)
+
+
+def _check_flags_of_check(values: FlagValues, processes: int) -> None:
+    """Raises UserError if a flag does not go with --check."""
+    for name in ("output", "prefix", "score", "scores", "format"):
+        if values[name].value != values[name].default:
+            raise UserError(
+                f"--{name} does not go with --check, which writes no translations. Leave out one of them."
+            )
+    if processes > 1:
+        raise UserError(
+            f"--check runs in one process, and there are {processes}. Start it in one process; it tries "
+            "several numbers of devices."
+        )
 
 
 def _check_beside(values: FlagValues) -> None:
@@ -154,236 +159,6 @@ def _check_beside(values: FlagValues) -> None:
             raise UserError(
                 f"--{name} does not go with --score, which gives one score a line. Leave out one of them."
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What the flags ask for, after they have been checked.
-
-    Attributes:
-      config: the run's config, with the search of the flags.
-      run: the run folder.
-      source, target: the direction.
-      nbest: the number of translations of each line.
-      form: the name of the output format.
-      checkpoint: the weights, as --checkpoint names them.
-      processes: the processes that decode together.
-      fits: whether another mesh is chosen if that of the config does not fit this machine.
-      beside: the flag --prefix or --score, and the file that it names, if there is one.
-    """
-
-    config: "Config"
-    run: "RunFolder"
-    source: str
-    target: str
-    nbest: int
-    form: str
-    checkpoint: str
-    processes: "Processes"
-    fits: bool
-    beside: tuple[str, Path] | None = None
-
-    def load(self) -> "TextTranslator":
-        """Loads the model, together with the other processes."""
-        from gshard_nmt.decoding.text_translator import load_translator
-
-        return load_translator(
-            self.config,
-            self.run,
-            self.nbest,
-            self.checkpoint,
-            processes=self.processes,
-            fits=self.fits,
-        )
-
-    def origin(self, checkpoint: str) -> dict[str, str]:
-        """Returns what the translations depend on besides the input, in words for a user.
-
-        Args:
-          checkpoint: the label of the weights.
-        """
-        return {
-            "checkpoint": checkpoint,
-            "search": f"{self.config.decode}, {self.nbest} best",
-            "direction": f"{self.source}-{self.target}",
-            "format": self.form,
-            "version of gshard-nmt": gshard_nmt.__version__,
-        }
-
-
-def _translate(job: _Job, source: Path | None, target: Path | None) -> None:
-    """Translates a file or stdin to a file or stdout."""
-    from gshard_nmt.decode import Request, decode, score
-    from gshard_nmt.decoding.calls import ending
-    from gshard_nmt.decoding.formats import FORMATS
-    from gshard_nmt.decoding.progress import DecodingProgress
-    from gshard_nmt.decoding.source_lines import SourceLines, survey
-
-    name = f"--input {source}" if source else "stdin"
-    known = survey(source, name) if source and source.is_file() else None
-    beside = None
-    if job.beside:
-        beside = survey(job.beside[1], f"--{job.beside[0]} {job.beside[1]}")
-    request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
-    quiet = target is None and sys.stdout.isatty()
-    with (
-        _input(source) as stream,
-        DecodingProgress(known.lines if known else None, quiet) as progress,
-    ):
-        lines = SourceLines(stream, name)
-        translator = job.load()
-        if job.processes.count > 1:
-            translator = translator.lead()
-        origin = job.origin(translator.checkpoint)
-        if beside and job.beside:
-            origin[f"file of --{job.beside[0]}"] = beside.sha256
-        with (
-            ending(job.processes),
-            _lines_of(job.beside) as texts,
-            _output(target, known, origin) as output,
-        ):
-            if texts and job.beside and job.beside[0] == "score":
-                score(translator, request, lines, texts, output, progress)
-            else:
-                decode(translator, request, lines, output, progress, texts)
-            if known and lines.sha256 != known.sha256:
-                raise UserError(
-                    f"{name} was changed while it was translated. Start again when it is complete."
-                )
-
-
-@contextlib.contextmanager
-def _lines_of(beside: tuple[str, Path] | None) -> "Iterator[SourceLines | None]":
-    """Opens a file that is read beside the input."""
-    from gshard_nmt.decoding.source_lines import SourceLines
-
-    if beside is None:
-        yield None
-        return
-    name, path = beside
-    with path.open("rb") as stream:
-        yield SourceLines(stream, f"--{name} {path}")
-
-
-def _check_output(source: Path | None, output: Path | None, run: "RunFolder") -> None:
-    """Checks that the translations can be written, and that they destroy neither input nor model.
-
-    Args:
-      source: the file to translate; None is stdin.
-      output: the file for the translations; None is stdout.
-      run: the run folder of the model.
-
-    Raises:
-      UserError: the output is the input, it is a file of the run, or it cannot be written.
-    """
-    read = source or Path("/dev/stdin")
-    written = output or _stdout()
-    if outputs.is_same_file(read, written):
-        raise UserError(
-            f"the input and the output are the same file, {output or source or 'behind stdin'}. Give "
-            "--output a new file."
-        )
-    if output is None:
-        return
-    partial = outputs.partial_file(output)
-    for beside in (partial, partial.with_name(f"{partial.name}.progress")):
-        if outputs.is_same_file(read, beside):
-            raise UserError(
-                f"--output {output} is written to {beside} first, and that is the input. "
-                "Rename the input, or give --output another file."
-            )
-    if _is_part_of(run, output):
-        raise UserError(
-            f"--output {output} is a file that the run {run.path} needs. Give another file."
-        )
-    outputs.check_file("--output", output)
-
-
-def _stdout() -> Path:
-    """Returns the path of stdout, which has another number than 1 in a worker process."""
-    try:
-        return Path(f"/dev/fd/{sys.stdout.fileno()}")
-    except OSError:  # an object of Python that is no file
-        return Path("/dev/stdout")
-
-
-def _is_part_of(run: "RunFolder", file: Path) -> bool:
-    """Returns whether a file is one that the run needs, or lies in a folder that the run needs."""
-    place, folder = Path(os.path.realpath(file)), Path(os.path.realpath(run.path))
-    needed = [folder / name for name in RUN_FILES]
-    programs = Path(os.path.realpath(run.programs))
-    return any(
-        place.is_relative_to(path) or outputs.is_same_file(file, path)
-        for path in (*needed, programs)
-    )
-
-
-@contextlib.contextmanager
-def _input(path: Path | None) -> Iterator[IO[bytes]]:
-    """Opens a file, or stdin if there is no path."""
-    if path is not None:
-        with path.open("rb") as file:
-            yield file
-    elif isinstance(sys.stdin, io.TextIOWrapper):
-        yield sys.stdin.buffer
-    else:
-        yield io.BytesIO(sys.stdin.read().encode())
-
-
-class _Stream:
-    """An output that cannot be resumed.
-
-    Attributes:
-      lines: the number of input lines whose translations have been written.
-    """
-
-    def __init__(self, text: TextIO) -> None:
-        self.lines = 0
-        self._text = text
-
-    def write(self, text: str) -> None:
-        self._text.write(text)
-
-    def commit(self, lines: int) -> None:
-        self._text.flush()
-        self.lines = lines
-
-
-@contextlib.contextmanager
-def _output(
-    path: Path | None, known: "Survey | None", origin: Mapping[str, str]
-) -> Iterator["Output"]:
-    """Opens the output.
-
-    Args:
-      path: the file to write; None is stdout.
-      known: what is known of the input. A file that is translated from stdin or a pipe is not resumed.
-      origin: what the translations depend on besides the input.
-    """
-    if path is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        yield _Stream(sys.stdout)
-        sys.stdout.flush()
-    elif known is None or files.is_stream(path):
-        with _closed_pipe_named(path), outputs.text_file(path) as file:
-            yield _Stream(file)
-    else:
-        from gshard_nmt.decoding.resumable_file import ResumableFile
-
-        with ResumableFile(path, {"input": known.sha256, **origin}) as file:
-            yield file
-
-
-@contextlib.contextmanager
-def _closed_pipe_named(path: Path) -> Iterator[None]:
-    """Turns the error of a pipe without a reader into a UserError that names the pipe."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise UserError(
-            f"--output {path}: the program that reads it has closed it. Start that program again first."
-        ) from None
 
 
 DECODE = Command(

@@ -137,6 +137,10 @@ class TextTranslator:
                     (nbest,) = parts or [[Translation("", 0.0, 0)]]
                     yield [Hypothesis(best.text, best.score) for best in nbest]
 
+    def sentences(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
+        """Returns the ids of all sentences of these lines, EOS included. A long line has several."""
+        return [ids for pieces in self._encode(lines, source, target) for ids in pieces]
+
     def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
         """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
 

@@ -20,6 +20,7 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_decode_rows
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+from gshard_nmt.spmd.mesh import Mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,30 @@ def batch_shape(config: Config, source_length: int) -> BatchShape:
     decode = config.decode
     steps = int(decode.length_ratio * source_length) + decode.length_margin
     return BatchShape(source_length, min(config.data.target_length, steps))
+
+
+FEWEST_PRODUCT_ROWS = 64
+"""The rows of a product, on each CPU device, are a multiple of this number.
+
+XLA's kernels for CPUs add in another order if there are fewer rows, or if the last few rows of many are
+left over. A translation would then depend on the number of rows."""
+
+
+def rows_of_batches(config: Config, devices: runtime.Runtime, nbest: int) -> int:
+    """Returns B, the rows of a batch: Decode.rows, or on CPU devices the next larger legal number.
+
+    Args:
+      config: the run.
+      devices: the devices to translate on.
+      nbest: the number of samples of each sentence, if the method is sampling.
+    """
+    decode, mesh = config.decode, devices.mesh
+    if not devices.is_cpu:
+        return decode.rows
+    hypotheses = nbest if decode.method == "sample" else decode.beam
+    rows = FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
+    rows *= mesh.axis_size(mesh.partition("B")[0])
+    return -(-decode.rows // rows) * rows
 
 
 class Translator:
@@ -66,8 +91,19 @@ class Translator:
         self._functions = functions
         self._devices = devices
         self._nbest = nbest
+        self._rows = rows_of_batches(config, devices, nbest)
         self._programs: dict[BatchShape, runtime.Program] = {}
         self.parameters = parameters
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of the devices."""
+        return self._devices.mesh
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the devices are CPU devices."""
+        return self._devices.is_cpu
 
     @property
     def longest_source(self) -> int:
@@ -142,6 +178,18 @@ class Translator:
         forced = self.translate_ids(sources, [[*ids, EOS] for ids in targets])
         return [nbest[0][1] if nbest else math.nan for nbest in forced]
 
+    def moved(self, mesh: Mesh, rows: int) -> "Translator":
+        """Returns a translator with the same weights on another mesh, with other batches.
+
+        Args:
+          mesh: the mesh, of devices of this process.
+          rows: `Decode.rows`.
+        """
+        config = self._config.replace(mesh=mesh, decode={"rows": rows})
+        devices = runtime.start(mesh, self._devices.cache)
+        weights = devices.put(self._devices.fetch(self.parameters), weight_specs(self._functions))
+        return Translator(config, self._functions, devices, weights, self._nbest)
+
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
@@ -149,7 +197,7 @@ class Translator:
           UserError: the rows of a batch do not divide over the mesh.
         """
         check_decode_rows(self._config)
-        rows, mesh = self._config.decode.rows, self._devices.mesh
+        rows, mesh = self._rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
@@ -182,16 +230,19 @@ class Translator:
             by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
         for source_length, indices in by_length.items():
             shape = batch_shape(self._config, source_length)
-            for start in range(0, len(indices), decode.rows):
-                yield shape, indices[start : start + decode.rows]
+            for start in range(0, len(indices), self._rows):
+                yield shape, indices[start : start + self._rows]
 
     def _program(self, shape: BatchShape) -> runtime.Program:
         if shape not in self._programs:
             # The seed is in the batches, so all seeds share a program.
             decode = repr(dataclasses.replace(self._config.decode, seed=0))
             functions = repr(self._functions)
-            key = json.dumps(["decode", functions, decode, dataclasses.astuple(shape), self._nbest])
-            self._programs[shape] = self._devices.compile(key, lambda: self.lower(shape))
+            sizes = [*dataclasses.astuple(shape), self._nbest, self._rows, self._devices.is_cpu]
+            key = json.dumps(["decode", functions, decode, sizes])
+            self._programs[shape] = self._devices.compile(
+                key, lambda: self.lower(shape), independent_rows=True
+            )
         return self._programs[shape]
 
     def search(self, shape: BatchShape) -> Callable:
@@ -204,6 +255,7 @@ class Translator:
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._functions.model
+        is_cpu = self._devices.is_cpu
         samples = decode.method == "sample"
         search = beam_search.BeamSearch(
             beam=self._nbest if samples else decode.beam,
@@ -218,7 +270,9 @@ class Translator:
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
-            p = decoding_weights.prepare(p, decode.precision)
+            # An accelerator cuts weights out of a stack while it multiplies, and copies would fill it.
+            if is_cpu or decode.precision != "model":
+                p = decoding_weights.prepare(model, p, decode.precision)
             cache = decoder_step.start(model, p, batch, search.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, i, cache):
@@ -256,11 +310,11 @@ class Translator:
         A source that is too long keeps its beginning and its end-of-sentence token.
         """
         decode, length = self._config.decode, shape.source_length
-        ids = np.zeros((decode.rows, length), np.int32)
-        segments = np.zeros((decode.rows, length), np.int32)
-        limits = np.ones((decode.rows,), np.int32)
-        prefixes = np.zeros((decode.rows, shape.max_steps), np.int32)
-        random = np.zeros((2, decode.rows), np.uint32)
+        ids = np.zeros((self._rows, length), np.int32)
+        segments = np.zeros((self._rows, length), np.int32)
+        limits = np.ones((self._rows,), np.int32)
+        prefixes = np.zeros((self._rows, shape.max_steps), np.int32)
+        random = np.zeros((2, self._rows), np.uint32)
         for row, (source, prefix) in enumerate(sentences):
             fitting = source if len(source) <= length else [*source[: length - 1], source[-1]]
             ids[row, : len(fitting)] = fitting

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import counter_random
-from gshard_nmt.model.decoding_weights import Packed, low_precision
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.packed import Packed, low_precision
 from gshard_nmt.model.parameters import ONES, Parameter, fan_in_uniform
 from gshard_nmt.spmd.sharding import annotate
 

@@ -17,7 +17,7 @@ from gshard_nmt.spmd.mesh import Mesh
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
 """How the score of a hypothesis allows for its length; decoding/beam_search.py has the formulas."""
 
-PRECISIONS = ("model", "bfloat16", "int8")
+PRECISIONS = ("model", "bfloat16")
 """The precisions of products in decoding; model/decoding_weights.py explains them."""
 
 EXPANSIONS = ("eos_aside", "lingvo")
@@ -145,8 +145,8 @@ class Decode:
 
     # Numbers
     precision: str = "model"
-    """The precision of products with weights: 'model' is the dtype of the model's activations, 'bfloat16'
-    and 'int8' are faster on CPUs that have instructions for them."""
+    """The precision of products with weights: 'model' is the dtype of the model's activations. 'bfloat16'
+    is faster on CPUs that have instructions for it; sums, attention, norms and the gate stay float32."""
 
     # Sampling
     temperature: float = 1.0

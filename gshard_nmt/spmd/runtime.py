@@ -43,6 +43,10 @@ COLLECTIVE_KINDS = (
 )
 """The kinds of collectives that a program has, as XLA writes them."""
 
+_INDEPENDENT_ROWS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
+"""XLA options for CPUs. By default XLA:CPU has another kernel for large sums than for small ones, with
+another order, so that a sum depends on the number of rows. With this option, only products have them."""
+
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
@@ -112,6 +116,7 @@ def request_cpu_devices(count: int, exactly: bool = False) -> None:
 
     If jax has started its devices already, their number stays; check it after this call.
     """
+    choose_platform()
     import jax
 
     if exactly or jax.config.jax_num_cpu_devices < count:
@@ -194,6 +199,11 @@ class Runtime:
     shares_cache: bool = True
     """Whether all processes see the same cache."""
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the devices are CPU devices."""
+        return bool(self.devices.devices.flat[0].platform == "cpu")
+
     def sharding(self, spec: ArraySpec, name: str = ""):
         """Returns the jax sharding of an array by the mesh's rules. Without letters it is replicated."""
         import jax
@@ -267,7 +277,11 @@ class Runtime:
         return jax.ShapeDtypeStruct(spec.shape, spec.dtype, sharding=self.sharding(spec, name))
 
     def compile(
-        self, key: str, lower: Callable[[], LoweredFunction], donate: Sequence[int] = ()
+        self,
+        key: str,
+        lower: Callable[[], LoweredFunction],
+        donate: Sequence[int] = (),
+        independent_rows: bool = False,
     ) -> Program:
         """Compiles a function. Lowers it first, unless the cache has its lowered form under this key.
 
@@ -276,6 +290,8 @@ class Runtime:
             the versions of jax and the code of this package.
           lower: lowers the function; called only if the cache does not have it.
           donate: indices of the input groups whose memory the outputs may reuse.
+          independent_rows: whether sums must have the same order for any number of rows. Then a row has
+            the same bits beside any other rows.
         """
         began = time.perf_counter()
         exported, signature = self._exported(key, lower)
@@ -283,7 +299,8 @@ class Runtime:
         jitted, arguments = self.jit(exported.call, signature, donate)
         lowered = jitted.lower(*arguments)
         with program_cache.mended(self.cache):
-            executable = lowered.compile()
+            options = _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
+            executable = lowered.compile(compiler_options=options)
         compile_seconds = time.perf_counter() - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")

@@ -24,6 +24,7 @@ GOOD = {
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
     "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
+    "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
 }
 """A good command line of each program; the paths are in the folder of the test."""
@@ -31,9 +32,11 @@ GOOD = {
 READ_FOLDERS = [
     *[("harvest", "root"), ("prepare", "corpus"), ("train", "data"), ("train", "baselines_of")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
+    *[("export", "workdir")],
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
+    *[("export", "out")],
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],

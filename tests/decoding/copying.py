@@ -21,13 +21,15 @@ class CopyingDevices:
     """
 
     mesh = CONFIG.mesh
+    is_cpu = False
 
     def __init__(self, nbest: int = 1) -> None:
         self.nbest = nbest
         self.compiled: list[str] = []
         self.batches: list[dict[str, np.ndarray]] = []
 
-    def compile(self, key, lower):
+    def compile(self, key, lower, independent_rows):
+        assert independent_rows
         self.compiled.append(key)
         signature = types.SimpleNamespace(inputs=({}, {}))
         program = lambda parameters, batch: self.search(batch)  # noqa: E731

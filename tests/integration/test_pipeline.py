@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.cli.decode_command import RUN_FILES
+from gshard_nmt.cli.decode_files import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.faults import has_namespaces
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed

@@ -20,7 +20,7 @@ from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
         (SMALL, "model", 1e-4),
         (DENSE, "model", 1e-4),
         (DENSE, "bfloat16", 0.1),
-        (DENSE, "int8", 0.2),
+        (SMALL, "bfloat16", 0.1),
     ],
 )
 def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolerance, monkeypatch):
@@ -34,7 +34,7 @@ def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolera
     whole = tf.nn.log_softmax(logits).numpy()
     max_steps, beam = 4, 2
     if precision is not None:
-        p = decoding_weights.prepare(p, precision)
+        p = decoding_weights.prepare(model, p, precision)
     cache = decoder_step.start(model, p, batch, beam, max_steps)
     for i in range(max_steps):
         mask = np.zeros((2, beam, beam * max_steps), "f")

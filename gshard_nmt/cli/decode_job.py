@@ -1,0 +1,144 @@
+"""What gshard-decode does after its flags have been checked: translates, scores, or checks itself."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gshard_nmt
+from gshard_nmt.cli.decode_files import open_beside, open_input, open_output
+from gshard_nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from gshard_nmt.decoding.text_translator import TextTranslator
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.config import Config
+    from gshard_nmt.spmd.processes import Processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What the flags ask for, after they have been checked.
+
+    Attributes:
+      config: the run's config, with the search of the flags.
+      run: the run folder.
+      source, target: the direction.
+      nbest: the number of translations of each line.
+      form: the name of the output format.
+      checkpoint: the weights, as --checkpoint names them.
+      processes: the processes that decode together.
+      fits: whether another mesh is chosen if that of the config does not fit this machine.
+      beside: the flag --prefix or --score, and the file that it names, if there is one.
+    """
+
+    config: "Config"
+    run: "RunFolder"
+    source: str
+    target: str
+    nbest: int
+    form: str
+    checkpoint: str
+    processes: "Processes"
+    fits: bool
+    beside: tuple[str, Path] | None = None
+
+    def load(self) -> "TextTranslator":
+        """Loads the model, together with the other processes."""
+        from gshard_nmt.decoding.text_translator import load_translator
+
+        return load_translator(
+            self.config,
+            self.run,
+            self.nbest,
+            self.checkpoint,
+            processes=self.processes,
+            fits=self.fits,
+        )
+
+    def origin(self, checkpoint: str) -> dict[str, str]:
+        """Returns what the translations depend on besides the input, in words for a user.
+
+        Args:
+          checkpoint: the label of the weights.
+        """
+        return {
+            "checkpoint": checkpoint,
+            "search": f"{self.config.decode}, {self.nbest} best",
+            "direction": f"{self.source}-{self.target}",
+            "format": self.form,
+            "version of gshard-nmt": gshard_nmt.__version__,
+        }
+
+
+def translate(job: Job, source: Path | None, target: Path | None) -> None:
+    """Translates a file or stdin to a file or stdout."""
+    from gshard_nmt.decode import Request, decode, score
+    from gshard_nmt.decoding.calls import ending
+    from gshard_nmt.decoding.formats import FORMATS
+    from gshard_nmt.decoding.progress import DecodingProgress
+    from gshard_nmt.decoding.source_lines import SourceLines, survey
+
+    name = f"--input {source}" if source else "stdin"
+    known = survey(source, name) if source and source.is_file() else None
+    beside = None
+    if job.beside:
+        beside = survey(job.beside[1], f"--{job.beside[0]} {job.beside[1]}")
+    request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
+    quiet = target is None and sys.stdout.isatty()
+    with (
+        open_input(source) as stream,
+        DecodingProgress(known.lines if known else None, quiet) as progress,
+    ):
+        lines = SourceLines(stream, name)
+        translator = job.load()
+        if job.processes.count > 1:
+            translator = translator.lead()
+        origin = job.origin(translator.checkpoint)
+        if beside and job.beside:
+            origin[f"file of --{job.beside[0]}"] = beside.sha256
+        with (
+            ending(job.processes),
+            open_beside(job.beside) as texts,
+            open_output(target, known, origin) as output,
+        ):
+            if texts and job.beside and job.beside[0] == "score":
+                score(translator, request, lines, texts, output, progress)
+            else:
+                decode(translator, request, lines, output, progress, texts)
+            if known and lines.sha256 != known.sha256:
+                raise UserError(
+                    f"{name} was changed while it was translated. Start again when it is complete."
+                )
+
+
+def show_check(job: Job, source: Path | None) -> None:
+    """Translates a file or stdin in several arrangements, and prints what each has given."""
+    from gshard_nmt.checks import company
+    from gshard_nmt.decoding.source_lines import SourceLines
+    from gshard_nmt.spmd import runtime
+
+    # jax takes the number of CPU devices once, when it starts.
+    runtime.request_cpu_devices(max(company.DEVICES))
+    with open_input(source) as stream:
+        lines = SourceLines(stream, f"--input {source}" if source else "stdin")
+        text = []
+        while more := lines.take(1 << 12):
+            text += more
+    translator = job.load()
+    sentences = translator.sentences(text, job.source, job.target)
+    if not sentences:
+        raise UserError(
+            "the input has no text to translate. Give --check a file with a few hundred lines."
+        )
+    of_ids, decode = translator.of_ids, job.config.decode
+    plans = company.arrangements(
+        of_ids.mesh, decode.rows, job.config.model.experts, of_ids.is_on_cpu
+    )
+    outcomes = company.compare(
+        sentences,
+        plans,
+        lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids,
+        decode.source_lengths,
+    )
+    company.show(outcomes, len(sentences))

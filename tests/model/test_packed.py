@@ -1,0 +1,54 @@
+"""Products with weights that were packed, in float32 and bfloat16."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model.packed import Packed, pack
+
+EQUATIONS = {
+    "BKM,MND->BKND": ("MND", "M"),
+    "BKND,NDM->BKM": ("NDM", "ND"),
+    "BLM,MH->BLH": ("MH", "M"),
+    "BLM,VM->BLV": ("VM", "M"),
+    "EGCM,EMH->EGCH": ("EMH", "M"),
+}
+SIZES = {"B": 2, "K": 3, "L": 3, "M": 16, "N": 2, "D": 4, "H": 5, "V": 7, "E": 4, "G": 2, "C": 3}
+
+
+def operands(equation: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    letters = equation.split("->")[0].split(",")
+    x, weight = (rng.normal(size=[SIZES[a] for a in word]).astype("f") for word in letters)
+    return x, weight
+
+
+def product(packed: Packed, equation: str, x: np.ndarray, compiled: bool) -> np.ndarray:
+    function = lambda values: packed.product(equation, values)  # noqa: E731
+    if compiled:
+        function = tf.function(function, jit_compile=True, autograph=False)
+    return function(tf.constant(x)).numpy()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_a_packed_weight_gives_the_same_product(equation, compiled):
+    x, weight = operands(equation)
+    packed = pack(tf.constant(weight), *EQUATIONS[equation], "model")
+    expected = np.einsum(equation, x, weight)
+    np.testing.assert_allclose(
+        product(packed, equation, x, compiled), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_bfloat16_rounds_the_operands_and_not_the_sum(equation, compiled):
+    x, weight = operands(equation)
+    packed = pack(tf.constant(weight), *EQUATIONS[equation], "bfloat16")
+    rounded = [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in (x, weight)]
+    expected = np.einsum(equation, *rounded)
+    np.testing.assert_allclose(
+        product(packed, equation, x, compiled), expected, rtol=1e-5, atol=1e-5
+    )
