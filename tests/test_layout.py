@@ -156,7 +156,8 @@ def test_nothing_but_the_command_line_imports_a_program():
     assert importers == {
         "cli/checkpoint_command.py",
         "cli/commands.py",
-        "cli/decode_command.py",
+        "cli/decode_files.py",
+        "cli/decode_job.py",
         "cli/export_command.py",
         "cli/inspect_command.py",
         "cli/serve_command.py",

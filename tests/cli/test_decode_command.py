@@ -129,6 +129,8 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
         (["--score=in.txt", "--prefix=in.txt"], "--prefix does not go with --score"),
         (["--score=gone.txt"], "--score gone.txt: there is no such file"),
         (["--prefix=gone.txt"], "--prefix gone.txt: there is no such file"),
+        (["--check", "--output=in.txt"], "--output does not go with --check"),
+        (["--check", "--format=tsv"], "--format does not go with --check"),
         (["--prefix=in.txt", "--output=in.txt"], "--prefix and --output are the same file, in.txt"),
         (["--score=in.txt", "--output=in.txt"], "--score and --output are the same file, in.txt"),
     ],

@@ -76,12 +76,18 @@ def test_a_translation_has_the_same_bits_with_other_neighbours_rows_and_devices(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["model", "bfloat16"])
-def test_hundreds_of_sentences_in_twenty_batchings_have_the_same_bits(precision, tmp_path):
-    search = translator(tmp_path, source_lengths=(8, 16), precision=precision)
+def test_hundreds_of_sentences_in_twenty_batchings_have_the_same_bits(tmp_path):
+    search = translator(tmp_path, source_lengths=(8, 16))
     plans = arrangements(Mesh(), 16, CONFIG.model.experts, is_cpu=True)
     assert {plan.mesh.num_devices for plan in plans} == {1, 2, 8}
     plans += [dataclasses.replace(plans[1 + n % 3], seed=100 + n) for n in range(13)]
     assert len(plans) == 20
     outcomes = outcomes_of(search, plans, sentences(300, 16))
     assert [outcome.text for outcome in outcomes if not outcome.is_right] == []
+
+
+@pytest.mark.slow
+def test_products_in_bfloat16_have_the_same_bits_on_eight_devices(tmp_path):
+    plans = [Arrangement("one", Mesh(), 16), Arrangement("eight", Mesh(shape=(8,)), 16, seed=1)]
+    (_, other) = outcomes_of(translator(tmp_path, precision="bfloat16"), plans, sentences(100, 8))
+    assert other.text == "eight: same translations and scores, bit for bit"
