@@ -202,9 +202,10 @@ class EagerDevices:
     """Devices that run a search op by op, which compiles nothing."""
 
     mesh = CONFIG.mesh
+    is_cpu = True
     translator: Translator
 
-    def compile(self, key, lower):
+    def compile(self, key, lower, independent_rows):
         import tensorflow as tf
 
         def run(weights, batch):
