@@ -97,30 +97,37 @@ def split_sums(mesh: Mesh) -> str:
     return "".join(letter for letter in "MHNDV" if mesh.axis_size(mesh.partition(letter)[0]) > 1)
 
 
-def arrangements(mesh: Mesh, rows: int, experts: int, is_cpu: bool) -> list[Arrangement]:
+def arrangements(
+    mesh: Mesh, rows: int, least: int, experts: int, is_cpu: bool
+) -> list[Arrangement]:
     """Returns the arrangements to compare. The first is the usual one.
 
     Args:
       mesh: the mesh of the run.
       rows: the rows of a batch.
+      least: the rows that a device has at least; `rows` is a multiple of this for all devices.
       experts: the experts of the model; 0 if it is dense.
       is_cpu: whether the devices are CPU devices, of which there can be any number.
     """
-    shards = mesh.axis_size(mesh.partition("B")[0])
-    fewer = max(shards, rows // 4 // shards * shards)
+    unit = least * mesh.axis_size(mesh.partition("B")[0])
+    fewer = max(unit, rows // 4 // unit * unit)
+    others = [2 * rows, 3 * rows if fewer == rows else fewer]
     plans = [
         Arrangement(f"{rows} rows a batch, in the order of the input", mesh, rows),
         Arrangement("in random groups", mesh, rows, seed=1),
         Arrangement("in random groups beside very long sentences", mesh, rows, 2, True),
-        Arrangement(f"{fewer} rows a batch, in random groups", mesh, fewer, seed=3),
-        Arrangement(f"{2 * rows} rows a batch, in random groups", mesh, 2 * rows, seed=4),
+        *[
+            Arrangement(f"{number} rows a batch, in random groups", mesh, number, seed=number)
+            for number in sorted(others)
+        ],
     ]
     for devices in DEVICES if is_cpu else ():
         other = Mesh(shape=(devices,))
         if other.num_devices != mesh.num_devices and not experts % devices:
-            other_rows = -(-rows // devices) * devices
-            name = f"on {devices} device{'s' if devices > 1 else ''}, in random groups"
-            plans.append(Arrangement(name, other, other_rows, seed=4 + devices))
+            number = -(-rows // (least * devices)) * least * devices
+            places = f"{devices} device{'s' if devices > 1 else ''}"
+            name = f"on {places} with {number} rows a batch, in random groups"
+            plans.append(Arrangement(name, other, number, seed=4 + devices))
     return plans
 
 
@@ -143,6 +150,11 @@ def compare(
         translate = new_translator(plan.mesh, plan.rows)
         results = _translate(sources, plan, translate, lengths)
         expected = expected or results
+        if not any(results):
+            raise UserError(
+                "no sentence has a translation: the weights have values that are not finite. Use another "
+                "--checkpoint."
+            )
         other_ids, other_scores, difference = [], [], 0.0
         for index, (ours, others) in enumerate(zip(expected, results, strict=True)):
             if [ids for ids, _ in ours] != [ids for ids, _ in others]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs
-from gshard_nmt.cli.decode_files import check_output
+from gshard_nmt.cli.decode_files import check_output, is_written
 from gshard_nmt.cli.decode_job import Job, show_check, translate
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
 from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
@@ -126,9 +125,14 @@ def _translate_files(values: FlagValues, job: Job) -> None:
     check_output(source_file, output_file, job.run)
     for name, words in (("prefix", "of prefixes"), ("score", "of translations")):
         path = existing_file(values, name, f"give a text file {words}, or leave out --{name}")
-        if path and output_file and outputs.is_same_file(path, output_file):
+        if path and not path.is_file():
             raise UserError(
-                f"--{name} and --output are the same file, {path}. Give --output a new file."
+                f"--{name} {path} is a pipe, and the file is read twice. Write the lines to a file first."
+            )
+        if path and output_file and is_written(path, output_file):
+            raise UserError(
+                f"--output {output_file} would overwrite the file of --{name}, {path}. Give --output a "
+                "new file."
             )
         if path:
             job = dataclasses.replace(job, beside=(name, path))

@@ -71,6 +71,13 @@ def check_output(source: Path | None, output: Path | None, run: "RunFolder") -> 
     outputs.check_file("--output", output)
 
 
+def is_written(path: Path, output: Path) -> bool:
+    """Returns whether a file is an output, or one that the output is first written to."""
+    partial = outputs.partial_file(output)
+    written = (output, partial, partial.with_name(f"{partial.name}.progress"))
+    return any(outputs.is_same_file(path, file) for file in written)
+
+
 def _stdout() -> Path:
     """Returns the path of stdout, which has another number than 1 in a worker process."""
     try:

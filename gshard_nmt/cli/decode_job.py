@@ -83,8 +83,13 @@ def translate(job: Job, source: Path | None, target: Path | None) -> None:
     known = survey(source, name) if source and source.is_file() else None
     beside = None
     if job.beside:
-        beside = survey(job.beside[1], f"--{job.beside[0]} {job.beside[1]}")
-    request = Request(job.source, job.target, FORMATS[job.form], job.config.decode.rows)
+        flag, path = job.beside
+        beside = survey(path, f"--{flag} {path}")
+        if known and known.lines != beside.lines:
+            raise UserError(
+                f"--{flag} {path} has {beside.lines:,} lines, and the input has {known.lines:,}. Give it "
+                "one line for each line of the input."
+            )
     quiet = target is None and sys.stdout.isatty()
     with (
         open_input(source) as stream,
@@ -94,6 +99,8 @@ def translate(job: Job, source: Path | None, target: Path | None) -> None:
         translator = job.load()
         if job.processes.count > 1:
             translator = translator.lead()
+        rows = translator.of_ids.rows
+        request = Request(job.source, job.target, FORMATS[job.form], rows)
         origin = job.origin(translator.checkpoint)
         if beside and job.beside:
             origin[f"file of --{job.beside[0]}"] = beside.sha256
@@ -132,8 +139,9 @@ def show_check(job: Job, source: Path | None) -> None:
             "the input has no text to translate. Give --check a file with a few hundred lines."
         )
     of_ids, decode = translator.of_ids, job.config.decode
+    experts = job.config.model.experts
     plans = company.arrangements(
-        of_ids.mesh, decode.rows, job.config.model.experts, of_ids.is_on_cpu
+        of_ids.mesh, of_ids.rows, of_ids.least_rows, experts, of_ids.is_on_cpu
     )
     outcomes = company.compare(
         sentences,

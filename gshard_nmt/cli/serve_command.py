@@ -35,7 +35,8 @@ def _define_serve(flags: Flags) -> None:
         "rows",
         "R",
         "lines of a batch; if not given, Decode.rows of the run's config. A batch takes as long if it is "
-        "not full, so fewer rows answer a single short text sooner, and more rows serve more clients",
+        "not full, so fewer rows answer a single short text sooner, and more rows serve more clients. "
+        "On a CPU it is rounded up to a multiple of 16 for each device, if the beam is 4",
         None,
         minimum=1,
     )
@@ -76,7 +77,7 @@ def _serve(values: FlagValues) -> None:
     run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "rows")}
     changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode=changes)
+    config = read_run_config(run.config).replace(decode={**changes, "method": "beam"})
     if values.nbest > config.decode.beam:
         raise UserError(
             f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
@@ -97,7 +98,7 @@ def _serve(values: FlagValues) -> None:
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
     translator.warm_up()
     limits = Limits(values.max_characters, values.max_texts, values.queue, values.timeout)
-    server = Server(translator, directions, config.decode.rows, address, limits)
+    server = Server(translator, directions, translator.of_ids.rows, address, limits)
     about = f"step {translator.step}, {len(directions)} directions"
     serve(server, about)
 

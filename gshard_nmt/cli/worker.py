@@ -103,7 +103,7 @@ def identity(values: FlagValues, config: "Config") -> dict[str, str]:
 
 _OWN_FLAGS = (
     *("coordinator", "num_processes", "process_id", "peer_timeout"),
-    *("input", "output", "corpus", "report", "gin"),
+    *("input", "output", "prefix", "score", "corpus", "report", "gin"),
 )
 """Flags of programs that decode which may differ between processes, or whose values the config has.
 

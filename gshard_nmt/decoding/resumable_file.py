@@ -109,7 +109,8 @@ class ResumableFile:
         """Finds the last commit and removes what was written after it; or begins anew, and says why."""
         made_of, commit, length = self._read_progress()
         is_there = os.fstat(self._text).st_size > 0
-        changed = [name for name in self._made_of if made_of.get(name) != self._made_of[name]]
+        names = {**self._made_of, **made_of}
+        changed = [name for name in names if made_of.get(name) != self._made_of.get(name)]
         if commit is not None and not changed and self._has(commit):
             self.lines, self._bytes = commit["lines"], commit["bytes"]
             os.ftruncate(self._text, self._bytes)

@@ -50,21 +50,18 @@ XLA's kernels for CPUs add in another order if there are fewer rows, or if the l
 left over. A translation would then depend on the number of rows."""
 
 
-def rows_of_batches(config: Config, devices: runtime.Runtime, nbest: int) -> int:
-    """Returns B, the rows of a batch: Decode.rows, or on CPU devices the next larger legal number.
+def least_rows(config: Config, devices: runtime.Runtime, nbest: int) -> int:
+    """Returns the number of rows that a device must have at least, and of which it has a multiple.
 
     Args:
       config: the run.
       devices: the devices to translate on.
       nbest: the number of samples of each sentence, if the method is sampling.
     """
-    decode, mesh = config.decode, devices.mesh
     if not devices.is_cpu:
-        return decode.rows
-    hypotheses = nbest if decode.method == "sample" else decode.beam
-    rows = FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
-    rows *= mesh.axis_size(mesh.partition("B")[0])
-    return -(-decode.rows // rows) * rows
+        return 1
+    hypotheses = nbest if config.decode.method == "sample" else config.decode.beam
+    return FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
 
 
 class Translator:
@@ -91,7 +88,10 @@ class Translator:
         self._functions = functions
         self._devices = devices
         self._nbest = nbest
-        self._rows = rows_of_batches(config, devices, nbest)
+        self.least_rows = least_rows(config, devices, nbest)
+        unit = self.least_rows * devices.mesh.axis_size(devices.mesh.partition("B")[0])
+        # On a CPU these are at least `Decode.rows`.
+        self.rows = -(-config.decode.rows // unit) * unit if devices.is_cpu else config.decode.rows
         self._programs: dict[BatchShape, runtime.Program] = {}
         self.parameters = parameters
 
@@ -197,7 +197,7 @@ class Translator:
           UserError: the rows of a batch do not divide over the mesh.
         """
         check_decode_rows(self._config)
-        rows, mesh = self._rows, self._devices.mesh
+        rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
@@ -230,15 +230,15 @@ class Translator:
             by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
         for source_length, indices in by_length.items():
             shape = batch_shape(self._config, source_length)
-            for start in range(0, len(indices), self._rows):
-                yield shape, indices[start : start + self._rows]
+            for start in range(0, len(indices), self.rows):
+                yield shape, indices[start : start + self.rows]
 
     def _program(self, shape: BatchShape) -> runtime.Program:
         if shape not in self._programs:
             # The seed is in the batches, so all seeds share a program.
             decode = repr(dataclasses.replace(self._config.decode, seed=0))
             functions = repr(self._functions)
-            sizes = [*dataclasses.astuple(shape), self._nbest, self._rows, self._devices.is_cpu]
+            sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
             key = json.dumps(["decode", functions, decode, sizes])
             self._programs[shape] = self._devices.compile(
                 key, lambda: self.lower(shape), independent_rows=True
@@ -310,11 +310,11 @@ class Translator:
         A source that is too long keeps its beginning and its end-of-sentence token.
         """
         decode, length = self._config.decode, shape.source_length
-        ids = np.zeros((self._rows, length), np.int32)
-        segments = np.zeros((self._rows, length), np.int32)
-        limits = np.ones((self._rows,), np.int32)
-        prefixes = np.zeros((self._rows, shape.max_steps), np.int32)
-        random = np.zeros((2, self._rows), np.uint32)
+        ids = np.zeros((self.rows, length), np.int32)
+        segments = np.zeros((self.rows, length), np.int32)
+        limits = np.ones((self.rows,), np.int32)
+        prefixes = np.zeros((self.rows, shape.max_steps), np.int32)
+        random = np.zeros((2, self.rows), np.uint32)
         for row, (source, prefix) in enumerate(sentences):
             fitting = source if len(source) <= length else [*source[: length - 1], source[-1]]
             ids[row, : len(fitting)] = fitting

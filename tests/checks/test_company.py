@@ -24,7 +24,7 @@ def alone(mesh, rows):
 
 
 def outcomes(new_translator, mesh=ONE, is_cpu=True):
-    plans = arrangements(mesh, rows=8, experts=0, is_cpu=is_cpu)
+    plans = arrangements(mesh, rows=8, least=2, experts=0, is_cpu=is_cpu)
     return list(compare(SOURCES, plans, new_translator, LENGTHS))
 
 
@@ -61,7 +61,7 @@ def by_devices(mesh, rows):
         (by_order, "in random groups"),
         (by_neighbours, "in random groups"),
         (by_rows, "2 rows a batch, in random groups"),
-        (by_devices, "on 2 devices, in random groups"),
+        (by_devices, "on 2 devices with 8 rows a batch, in random groups"),
     ],
 )
 def test_a_translator_that_sees_its_company_is_caught(translator, name):
@@ -101,6 +101,13 @@ def test_a_mesh_that_splits_sums_is_named_and_may_differ_a_little():
 
 
 def test_experts_that_do_not_divide_over_devices_are_not_tried_there():
-    plans = arrangements(ONE, rows=8, experts=6, is_cpu=True)
+    plans = arrangements(ONE, rows=8, least=8, experts=6, is_cpu=True)
     assert [plan.mesh.num_devices for plan in plans[5:]] == [2]
     assert company.DEVICES == (1, 2, 8)
+    # Every number of rows is one that a translator really uses.
+    assert [plan.rows for plan in plans] == [8, 8, 8, 16, 24, 16]
+
+
+def test_weights_without_numbers_are_no_proof():
+    with pytest.raises(UserError, match="no sentence has a translation"):
+        outcomes(lambda mesh, rows: lambda sources: [[] for _ in sources])

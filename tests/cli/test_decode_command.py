@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -33,6 +34,7 @@ class Shouting:
     """Translates to capitals. A line "stop" raises the error in the list."""
 
     checkpoint, longest_source = "step 5, abc", 64
+    of_ids = types.SimpleNamespace(rows=64)
 
     def __init__(self):
         self.errors = []
@@ -90,7 +92,7 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
     assert prefixes is None
     ((config, run, nbest, checkpoint),) = loaded
     assert translator is upper
-    assert (request.source, request.target, request.rows) == ("fr", "en", before.decode.rows)
+    assert (request.source, request.target, request.rows) == ("fr", "en", 64)
     assert request.render is as_tsv
     assert (run.path, nbest, checkpoint) == (run_folder, 1, "average:3")
     search = (config.decode.beam, config.decode.length_norm, config.decode.alpha)
@@ -131,8 +133,17 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
         (["--prefix=gone.txt"], "--prefix gone.txt: there is no such file"),
         (["--check", "--output=in.txt"], "--output does not go with --check"),
         (["--check", "--format=tsv"], "--format does not go with --check"),
-        (["--prefix=in.txt", "--output=in.txt"], "--prefix and --output are the same file, in.txt"),
-        (["--score=in.txt", "--output=in.txt"], "--score and --output are the same file, in.txt"),
+        (
+            ["--prefix=in.txt", "--output=in.txt"],
+            "--output in.txt would overwrite the file of --prefix, in.txt",
+        ),
+        (["--prefix=o.partial", "--output=o"], "--output o would overwrite the file of --prefix"),
+        (["--score=pipe"], "--score pipe is a pipe, and the file is read twice."),
+        (["--score=two.txt", "--input=in.txt"], "two.txt has 2 lines, and the input has 1."),
+        (
+            ["--score=in.txt", "--output=in.txt"],
+            "--output in.txt would overwrite the file of --score, in.txt",
+        ),
     ],
 )
 def test_files_beside_the_input_that_cannot_be_used_are_named(
@@ -140,6 +151,9 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
 ):
     monkeypatch.chdir(run_folder)
     (run_folder / "in.txt").write_text("un\n")
+    (run_folder / "two.txt").write_text("one\ntwo\n")
+    (run_folder / "o.partial").write_text("one\n")
+    os.mkfifo(run_folder / "pipe")
     assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *flags]) == 2
     assert message in capsys.readouterr().err
     assert (run_folder / "in.txt").read_text() == "un\n"

@@ -33,7 +33,7 @@ def test_a_resumed_file_needs_the_same_flags(other):
 class Model:
     """A translator of ids and of text. Its scores are wrong if a mesh has `wrong` devices."""
 
-    mesh, is_on_cpu = Mesh(), True
+    mesh, is_on_cpu, rows, least_rows = Mesh(), True, 64, 16
 
     def __init__(self, wrong: int = 0) -> None:
         self.of_ids, self.wrong = self, wrong

@@ -99,6 +99,7 @@ def append(file, text):
             {"input": "c", "checkpoint": "d"},
             "was made with another input, checkpoint",
         ),
+        (lambda _: None, {"input": MADE_OF["input"]}, "was made with another checkpoint"),
         (lambda p: p.write_text("One\nstop\n"), MADE_OF, "has been changed or damaged"),
         (lambda p: p.write_text("one\n"), MADE_OF, "has been changed or damaged"),
         (

@@ -78,7 +78,7 @@ def test_a_translation_has_the_same_bits_with_other_neighbours_rows_and_devices(
 @pytest.mark.slow
 def test_hundreds_of_sentences_in_twenty_batchings_have_the_same_bits(tmp_path):
     search = translator(tmp_path, source_lengths=(8, 16))
-    plans = arrangements(Mesh(), 16, CONFIG.model.experts, is_cpu=True)
+    plans = arrangements(Mesh(), 16, 16, CONFIG.model.experts, is_cpu=True)
     assert {plan.mesh.num_devices for plan in plans} == {1, 2, 8}
     plans += [dataclasses.replace(plans[1 + n % 3], seed=100 + n) for n in range(13)]
     assert len(plans) == 20
