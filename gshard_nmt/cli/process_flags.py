@@ -36,14 +36,19 @@ def define_processes(flags: Flags) -> None:
     )
 
 
-def define_decoding_processes(flags: Flags) -> None:
-    """Defines the flags of `define_processes`, and --gin for the settings of decoding."""
+def define_decoding_settings(flags: Flags) -> None:
+    """Defines --gin for the settings of decoding."""
     flags.texts(
         "gin",
         "'NAME = VALUE'",
         "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 devices; "
         "may be given several times",
     )
+
+
+def define_decoding_processes(flags: Flags) -> None:
+    """Defines the flags of `define_processes`, and --gin for the settings of decoding."""
+    define_decoding_settings(flags)
     define_processes(flags)
 
 

@@ -5,6 +5,7 @@ import sys
 from absl.flags import FlagValues
 
 from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_folder
+from gshard_nmt.cli.process_flags import define_decoding_settings
 from gshard_nmt.errors import UserError
 
 LARGEST_PORT = 65535
@@ -18,6 +19,13 @@ def _define_serve(flags: Flags) -> None:
         "the address to listen on. Another one than the default may let other machines use the "
         "server, which has no passwords and no encryption",
         default="127.0.0.1",
+    )
+    flags.text(
+        "checkpoint",
+        "NAME",
+        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
+        "checkpoints, which is computed in memory",
+        default="best",
     )
     flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
     flags.integer(
@@ -62,6 +70,7 @@ def _define_serve(flags: Flags) -> None:
         60.0,
         minimum=0.1,
     )
+    define_decoding_settings(flags)
     define_trust(flags)
 
 
@@ -71,13 +80,18 @@ def _serve(values: FlagValues) -> None:
         raise UserError(
             f"--port is {values.port}; it must be from 0 to {LARGEST_PORT}. Choose one of these."
         )
+    from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 
+    Chosen.parse(values.checkpoint)
+    changes = read_changes(values.gin)
     run = RunFolder(workdir, values.trust_programs)
     search = {name: values[name].value for name in ("beam", "rows")}
-    changes = {name: value for name, value in search.items() if value is not None}
-    config = read_run_config(run.config).replace(decode={**changes, "method": "beam"})
+    flags = {name: value for name, value in search.items() if value is not None}
+    config = changes.apply(read_run_config(run.config))
+    config = config.replace(decode={**flags, "method": "beam"})
     if values.nbest > config.decode.beam:
         raise UserError(
             f"--nbest is {values.nbest}; it must be from 1 to the beam size, {config.decode.beam}. Lower "
@@ -94,7 +108,8 @@ def _serve(values: FlagValues) -> None:
         sys.stderr.write(f"gshard-serve: {warning}\n")
     from gshard_nmt.decoding.text_translator import load_translator
 
-    translator = load_translator(config, run, values.nbest)
+    fits = not changes.name_a_mesh
+    translator = load_translator(config, run, values.nbest, values.checkpoint, fits=fits)
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
     translator.warm_up()
     limits = Limits(values.max_characters, values.max_texts, values.queue, values.timeout)

@@ -103,8 +103,12 @@ class Validation:
         """Returns BLEU on the first dev sentences of each language. All are decoded together."""
         config = self._programs.config
         if self._translator is None:
+            # A score of random samples would choose the best checkpoint by chance.
             self._translator = Translator(
-                config, self._programs.functions, self._programs.devices, weights
+                config.replace(decode={"method": "beam"}),
+                self._programs.functions,
+                self._programs.devices,
+                weights,
             )
         self._translator.parameters = weights
         _, vocabulary = self._run.vocabularies()

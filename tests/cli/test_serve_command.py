@@ -28,8 +28,8 @@ def started(monkeypatch):
     """What happens, in order: the model is loaded, compiled and served."""
     events = []
 
-    def load_translator(config, run, nbest):
-        events.append(("load", config.decode, run.path, nbest))
+    def load_translator(config, run, nbest, checkpoint, fits):
+        events.append(("load", config, run.path, nbest, checkpoint, fits))
         return types.SimpleNamespace(
             step=7,
             warm_up=lambda: events.append(("warm up",)),
@@ -50,11 +50,15 @@ def started(monkeypatch):
 def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, started):
     flags = [
         *("--port=0", "--host=::1", "--beam=2", "--nbest=2", "--rows=8", "--queue=5"),
-        *("--max_texts=6", "--max_characters=7", "--timeout=8"),
+        *("--max_texts=6", "--max_characters=7", "--timeout=8", "--checkpoint=average:2"),
+        *("--gin=Decode.alpha = 0.9", "--gin=Mesh.shape = (2,)"),
     ]
     assert commands.serve_program([f"--workdir={run_folder}", *flags]) == 0
-    (_, decode, path, nbest), *rest = started
-    assert (decode.beam, decode.rows, path, nbest) == (2, 8, run_folder, 2)
+    (_, config, path, nbest, checkpoint, fits), *rest = started
+    decode = config.decode
+    assert (decode.beam, decode.rows, decode.alpha, decode.method) == (2, 8, 0.9, "beam")
+    assert (config.mesh.num_devices, fits) == (2, False)
+    assert (path, nbest, checkpoint) == (run_folder, 2, "average:2")
     assert rest == [
         ("warm up",),
         # The translator fills more rows than the flag says, as on a CPU.
@@ -75,6 +79,11 @@ def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_f
         ("--port=65536", "--port is 65536; it must be from 0 to 65535. Choose one of these."),
         ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
         ("--queue=0", "--queue is '0'; it must be a positive integer."),
+        ("--checkpoint=worst", "--checkpoint"),
+        (
+            "--gin=Model.heads = 2",
+            "--gin 'Model.heads = 2': Model.heads belongs to the trained run",
+        ),
         ("--host=192.0.2.1", "--host 192.0.2.1: no server can listen there"),
     ],
 )
