@@ -31,7 +31,7 @@ _MOST_CONNECTIONS = 512
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where a server listens.
+    """The address that a server listens on.
 
     Attributes:
       host: a name or an IP address of this machine.

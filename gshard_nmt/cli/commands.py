@@ -18,6 +18,7 @@ from gshard_nmt.cli.export_command import EXPORT
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
+    define_checkpoint,
     define_config,
     define_trust,
     existing_folder,
@@ -231,13 +232,7 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
-    flags.text(
-        "checkpoint",
-        "NAME",
-        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
-        "checkpoints. Each baseline uses its best checkpoint",
-        default="best",
-    )
+    define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
     define_trust(flags)
 

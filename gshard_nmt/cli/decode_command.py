@@ -8,7 +8,14 @@ from absl.flags import FlagValues
 
 from gshard_nmt.cli.decode_files import check_output, is_written
 from gshard_nmt.cli.decode_job import Job, show_check, translate
-from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_file, existing_folder
+from gshard_nmt.cli.flags import (
+    Command,
+    Flags,
+    define_checkpoint,
+    define_trust,
+    existing_file,
+    existing_folder,
+)
 from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
 from gshard_nmt.cli.search_flags import check_search, define_search, search_changes
 from gshard_nmt.errors import UserError
@@ -36,13 +43,7 @@ def _define_decode(flags: Flags) -> None:
         "finished lines are in FILE.partial. If the program is killed, the same command goes on from "
         "there; input from stdin or from a pipe is translated from its start",
     )
-    flags.text(
-        "checkpoint",
-        "NAME",
-        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
-        "checkpoints, which is computed in memory",
-        default="best",
-    )
+    define_checkpoint(flags)
     define_search(flags)
     flags.switch(
         "scores", "write the line number and the score before each translation, separated by tabs"

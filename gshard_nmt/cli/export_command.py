@@ -3,7 +3,8 @@
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
-from gshard_nmt.cli.flags import Command, Flags, existing_folder
+from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, existing_folder
+from gshard_nmt.cli.search_flags import define_length_norm
 
 
 def _define_export(flags: Flags) -> None:
@@ -16,23 +17,9 @@ def _define_export(flags: Flags) -> None:
         "tensorflow-text to load",
         ["savedmodel"],
     )
-    flags.text(
-        "checkpoint",
-        "NAME",
-        "the weights to write: best (the last, if there is no best), last, a step such as 500, or "
-        "average:N for the mean of the last N",
-        default="best",
-    )
+    define_checkpoint(flags)
     flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
-    )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
-    )
+    define_length_norm(flags)
 
 
 def _export(values: FlagValues) -> None:

@@ -182,6 +182,17 @@ def define_config(defined: Flags) -> None:
     )
 
 
+def define_checkpoint(defined: Flags, about_averages: str = "computed in memory") -> None:
+    """Defines --checkpoint, which `decoding.weights.Chosen` parses."""
+    defined.text(
+        "checkpoint",
+        "NAME",
+        "the weights to use: best (the last, if there is no best), last, a step such as 500, or "
+        f"average:N for the mean of the last N checkpoints, {about_averages}",
+        default="best",
+    )
+
+
 def define_trust(defined: Flags) -> None:
     """Defines --trust_programs."""
     defined.switch(

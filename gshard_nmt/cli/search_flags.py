@@ -41,15 +41,7 @@ def define_search(flags: Flags) -> None:
         "how the beam goes on: eos_aside or lingvo; if not given, as in the run's config",
         ["eos_aside", "lingvo"],
     )
-    flags.choice(
-        "length_norm",
-        "NAME",
-        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
-        ["gnmt", "lingvo", "none"],
-    )
-    flags.number(
-        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
-    )
+    define_length_norm(flags)
     flags.switch("sample", "draw random translations and do not search for the best ones")
     flags.number(
         "temperature",
@@ -74,6 +66,19 @@ def define_search(flags: Flags) -> None:
         "with --sample: seed of the random numbers. The same seed gives a line the same samples",
         None,
         minimum=0,
+    )
+
+
+def define_length_norm(flags: Flags) -> None:
+    """Defines --length_norm and --alpha."""
+    flags.choice(
+        "length_norm",
+        "NAME",
+        "how to normalise a score by length: gnmt, lingvo or none; if not given, as in the run's config",
+        ["gnmt", "lingvo", "none"],
+    )
+    flags.number(
+        "alpha", "X", "exponent of the length normalisation; if not given, as in the run's config"
     )
 
 

@@ -4,7 +4,7 @@ import sys
 
 from absl.flags import FlagValues
 
-from gshard_nmt.cli.flags import Command, Flags, define_trust, existing_folder
+from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, define_trust, existing_folder
 from gshard_nmt.cli.process_flags import define_decoding_settings
 from gshard_nmt.errors import UserError
 
@@ -20,13 +20,7 @@ def _define_serve(flags: Flags) -> None:
         "server, which has no passwords and no encryption",
         default="127.0.0.1",
     )
-    flags.text(
-        "checkpoint",
-        "NAME",
-        "the weights to use: best, last, a step such as 500, or average:N for the mean of the last N "
-        "checkpoints, which is computed in memory",
-        default="best",
-    )
+    define_checkpoint(flags)
     flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
     flags.integer(
         "beam", "K", "beam size; if not given, Decode.beam of the run's config", None, minimum=1

@@ -1,4 +1,4 @@
-"""Runs the experts where their weights are: tokens move between devices, and weights stay.
+"""Runs each expert on the device that has its weights: tokens move between devices, and weights stay.
 
 Each device computes a partial result: the outputs of its own experts for all tokens that reach it. The
 sum of the partial results over the devices is the result. There are three steps, all in one program:
