@@ -5,12 +5,14 @@ what its row contained.
 """
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
 from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.spmd.mesh import Mesh
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 
 SENTENCES = st.lists(
@@ -137,3 +139,19 @@ def test_n_best_translations_that_do_not_exist_are_left_out():
     even, odd = search.translate_ids([[5, EOS], [6, 7, EOS]])
     assert even == [([5], -2.0), ([5], -2.0)]
     assert odd == [([6, 7], -3.0)]
+
+
+@pytest.mark.parametrize(
+    ("beam", "devices", "rows", "expected"),
+    [(4, 1, 64, 64), (4, 1, 3, 16), (4, 2, 33, 64), (3, 1, 3, 64), (128, 2, 3, 4)],
+)
+def test_a_cpu_gets_a_multiple_of_64_hypotheses_for_each_device(beam, devices, rows, expected):
+    fake = CopyingDevices()
+    fake.is_cpu, fake.mesh = True, Mesh(shape=(devices,))
+    config = CONFIG.replace(decode={"beam": beam, "rows": rows})
+    search = Translator(config, step_functions(config), fake, {})
+    assert search.rows == expected
+    search.translate_ids([[5, EOS]])
+    assert fake.batches[0]["source_ids"].shape[0] == expected
+    fake.is_cpu = False
+    assert Translator(config, step_functions(config), fake, {}).rows == rows
