@@ -357,15 +357,13 @@ def _continue(
     import tensorflow as tf
 
     rows, k, vocabulary = log_probs.shape.as_list()
-    tokens, width = tf.range(vocabulary), min(k, vocabulary)
-    if search.expansion == "lingvo":
-        # The totals of copies are so large that they cannot tell similar tokens apart.
-        best, tokens = top(tf.where(exists(log_probs), log_probs, MISSING), width)
-        best = tf.where(tokens == search.eos, MISSING, totals[:, :, tf.newaxis] + best)
-    else:
-        sums = totals[:, :, tf.newaxis] + log_probs
-        allowed = exists(sums) & (tokens != search.eos)
-        best, tokens = top(tf.where(allowed, sums, MISSING), width)
+    # A mask over the vocabulary would make the selection slow. So EOS is left out after it, and
+    # "eos_aside" selects one token more.
+    width = min(k if search.expansion == "lingvo" else k + 1, vocabulary)
+    best, tokens = top(log_probs, width)
+    tokens = tf.minimum(tokens, vocabulary - 1)  # NaN has no place among the others
+    allowed = exists(best) & (tokens != search.eos)
+    best = tf.where(allowed, totals[:, :, tf.newaxis] + best, MISSING)
     # [B, K, width] -> [B, K * width]
     best, places = top(tf.reshape(best, [rows, k * width]), k)
     ids = take(tf.reshape(tokens, [rows, k * width]), places)

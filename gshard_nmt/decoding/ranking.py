@@ -5,23 +5,25 @@ Both operations partition over rows, and neither depends on the order in which a
 
 from typing import TYPE_CHECKING
 
+from gshard_nmt.model import last_dimension
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_CHUNK = 64
+_CHUNK = 32
 """The size of the chunks of a vocabulary in `top`."""
 
 
 def top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Returns the `count` largest values and their indices int32[..., count], in descending order.
 
-    If two values are equal, the lower index comes first. This function ranks chunks by their largest
+    If two values are equal, the lower index comes first. This function ranks chunks by their best
     value. The `count` best values are in the `count` best chunks or in the rest, which does not fill a
-    chunk.
+    chunk. With C chunks, chunk c has the values c, c + C, c + 2 C and so on. The best value of each chunk
+    is then the maximum of vectors of C values, which a CPU computes fast.
 
     `tf.math.top_k` may lower to a sort of the whole vocabulary, and `count` passes over the vocabulary
-    are slow too. For 256 hypotheses and 4000 tokens on two cores, the selection takes 137 ms per step
-    with `top_k`, 9 ms with the passes, and 1.2 ms with this function.
+    are slow too.
 
     Args:
       values: [..., V], finite, with V of at least `count`.
@@ -34,13 +36,19 @@ def top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
     if chunks <= count:
         return _passes(values, tf.range(size), count)
     whole = chunks * _CHUNK
-    # [..., whole] -> [..., chunks, _CHUNK]
-    chunked = tf.reshape(values[..., :whole], [*batch, chunks, _CHUNK])
-    _, best = _passes(tf.reduce_max(chunked, axis=-1), tf.range(chunks), count)
-    best_chunks = tf.gather(chunked, best, batch_dims=len(batch))
-    places = best[..., tf.newaxis] * _CHUNK + tf.range(_CHUNK)
+    # Shape: [..., whole] -> [..., _CHUNK, chunks]
+    chunked = tf.reshape(values[..., :whole], [*batch, _CHUNK, chunks])
+    places = tf.reshape(tf.range(whole), [_CHUNK, chunks])
+    largest = tf.reduce_max(chunked, axis=-2, keepdims=True)
+    # If two chunks have the same largest value, the one with the lower index of this value is better.
+    first = tf.reduce_min(tf.where(chunked == largest, places, whole), axis=-2)
+    _, best = _passes(largest[..., 0, :], first, count)
+    best = best % chunks
+    # Shape: [..., _CHUNK, chunks] -> [..., _CHUNK, count]
+    best_values = tf.gather(chunked, best, axis=-1, batch_dims=len(batch))
+    places = best[..., tf.newaxis, :] + tf.range(0, whole, chunks)[:, tf.newaxis]
     rest = tf.broadcast_to(tf.range(whole, size), [*batch, size - whole])
-    candidates = tf.concat([tf.reshape(best_chunks, [*batch, -1]), values[..., whole:]], axis=-1)
+    candidates = tf.concat([tf.reshape(best_values, [*batch, -1]), values[..., whole:]], axis=-1)
     places = tf.concat([tf.reshape(places, [*batch, -1]), rest], axis=-1)
     return _passes(candidates, places, count)
 
@@ -58,10 +66,8 @@ def _passes(
 
     largest_values, largest_places = [], []
     for _ in range(count):
-        value = tf.reduce_max(values, axis=-1, keepdims=True)
-        place = tf.reduce_min(
-            tf.where(values == value, places, tf.int32.max), axis=-1, keepdims=True
-        )
+        value = last_dimension.maximum(values)
+        place = last_dimension.minimum(tf.where(values == value, places, tf.int32.max))
         values = tf.where(places == place, -float("inf"), values)
         largest_values.append(value)
         largest_places.append(place)

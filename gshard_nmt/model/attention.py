@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
+from gshard_nmt.model import last_dimension
 from gshard_nmt.model.layers import Mode, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
@@ -118,7 +119,7 @@ def attend_cached(
     def context_of(slots: int) -> "tf.Tensor":
         seen_keys, seen_values = keys[:, :, :, :slots], values[:, :, :slots]
         logits = tf.einsum("BNKD,BNDT->BNKT", query, to_float32(seen_keys)) + bias[..., :slots]
-        probabilities = tf.cast(tf.nn.softmax(logits), x.dtype)
+        probabilities = tf.cast(last_dimension.softmax(logits), x.dtype)
         return tf.einsum("BNKT,BNTD->BNKD", probabilities, seen_values)
 
     if len(stages) > 1:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, transformer
+from gshard_nmt.model import attention, last_dimension, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode, rms_norm
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -131,7 +131,7 @@ def step(
         x = layers.apply(names, repeat, values, x)
     x = rms_norm(within(p, "decoder/final_norm"), x)
     logits = transformer.output_logits(model, p, x)
-    return tf.nn.log_softmax(logits), new_cache
+    return last_dimension.log_softmax(logits), new_cache
 
 
 def stages(slots: int, beam: int) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.packed import Packed, low_precision
+from gshard_nmt.model.packed import Packed, is_low_precision, low_precision_product
 from gshard_nmt.model.parameters import ONES, Parameter, fan_in_uniform
 from gshard_nmt.spmd.sharding import annotate
 
@@ -75,10 +75,10 @@ def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: s
     """
     weight = p[name]
     with tf.name_scope(name):
-        if not isinstance(weight, Packed) and low_precision(weight, x):
-            weight = Packed(weight, equation.split("->")[0].split(",")[1])
         if isinstance(weight, Packed):
             return weight.product(equation, x)
+        if is_low_precision(weight, x):
+            return low_precision_product(equation, x, weight)
         return tf.einsum(equation, x, tf.cast(weight, x.dtype))
 
 

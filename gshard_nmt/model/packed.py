@@ -1,67 +1,86 @@
 """Weights in the order that products read them fastest, and products in bfloat16."""
 
 import dataclasses
+import math
 
 from gshard_nmt.model.lazy_tensorflow import tf
 
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """A weight for products, whose last dimensions are those that a product sums over.
+    """A weight for products with rows, as a matrix whose last dimension is the one that is summed.
+
+    A weight with more dimensions would be copied into a matrix before every product.
 
     Attributes:
-      values: the weight, float32 or bfloat16.
-      letters: the letters of its dimensions.
+      values: float32 or bfloat16[kept, summed].
+      letters: the letters of the dimensions that were merged: those that are kept, then the summed ones.
+      kept_sizes: the sizes of the dimensions that are kept.
     """
 
     values: "tf.Tensor"
     letters: str
+    kept_sizes: tuple[int, ...]
 
     def product(self, equation: str, x: "tf.Tensor") -> "tf.Tensor":
         """Returns the einsum of x and the weight, in the dtype of x.
 
         Args:
           equation: as for `tf.einsum`, for the weight in its own order, such as "BKM,MND->BKND".
-          x: float32 or bfloat16. The letters of the sum are its last ones, except those of experts.
+          x: float32 or bfloat16. The letters of the sum are its last ones.
         """
-        operands, output = equation.split("->")
-        x_letters = operands.split(",")[0]
+        x_letters, output = equation.split("->")[0].split(",")[0], equation.split("->")[1]
+        kept, summed = self.letters[: len(self.kept_sizes)], self.letters[len(self.kept_sizes) :]
+        batch = x_letters.removesuffix(summed)
+        assert batch + kept == output, (equation, self.letters)
+        rows = tf.reshape(x, [-1, self.values.shape[1]])
         if self.values.dtype == x.dtype:
-            return tf.einsum(f"{x_letters},{self.letters}->{output}", x, self.values)
-        low = tf.cast(x, self.values.dtype)
-        return tf.cast(_dot(low, x_letters, self, output), x.dtype)
+            result = tf.einsum("XY,ZY->XZ", rows, self.values)
+        else:
+            result = low_precision_product("XY,ZY->XZ", rows, self.values)
+        return tf.reshape(result, [*x.shape.as_list()[: len(batch)], *self.kept_sizes])
 
 
-def low_precision(weight: "tf.Tensor", x: "tf.Tensor") -> bool:
+def is_low_precision(weight: "tf.Tensor", x: "tf.Tensor") -> bool:
     """Returns whether a weight was rounded for decoding, so that its product with x rounds x too."""
     return weight.dtype == tf.bfloat16 and x.dtype == tf.float32
 
 
-def _dot(x: "tf.Tensor", x_letters: str, weight: Packed, output: str) -> "tf.Tensor":
-    """Multiplies bfloat16 operands and sums in float32."""
+def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
+    """Returns an einsum of bfloat16 operands that is summed in float32, in the dtype of x.
+
+    Args:
+      equation: as for `tf.einsum`.
+      x: any floating dtype; it is rounded to bfloat16.
+      weight: bfloat16.
+    """
+    operands, output = equation.split("->")
+    x_letters, letters = operands.split(",")
+    rounded = tf.cast(x, tf.bfloat16)
     if tf.executing_eagerly():
-        equation = f"{x_letters},{weight.letters}->{output}"
-        return tf.einsum(equation, tf.cast(x, tf.float32), tf.cast(weight.values, tf.float32))
+        operands = tf.cast(rounded, tf.float32), tf.cast(weight, tf.float32)
+        return tf.cast(tf.einsum(equation, *operands), x.dtype)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
-    batch = [letter for letter in x_letters if letter in weight.letters and letter in output]
-    summed = [letter for letter in x_letters if letter in weight.letters and letter not in output]
+    batch = [letter for letter in x_letters if letter in letters and letter in output]
+    summed = [letter for letter in x_letters if letter in letters and letter not in output]
     numbers = xla_data_pb2.DotDimensionNumbers(
         lhs_batch_dimensions=[x_letters.index(letter) for letter in batch],
-        rhs_batch_dimensions=[weight.letters.index(letter) for letter in batch],
+        rhs_batch_dimensions=[letters.index(letter) for letter in batch],
         lhs_contracting_dimensions=[x_letters.index(letter) for letter in summed],
-        rhs_contracting_dimensions=[weight.letters.index(letter) for letter in summed],
+        rhs_contracting_dimensions=[letters.index(letter) for letter in summed],
     )
-    free = [letter for letter in x_letters + weight.letters if letter in output]
-    assert output == "".join(dict.fromkeys(batch + free)), (x_letters, weight.letters, output)
-    return gen_xla_ops.xla_dot_v2(
-        x,
-        weight.values,
+    free = [letter for letter in x_letters + letters if letter in output]
+    assert output == "".join(dict.fromkeys(batch + free)), equation
+    product = gen_xla_ops.xla_dot_v2(
+        rounded,
+        weight,
         numbers.SerializeToString(),
         xla_data_pb2.PrecisionConfig().SerializeToString(),
         preferred_element_type=tf.float32,
     )
+    return tf.cast(product, x.dtype)
 
 
 def pack(weight: "tf.Tensor", letters: str, summed: str, precision: str) -> Packed:
@@ -76,6 +95,9 @@ def pack(weight: "tf.Tensor", letters: str, summed: str, precision: str) -> Pack
     kept = "".join(letter for letter in letters if letter not in summed)
     order = [letters.index(letter) for letter in kept + summed]
     values = weight if order == sorted(order) else tf.transpose(weight, order)
+    sizes = values.shape.as_list()
+    kept_sizes = tuple(sizes[: len(kept)])
+    values = tf.reshape(values, [math.prod(kept_sizes), math.prod(sizes[len(kept) :])])
     if precision == "bfloat16":
         values = tf.cast(values, tf.bfloat16)
-    return Packed(values, kept + summed)
+    return Packed(values, kept + summed, kept_sizes)
