@@ -54,7 +54,8 @@ class DecoderStep(Protocol):
           cache: any nest of tensors, with the slots of the steps before i filled.
 
         Returns:
-          log_probs: float32[B, K, V], 0 or less. -inf or NaN forbids a token.
+          log_probs: float32[B, K, V], 0 or less. -inf forbids a token. If one is NaN, the hypothesis
+            ends without a translation.
           cache: the same nest, with the slots of step i filled.
         """
 
@@ -167,7 +168,8 @@ def flat_beam_search(
 
     At every step the search appends EOS to a copy of each live hypothesis, and the copies compete for
     places in the n-best list. Then the search selects the next K beams. If two log-probabilities are
-    equal, the lower beam comes first, then the lower id. There are two rules for this selection:
+    equal, the lower beam comes first, then the token that is more probable after this beam, then the
+    lower id. There are two rules for this selection:
 
     - "eos_aside" keeps the K best of all continuations that do not end.
     - "lingvo" is the rule of the authors' code. Each hypothesis offers its K best tokens with EOS among

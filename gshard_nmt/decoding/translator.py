@@ -14,6 +14,7 @@ import numpy as np
 from gshard_nmt.data.vocabulary import EOS
 from gshard_nmt.decoding import beam_search
 from gshard_nmt.decoding.sampling import random_words
+from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
@@ -93,7 +94,18 @@ class Translator:
         # On a CPU these are at least `Decode.rows`.
         self.rows = -(-config.decode.rows // unit) * unit if devices.is_cpu else config.decode.rows
         self._programs: dict[BatchShape, runtime.Program] = {}
+        self._pieces = self._plan()
         self.parameters = parameters
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The weights of the model, on the devices."""
+        return self._parameters
+
+    @parameters.setter
+    def parameters(self, parameters: Mapping[str, object]) -> None:
+        self._parameters = parameters
+        self._weights = None if self._pieces else parameters
 
     @property
     def mesh(self) -> Mesh:
@@ -144,7 +156,7 @@ class Translator:
             arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
-            (hypotheses,) = program(self.parameters, placed)
+            (hypotheses,) = program(self._prepared_weights(), placed)
             hypotheses = self._devices.fetch(hypotheses)
             ids, scores, lengths = (hypotheses[name] for name in ("ids", "scores", "lengths"))
             for row, index in enumerate(indices):
@@ -193,6 +205,8 @@ class Translator:
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
+        The weights are those that `_prepared_weights` returns.
+
         Raises:
           UserError: the rows of a batch do not divide over the mesh.
         """
@@ -206,8 +220,43 @@ class Translator:
             words = ArraySpec((rows,), np.dtype(np.uint32), "B")
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        inputs = [weight_specs(self._functions), batch]
-        return lower(self.search(shape), inputs, [letters], mesh)
+        pieces = self._pieces
+        weights = _specs(pieces) if pieces else weight_specs(self._functions)
+        search = self._search(shape)
+
+        def translate(weights, batch):
+            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
+
+        return lower(translate, [weights, batch], [letters], mesh)
+
+    def _plan(self) -> dict[str, decoding_weights.Piece]:
+        """Returns the arrays that the search reads; none if it reads the weights as they are.
+
+        An accelerator cuts weights out of a stack while it multiplies, and copies would fill it.
+        """
+        precision = self._config.decode.precision
+        if not self._devices.is_cpu and precision == "model":
+            return {}
+        declared = self._functions.declare_parameters()
+        return decoding_weights.plan(self._functions.model, declared, precision)
+
+    def _prepared_weights(self) -> Mapping[str, object]:
+        """Returns the weights that the search reads. They are computed when they are first needed."""
+        if self._weights is None:
+            pieces, specs = self._pieces, weight_specs(self._functions)
+
+            def prepare(weights):
+                return [decoding_weights.prepare(pieces, weights)]
+
+            def lowered():
+                letters = {name: piece.letters for name, piece in pieces.items()}
+                return lower(prepare, [specs], [letters], self._devices.mesh)
+
+            precision = self._config.decode.precision
+            key = json.dumps(["decoding weights", repr(self._functions), precision])
+            program = self._devices.compile(key, lowered, independent_rows=True)
+            (self._weights,) = program(self.parameters)
+        return self._weights
 
     def _batches(self, needs: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchShape, list[int]]]:
         """Yields a shape and the indices of its sentences for each batch.
@@ -246,16 +295,27 @@ class Translator:
         return self._programs[shape]
 
     def search(self, shape: BatchShape) -> Callable:
-        """Returns the function to lower: from weights and a batch to the n-best of each row.
+        """Returns the search as a function of the weights of the model and of a batch.
 
-        The batch may have any number of rows, and `prefix` may be missing.
+        It gives the n-best of each row. The batch may have any number of rows, and `prefix` may be
+        missing.
         """
+        pieces, search = self._pieces, self._search(shape)
+
+        def translate(p, batch):
+            if pieces:
+                p = decoding_weights.read(pieces, decoding_weights.prepare(pieces, p))
+            return search(p, batch)
+
+        return translate
+
+    def _search(self, shape: BatchShape) -> Callable:
+        """Returns the search as a function of weights that the model reads, and of a batch."""
         from gshard_nmt.decoding import sampling
-        from gshard_nmt.model import decoder_step, decoding_weights
+        from gshard_nmt.model import decoder_step
         from gshard_nmt.spmd.sharding import annotate
 
         decode, model = self._config.decode, self._functions.model
-        is_cpu = self._devices.is_cpu
         samples = decode.method == "sample"
         search = beam_search.BeamSearch(
             beam=self._nbest if samples else decode.beam,
@@ -270,9 +330,6 @@ class Translator:
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
-            # An accelerator cuts weights out of a stack while it multiplies, and copies would fill it.
-            if is_cpu or decode.precision != "model":
-                p = decoding_weights.prepare(model, p, decode.precision)
             cache = decoder_step.start(model, p, batch, search.beam, shape.max_steps)
 
             def next_token(ids, positions, mask, i, cache):
@@ -334,6 +391,13 @@ class Translator:
         if decode.method == "sample":
             batch |= {"random0": random[0], "random1": random[1]}
         return batch
+
+
+def _specs(pieces: Mapping[str, decoding_weights.Piece]) -> dict[str, ArraySpec]:
+    return {
+        name: ArraySpec(piece.shape, np.dtype(piece.dtype), piece.letters)
+        for name, piece in pieces.items()
+    }
 
 
 def _steps(prefix: Sequence[int]) -> int:

@@ -247,11 +247,17 @@ def _of_expert(weights: Weights, number: "tf.Tensor", dtype: "tf.DType") -> dict
 
     Weights that were rounded to bfloat16 for decoding stay bfloat16, because their products are faster.
     """
-    values = {name: read(w, number, 1)[0] for name, w in weights.items()}
     return {
-        name: value if value.dtype == tf.bfloat16 else tf.cast(value, dtype)
-        for name, value in values.items()
+        name: _read_bfloat16(w, number)
+        if w.dtype == tf.bfloat16
+        else tf.cast(read(w, number, 1)[0], dtype)
+        for name, w in weights.items()
     }
+
+
+def _read_bfloat16(x: "tf.Tensor", number: "tf.Tensor") -> "tf.Tensor":
+    """Returns x[number] of a bfloat16 tensor. XLA:CPU would convert all of x to float32 and back."""
+    return tf.bitcast(read(tf.bitcast(x, tf.uint16), number, 1)[0], tf.bfloat16)
 
 
 def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":

@@ -1,62 +1,148 @@
 """The weights of a model as decoding reads them: by layer, and in the precision that the user chose.
 
 Each step of a search multiplies a few rows by every weight. So the weights are put into the best order
-once for each batch, before the loop of the search:
+once, before the first batch:
 
-- A layer has its own arrays. If the loop cut them out of the stack, each step would copy all weights.
+- A layer has its own arrays. If the loop of the search cut them out of the stack, each step would copy
+  all weights.
 - The dimensions that a product sums over come last. XLA's kernels for CPUs then run at their full speed,
   and each row of a product has the same bits for any number of rows above one.
+
+`plan` says which arrays there are, `prepare` computes them, and `read` gives them to the model.
 """
 
+import dataclasses
+import math
 from collections.abc import Mapping
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.packed import pack
+from gshard_nmt.model.packed import Packed, pack
+from gshard_nmt.model.parameters import Parameter
 
 EXPERTS = ("wi", "wi_linear", "wo")
 """The matrices of experts."""
 
-SUMMED: Mapping[str, tuple[str, str]] = {
-    "query": ("MND", "M"),
-    "key": ("MND", "M"),
-    "value": ("MND", "M"),
-    "output": ("NDM", "ND"),
-    "wi": ("MH", "M"),
-    "wi_linear": ("MH", "M"),
-    "wo": ("HM", "H"),
+SUMMED: Mapping[str, str] = {
+    "query": "M",
+    "key": "M",
+    "value": "M",
+    "output": "ND",
+    "wi": "M",
+    "wi_linear": "M",
+    "wo": "H",
 }
-"""The letters of each matrix, and those that its product sums over, by the last word of its name."""
+"""The letters that the product of a matrix sums over, by the last word of its name."""
 
 
-def prepare(model: Model, p: Mapping[str, "tf.Tensor"], precision: str) -> dict:
-    """Returns the weights for decoding.
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """One array of the weights for decoding.
+
+    Attributes:
+      source: the name of the parameter.
+      name: the name that the model reads.
+      repeat: the repeat of the block that this array belongs to; None takes the whole parameter.
+      declared: the array before it is packed.
+      summed: the letters of the dimensions that products sum over, if the array is packed.
+      dtype: the dtype of the array.
+    """
+
+    source: str
+    name: str
+    repeat: int | None
+    declared: Parameter
+    summed: str
+    dtype: str
+
+    @property
+    def kept(self) -> str:
+        """The letters of the other dimensions."""
+        return "".join(letter for letter in self.declared.letters if letter not in self.summed)
+
+    @property
+    def letters(self) -> str:
+        """The letters of the array. A dimension that was merged has the letter of its first part."""
+        return self.kept[0] + self.summed[0] if self.summed else self.declared.letters
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        if not self.summed:
+            return self.declared.shape
+        return self._size(self.kept), self._size(self.summed)
+
+    def of(self, parameter: "tf.Tensor") -> "tf.Tensor":
+        """Returns the array, from the parameter `source`."""
+        values = parameter if self.repeat is None else parameter[self.repeat]
+        if self.summed:
+            values = pack(values, self.declared.letters, self.summed)
+        return tf.cast(values, self.dtype)
+
+    def for_model(self, array: "tf.Tensor") -> "tf.Tensor | Packed":
+        """Returns the array as the model reads it."""
+        if not self.summed:
+            return array
+        sizes = tuple(self._size(letter) for letter in self.kept)
+        return Packed(array, self.kept + self.summed, sizes)
+
+    def _size(self, letters: str) -> int:
+        sizes = dict(zip(self.declared.letters, self.declared.shape, strict=True))
+        return math.prod(sizes[letter] for letter in letters)
+
+
+def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dict[str, Piece]:
+    """Returns the arrays for decoding, by their names.
 
     Args:
       model: the settings of the model.
-      p: all parameters of the model.
+      declared: all parameters of the model.
       precision: "model" keeps the precision of the model's activations. "bfloat16" rounds the operands of
         all products with weights except the gate, and sums them in float32.
 
     Returns:
-      The same names. Every array of a block is a list, with an entry for each repeat of the block. The
-      weights of SUMMED are packed, and experts are bfloat16 if the products are. `output_embedding` is
-      the target embedding, packed for the logits. An encoder that is a loop keeps its stacked arrays.
+      Each repeat of a block has its own arrays. The weights of SUMMED are packed, and experts are
+      bfloat16 if the products are. `output_embedding` is the target embedding, packed for the
+      logits. An encoder that is a loop keeps its stacked arrays.
     """
-    prepared: dict = {}
-    for name, weight in p.items():
+    rounded = "bfloat16" if precision == "bfloat16" else "float32"
+    pieces = {}
+    for name, parameter in declared.items():
         stack, is_block, place = name.partition("/block/")
         if not is_block or (stack == "encoder" and model.stack == "scan"):
-            prepared[name] = weight
+            pieces[name] = Piece(name, name, None, parameter, "", parameter.dtype)
             continue
         word = name.rpartition("/")[2]
-        layers = [weight[repeat] for repeat in range(weight.shape[0])]
-        if place.startswith("moe_") and word in EXPERTS:
-            low = precision == "bfloat16"
-            prepared[name] = [tf.cast(layer, tf.bfloat16) for layer in layers] if low else layers
-        elif word in SUMMED:
-            prepared[name] = [pack(layer, *SUMMED[word], precision) for layer in layers]
+        layer = dataclasses.replace(
+            parameter, shape=parameter.shape[1:], letters=parameter.letters[1:]
+        )
+        is_expert = place.startswith("moe_") and word in EXPERTS
+        summed = "" if is_expert else SUMMED.get(word, "")
+        dtype = rounded if is_expert or summed else parameter.dtype
+        for repeat in range(parameter.shape[0]):
+            pieces[f"{name}/{repeat}"] = Piece(name, name, repeat, layer, summed, dtype)
+    source = "target_embedding"
+    pieces["output_embedding"] = Piece(
+        source, "output_embedding", None, declared[source], "M", rounded
+    )
+    return pieces
+
+
+def prepare(pieces: Mapping[str, Piece], p: Mapping[str, "tf.Tensor"]) -> dict[str, "tf.Tensor"]:
+    """Returns the array of each piece, from all parameters of the model."""
+    return {name: piece.of(p[piece.source]) for name, piece in pieces.items()}
+
+
+def read(pieces: Mapping[str, Piece], arrays: Mapping[str, "tf.Tensor"]) -> dict:
+    """Returns what the model reads, by the names of the parameters.
+
+    Every array of a block is a list, with an entry for each repeat of the block.
+    """
+    values: dict = {}
+    for name, piece in pieces.items():
+        value = piece.for_model(arrays[name])
+        if piece.repeat is None:
+            values[piece.name] = value
         else:
-            prepared[name] = layers
-    prepared["output_embedding"] = pack(p["target_embedding"], "VM", "M", precision)
-    return prepared
+            values.setdefault(piece.name, []).append(value)
+    return values

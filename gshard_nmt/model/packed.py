@@ -58,8 +58,8 @@ def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") ->
     x_letters, letters = operands.split(",")
     rounded = tf.cast(x, tf.bfloat16)
     if tf.executing_eagerly():
-        operands = tf.cast(rounded, tf.float32), tf.cast(weight, tf.float32)
-        return tf.cast(tf.einsum(equation, *operands), x.dtype)
+        exact = [tf.cast(array, tf.float32) for array in (rounded, weight)]
+        return tf.cast(tf.einsum(equation, *exact), x.dtype)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
@@ -83,21 +83,16 @@ def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") ->
     return tf.cast(product, x.dtype)
 
 
-def pack(weight: "tf.Tensor", letters: str, summed: str, precision: str) -> Packed:
-    """Packs a weight.
+def pack(weight: "tf.Tensor", letters: str, summed: str) -> "tf.Tensor":
+    """Returns a weight as the matrix of `Packed`, [kept, summed].
 
     Args:
-      weight: float32.
+      weight: any dtype.
       letters: the letters of its dimensions.
       summed: the letters that its product sums over.
-      precision: "model" or "bfloat16".
     """
     kept = "".join(letter for letter in letters if letter not in summed)
     order = [letters.index(letter) for letter in kept + summed]
     values = weight if order == sorted(order) else tf.transpose(weight, order)
     sizes = values.shape.as_list()
-    kept_sizes = tuple(sizes[: len(kept)])
-    values = tf.reshape(values, [math.prod(kept_sizes), math.prod(sizes[len(kept) :])])
-    if precision == "bfloat16":
-        values = tf.cast(values, tf.bfloat16)
-    return Packed(values, kept + summed, kept_sizes)
+    return tf.reshape(values, [math.prod(sizes[: len(kept)]), math.prod(sizes[len(kept) :])])

@@ -32,7 +32,7 @@ class CopyingDevices:
         assert independent_rows
         self.compiled.append(key)
         signature = types.SimpleNamespace(inputs=({}, {}))
-        program = lambda parameters, batch: self.search(batch)  # noqa: E731
+        program = lambda p, batch=None: [p] if batch is None else self.search(batch)  # noqa: E731
         return type(
             "Program", (), {"signature": signature, "__call__": lambda _, *g: program(*g)}
         )()

@@ -208,7 +208,10 @@ class EagerDevices:
     def compile(self, key, lower, independent_rows):
         import tensorflow as tf
 
-        def run(weights, batch):
+        # The program that prepares the weights leaves them as they are, because `search` prepares them.
+        def run(weights, batch=None):
+            if batch is None:
+                return [weights]
             weights, batch = (tf.nest.map_structure(tf.constant, dict(g)) for g in (weights, batch))
             return self.translator.search(BatchShape(SHORT, SHORT + 3))(weights, batch)
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random, transformer
+from gshard_nmt.model import counter_random, decoding_weights, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.parameters import initial_values
 
@@ -19,7 +19,7 @@ DENSE = dataclasses.replace(SMALL, experts=0)
 def parameters(model: Model) -> dict[str, tf.Tensor]:
     """Draws the parameters for vocabularies of 50 and 40 tokens."""
     key = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
-    return initial_values(transformer.declare(model, 50, 40), key)
+    return initial_values(declared(model), key)
 
 
 def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
@@ -50,3 +50,14 @@ def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
 
 ONE = ([5, 6, 7, 1], [9, 8, 1])
 TWO = ([11, 12, 1], [13, 14, 15, 1])
+
+
+def declared(model: Model) -> dict:
+    """Declares the parameters of `parameters`."""
+    return transformer.declare(model, 50, 40)
+
+
+def read_weights(model: Model, p: dict[str, tf.Tensor], precision: str) -> dict:
+    """Returns parameters as decoding reads them."""
+    pieces = decoding_weights.plan(model, declared(model), precision)
+    return decoding_weights.read(pieces, decoding_weights.prepare(pieces, p))

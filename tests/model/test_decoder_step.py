@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import decoder_step, decoding_weights, transformer
+from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, read_weights, rows
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolera
     whole = tf.nn.log_softmax(logits).numpy()
     max_steps, beam = 4, 2
     if precision is not None:
-        p = decoding_weights.prepare(model, p, precision)
+        p = read_weights(model, p, precision)
     cache = decoder_step.start(model, p, batch, beam, max_steps)
     for i in range(max_steps):
         mask = np.zeros((2, beam, beam * max_steps), "f")

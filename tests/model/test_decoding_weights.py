@@ -2,22 +2,24 @@
 
 import dataclasses
 
+import numpy as np
+import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.decoding_weights import SUMMED
 from gshard_nmt.model.packed import Packed
-from tests.model.examples import SMALL, parameters
+from tests.model.examples import SMALL, declared, parameters, read_weights
 
 
 def test_every_matrix_of_a_block_is_packed_or_is_of_experts():
     """A matrix that is forgotten would be copied in every step of a search."""
     p = parameters(SMALL)
-    prepared = decoding_weights.prepare(SMALL, p, "bfloat16")
+    prepared = read_weights(SMALL, p, "bfloat16")
     assert set(prepared) == {*p, "output_embedding"}
     for name, weight in p.items():
         if "/block/" not in name:
-            assert prepared[name] is weight
+            np.testing.assert_array_equal(prepared[name], weight)
             continue
         assert len(prepared[name]) == weight.shape[0]
         word = name.rpartition("/")[2]
@@ -32,6 +34,19 @@ def test_every_matrix_of_a_block_is_packed_or_is_of_experts():
 
 def test_an_encoder_that_is_a_loop_keeps_its_stacks():
     p = parameters(SMALL)
-    prepared = decoding_weights.prepare(dataclasses.replace(SMALL, stack="scan"), p, "model")
-    assert all(prepared[name] is p[name] for name in p if name.startswith("encoder/"))
+    prepared = read_weights(dataclasses.replace(SMALL, stack="scan"), p, "model")
+    for name in p:
+        if name.startswith("encoder/"):
+            np.testing.assert_array_equal(prepared[name], p[name])
     assert isinstance(prepared["decoder/block/self_attention_0/query"], list)
+
+
+@pytest.mark.parametrize("precision", ["model", "bfloat16"])
+def test_the_arrays_are_those_that_the_plan_announces(precision):
+    pieces = decoding_weights.plan(SMALL, declared(SMALL), precision)
+    arrays = decoding_weights.prepare(pieces, parameters(SMALL))
+    assert set(arrays) == set(pieces)
+    for name, array in arrays.items():
+        piece = pieces[name]
+        assert (array.shape.as_list(), array.dtype) == (list(piece.shape), piece.dtype), name
+        assert len(piece.letters) == len(piece.shape), name

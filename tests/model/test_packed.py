@@ -23,6 +23,12 @@ def operands(equation: str) -> tuple[np.ndarray, np.ndarray]:
     return x, weight
 
 
+def packed_of(weight: np.ndarray, letters: str, summed: str, dtype: tf.DType) -> Packed:
+    kept = "".join(letter for letter in letters if letter not in summed)
+    values = tf.cast(pack(tf.constant(weight), letters, summed), dtype)
+    return Packed(values, kept + summed, tuple(SIZES[letter] for letter in kept))
+
+
 def product(packed: Packed, equation: str, x: np.ndarray, compiled: bool) -> np.ndarray:
     function = lambda values: packed.product(equation, values)  # noqa: E731
     if compiled:
@@ -34,7 +40,7 @@ def product(packed: Packed, equation: str, x: np.ndarray, compiled: bool) -> np.
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_a_packed_weight_gives_the_same_product(equation, compiled):
     x, weight = operands(equation)
-    packed = pack(tf.constant(weight), *EQUATIONS[equation], "model")
+    packed = packed_of(weight, *EQUATIONS[equation], tf.float32)
     expected = np.einsum(equation, x, weight)
     np.testing.assert_allclose(
         product(packed, equation, x, compiled), expected, rtol=1e-5, atol=1e-5
@@ -45,7 +51,7 @@ def test_a_packed_weight_gives_the_same_product(equation, compiled):
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_bfloat16_rounds_the_operands_and_not_the_sum(equation, compiled):
     x, weight = operands(equation)
-    packed = pack(tf.constant(weight), *EQUATIONS[equation], "bfloat16")
+    packed = packed_of(weight, *EQUATIONS[equation], tf.bfloat16)
     rounded = [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in (x, weight)]
     expected = np.einsum(equation, *rounded)
     np.testing.assert_allclose(
@@ -69,6 +75,6 @@ def test_a_product_in_low_precision_sums_in_float32(equation, compiled):
 
 def test_a_packed_weight_is_a_matrix_whose_sum_is_over_its_last_dimension():
     _, weight = operands("BKM,MND->BKND")
-    packed = pack(tf.constant(weight), "MND", "M", "model")
-    assert packed.values.shape == (8, 16)
-    np.testing.assert_array_equal(packed.values[5], weight[:, 1, 1])
+    values = pack(tf.constant(weight), "MND", "M")
+    assert values.shape == (8, 16)
+    np.testing.assert_array_equal(values[5], weight[:, 1, 1])
