@@ -9,6 +9,8 @@ Every system translates the same batch: 32 random sentences of 24 tokens with a 
 translation has exactly 32 tokens. The models have the same sizes and random weights: width 256, hidden
 width 1,024, 4 + 4 layers, 8 heads, vocabulary 8,000. With experts, every second layer has 8, and a token
 visits two of them. Each system is a process. The processes take turns, and each round has another order.
+A process with several cores uses them together for each product, or divides the batch among them: two
+devices of this package, or two translators of CTranslate2.
 
 The first run installs the peers into build/benchmarks. If that is not possible, the benchmark says so and
 measures this package alone. The machine must be quiet.
@@ -18,6 +20,7 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import os
 import re
 import shlex
@@ -38,6 +41,9 @@ PAUSE = 0.3
 FEWEST_ROUNDS = 5
 """A median of fewer rounds is not written to the page."""
 BASE = "CTranslate2, dense, float32"
+DIVIDED = ", divided"
+"""Ends the name of a system that divides the batch among the cores of its process."""
+LOW = "Decode.precision = 'bfloat16'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +53,7 @@ class System:
     Attributes:
       script: the name of its program in translators/.
       tree: the checkout whose package it uses; None for a peer.
+      divides: whether a process divides the batch among its cores.
     """
 
     script: str
@@ -54,6 +61,7 @@ class System:
     precision: str = "float32"
     settings: tuple[str, ...] = ()
     tree: Path | None = None
+    divides: bool = False
 
 
 PEERS = {
@@ -61,6 +69,10 @@ PEERS = {
     "Hugging Face M2M100, dense": System("huggingface"),
     BASE: System("ctranslate2_model"),
     "CTranslate2, dense, int8": System("ctranslate2_model", precision="int8"),
+    f"{BASE}{DIVIDED}": System("ctranslate2_model", divides=True),
+    f"CTranslate2, dense, int8{DIVIDED}": System(
+        "ctranslate2_model", precision="int8", divides=True
+    ),
 }
 
 
@@ -161,13 +173,16 @@ def ours(arguments: argparse.Namespace) -> dict[str, System]:
     """Returns this package with and without experts, with each setting, and from each checkout."""
     systems = {}
     for tree in [ROOT, *arguments.tree]:
-        for setting in ["", *arguments.setting]:
+        for setting, divides in itertools.product(["", LOW, *arguments.setting], (False, True)):
             for kind, experts in (("8 experts", 8), ("dense", 0)):
                 name = f"gshard-nmt, {kind}"
-                name += f", {setting}" if setting else ""
+                name += ", bfloat16" if setting == LOW else f", {setting}" if setting else ""
                 name += f" ({tree})" if tree != ROOT else ""
+                name += DIVIDED if divides else ""
                 settings = (setting,) if setting else ()
-                systems[name] = System("ours", experts, settings=settings, tree=tree)
+                systems[name] = System(
+                    "ours", experts, settings=settings, tree=tree, divides=divides
+                )
     return systems
 
 
@@ -195,9 +210,17 @@ def speed_table(arguments: argparse.Namespace) -> tuple[str, bool]:
     is_whole = {1, 2} <= set(arguments.processes)
     parts, facts = [], {}
     for processes in arguments.processes:
-        turns, versions = measure(systems, processes, arguments.rounds, 32)
+        # A process with one core has nothing to divide.
+        can_divide = len(environment.cores()) > processes
+        expected = {
+            name: system
+            for name, system in (ours(arguments) | PEERS).items()
+            if can_divide or not system.divides
+        }
+        chosen = {name: system for name, system in systems.items() if name in expected}
+        turns, versions = measure(chosen, processes, arguments.rounds, 32)
         facts |= versions
-        is_whole &= {*ours(arguments), *PEERS} <= set(turns)
+        is_whole &= set(expected) <= set(turns)
         threads = len(environment.cores()) // processes
         title = (
             f"{counted(processes, 'process', 'processes')}, "
@@ -287,7 +310,7 @@ def start(name: str, system: System, cores: tuple[int, ...], sentences: int) -> 
     kept = BUILD / "decoding"
     kept.mkdir(parents=True, exist_ok=True)
     settings = system.experts, sentences, cores, system.precision, system.settings, str(kept)
-    workload = Workload(*settings)
+    workload = Workload(*settings, parts=len(cores) if system.divides else 1)
     python = str(BUILD / "decoding-venv" / "bin" / "python")
     variables = os.environ | {"OMP_NUM_THREADS": str(len(cores))}
     if system.tree:

@@ -319,5 +319,8 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     table.add_row("average", "", f"{average['bleu']:.1f}", "", "", gain, "")
     console = Console(highlight=False)
     console.print(table)
+    for section in evaluation.sections:
+        for alarm in section.alarms:
+            console.print(alarm, style="bold", markup=False, soft_wrap=True)
     console.print(f"BLEU {evaluation.signatures['bleu']}", soft_wrap=True)
     console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

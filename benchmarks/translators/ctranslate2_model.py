@@ -28,8 +28,8 @@ def main() -> None:
         str(folder),
         device="cpu",
         compute_type=workload.precision,
-        inter_threads=1,
-        intra_threads=threads,
+        inter_threads=workload.parts,
+        intra_threads=threads // workload.parts,
     )
     vocabulary = tokens_of(workload)
     sources = [[vocabulary[i] for i in ids] for ids in workload.sources(SPECIAL.index(END))]
@@ -37,6 +37,7 @@ def main() -> None:
     def translate() -> list[int]:
         translations = model.translate_batch(
             sources,
+            max_batch_size=-(-len(sources) // workload.parts),
             beam_size=workload.beam,
             min_decoding_length=workload.target_tokens,
             max_decoding_length=workload.target_tokens,

@@ -50,10 +50,10 @@ def main() -> None:
 
 
 def config_of(workload: Workload) -> Config:
-    """Returns the config of a workload: one device, and a limit of `target_tokens` search steps."""
+    """Returns the config of a workload: a device for each part, and a limit of `target_tokens` steps."""
     head_dim = workload.model_dim // workload.heads
     settings = {
-        "Mesh.shape": (1,),
+        "Mesh.shape": (workload.parts,),
         "Model.encoder_layers": workload.layers,
         "Model.decoder_layers": workload.layers,
         "Model.model_dim": workload.model_dim,

@@ -22,6 +22,8 @@ class Workload:
       precision: the precision of the arithmetic, for systems that have several.
       settings: gin bindings, for this package only.
       folder: the folder of the files that a system keeps between two runs of the benchmark.
+      parts: into how many parts a process divides the batch. It translates them at the same time, each
+        with its share of the cores.
       source_tokens: the tokens of each source, end of sentence included.
       target_tokens: the tokens of each translation, which is also the number of decoder steps.
     """
@@ -32,6 +34,7 @@ class Workload:
     precision: str
     settings: tuple[str, ...]
     folder: str
+    parts: int = 1
     source_tokens: int = 24
     target_tokens: int = 32
     beam: int = 4

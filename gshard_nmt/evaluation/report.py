@@ -67,6 +67,25 @@ class LanguageResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the report that a study of the translations adds.
+
+    Attributes:
+      name: its key in bleu.json.
+      title: its headline on the page.
+      html: its content on the page.
+      data: its value in bleu.json.
+      alarms: sentences that the terminal and the top of the page show too.
+    """
+
+    name: str
+    title: str
+    html: str
+    data: Any
+    alarms: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """An evaluation of all languages.
 
@@ -75,12 +94,14 @@ class Report:
       signatures: the signatures of "bleu" and "chrf".
       facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
       title: title of the page.
+      sections: the studies, in the order of the page.
     """
 
     languages: Sequence[LanguageResult]
     signatures: Mapping[str, str]
     facts: Sequence[tuple[str, str]]
     title: str
+    sections: Sequence[Section] = ()
 
     def sorted(self) -> list[LanguageResult]:
         """Returns the results by number of training pairs, largest first."""
@@ -132,6 +153,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "languages": languages,
         "average": report.average(),
         "provenance": dict(report.facts),
+        **{section.name: section.data for section in report.sections},
     }
 
 
@@ -229,6 +251,11 @@ def _page(report: Report, figure: bytes) -> str:
     facts = [*report.facts, *((f"{name} signature", value) for name, value in signatures)]
     alt = "BLEU of each language, most training pairs first, with a sliding mean"
     body = [
+        *(
+            f"<p class='alarm'>{html.escape(alarm)}</p>"
+            for section in report.sections
+            for alarm in section.alarms
+        ),
         web_page.image(figure, "png", alt),
         f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
         *(_row(result) for result in report.sorted()),
@@ -239,6 +266,7 @@ def _page(report: Report, figure: bytes) -> str:
         ),
         "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
         *(_samples(result) for result in report.sorted()),
+        *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
     ]
     return web_page.page(report.title, headline, "\n".join(body))
 

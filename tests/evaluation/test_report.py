@@ -1,5 +1,6 @@
 """The files of a report have the promised contents, and the page needs no other file."""
 
+import dataclasses
 import html.parser
 import json
 
@@ -123,3 +124,14 @@ def test_the_interval_of_a_gain_in_words():
     low, high = result.delta_ci95
     assert report.interval_text(result) == f"{low:+.1f} to {high:+.1f}"
     assert report.interval_text(random_report(1, baselines=False).languages[0]) == ""
+
+
+def test_a_section_is_on_the_page_and_in_the_json_and_its_alarm_comes_first(tmp_path):
+    alarm = "fr: 3 of 4 translations are <empty>"
+    section = report.Section("copies", "Copies", "<p>none</p>", {"fr": 0}, (alarm,))
+    evaluation = dataclasses.replace(random_report(3), sections=(section,))
+    report.write(evaluation, tmp_path)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<h2>Copies</h2>\n<p>none</p>" in page
+    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<h2>")
+    assert json.loads((tmp_path / "bleu.json").read_text(encoding="utf-8"))["copies"] == {"fr": 0}
