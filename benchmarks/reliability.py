@@ -7,8 +7,8 @@ It trains the demo's model with all of it and with none of it, in one process ea
 of the ratios. The two processes of a pair take turns of as many steps as there are between two
 checkpoints: one is stopped while the other trains. So a machine that gets slower for a minute slows both.
 A turn that begins with a checkpoint also has the work of its background threads. The data is
-data/demo/prepared, which `make demo` makes, or else a corpus of its own. Every checkpoint is committed, and
-those that are kept are verified at the end. The machine must be quiet. "None of it" has no checkpoint
+data/demo/prepared, which `make demo` makes, or else a corpus of its own. Every checkpoint is committed,
+and those that are kept are verified at the end. The machine must be quiet. "None of it" has no checkpoint
 and no log line, and its training step returns only the loss and has no guard and no figures of the
 router.
 """
