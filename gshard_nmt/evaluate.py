@@ -170,6 +170,8 @@ def _score(
         _tokens_seen(run, test.language),
         baseline_tokens,
         _samples(test, translations, baseline_translations),
+        test.source,
+        test.target,
     )
     return result, score
 

@@ -60,6 +60,7 @@ def test_every_language_is_scored_and_compared(folders, capsys):
     by_language = {row["lang"]: row for row in contents["languages"]}
     assert by_language["fr"]["bleu"] == pytest.approx(100)
     assert by_language["fr"]["sentences"] == 5
+    assert (by_language["fr"]["source"], by_language["fr"]["target"]) == ("fr", "en")
     assert by_language["fr"]["delta_bleu"] == pytest.approx(
         100 - by_language["fr"]["baseline_bleu"]
     )

@@ -47,6 +47,7 @@ class LanguageResult:
       tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
         unknown.
       samples: the first sentences of the test set.
+      source, target: BCP 47 tags of the direction; "" if unknown.
     """
 
     lang: str
@@ -59,6 +60,8 @@ class LanguageResult:
     tokens: int | None = None
     baseline_tokens: int | None = None
     samples: tuple[Sample, ...] = ()
+    source: str = ""
+    target: str = ""
 
     @property
     def delta_bleu(self) -> float | None:
@@ -145,6 +148,8 @@ def as_json(report: Report) -> dict[str, Any]:
             "delta_ci95": result.delta_ci95 and [_rounded(bound) for bound in result.delta_ci95],
             "tokens": result.tokens,
             "baseline_tokens": result.baseline_tokens,
+            "source": result.source,
+            "target": result.target,
         }
         for result in report.sorted()
     ]
