@@ -57,10 +57,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
-    "evaluation/report.py": ("evaluation.bleu", "errors", "files", "web_page"),
+    "evaluation/report.py": ("evaluation.figure", "evaluation.systems", "files", "web_page"),
+    "evaluation/figure.py": ("evaluation.systems",),
+    "evaluation/systems.py": (),
     "serving/": ("serving", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
-    "cli/": ("cli", *PROGRAMS, "checks", "decoding", "serving", "run", "settings", "spmd", *GROUND),
+    "cli/": (
+        *("cli", *PROGRAMS, "checks", "decoding", "evaluation.candidates", "serving", "run"),
+        *("settings", "spmd", *GROUND),
+    ),
     "__main__.py": ("cli",),
     "__init__.py": (),
     # A program may use every stage, and no other program.

@@ -23,7 +23,13 @@ GOOD = {
     "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
-    "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
+    "eval": {
+        "workdir": "run",
+        "corpus": "corpus",
+        "baselines": "scores.json",
+        "report": "new",
+        "scores": "published.json",
+    },
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
 }
@@ -40,7 +46,7 @@ WRITTEN_FOLDERS = [
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
-    *[("decode", "prefix"), ("decode", "score")],
+    *[("decode", "prefix"), ("decode", "score"), ("eval", "scores")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
@@ -68,6 +74,7 @@ def folder(tmp_path_factory):
     (root / "run" / "config.gin").write_text(load_config("demo").text)
     (root / "run" / "data.json").write_text(json.dumps(data_facts()))
     (root / "scores.json").write_text('{"fr": 30.1}')
+    (root / "published.json").write_text('{"name": "a model", "bleu": {"fr": 30.1}}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
     (root / "a link to nothing").symlink_to("nowhere")
@@ -133,7 +140,7 @@ def test_eval_passes_the_choice_of_weights_on(folder, monkeypatch):
     monkeypatch.chdir(folder)
     choices = []
     monkeypatch.setattr(
-        "gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[-1].checkpoint)
+        "gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[7].checkpoint)
     )
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
     assert commands.main(["eval", *words]) == 0

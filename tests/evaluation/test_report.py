@@ -94,31 +94,6 @@ def test_the_page_closes_its_tags_escapes_text_and_needs_no_other_file(tmp_path)
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in text
 
 
-def test_the_sliding_mean_uses_whole_windows_only():
-    centres, means = report.sliding_mean([3.0] * 100, 10)
-    assert len(means) == 91
-    np.testing.assert_allclose(means, 3.0)
-    centres, means = report.sliding_mean(np.arange(20.0), 10)
-    np.testing.assert_allclose(means, centres)
-
-
-@pytest.mark.parametrize(
-    ("baselines", "label"),
-    [(True, "gain in BLEU over the bilingual baseline"), (False, "BLEU")],
-)
-def test_the_chart_shows_gains_if_all_languages_have_a_baseline(baselines, label):
-    top, bottom = report._figure(random_report(25, baselines)).axes
-    assert top.get_ylabel() == label
-    (points,) = [line for line in top.lines if line.get_label() == "each language"]
-    results = random_report(25, baselines).sorted()
-    values = [result.delta_bleu if baselines else result.bleu for result in results]
-    np.testing.assert_allclose(points.get_ydata(), values)
-    (trend,) = [line for line in top.lines if line.get_label() == "mean of 10 neighbours"]
-    assert len(trend.get_xdata()) == 16
-    heights = [bar.get_height() for bar in bottom.patches]
-    assert heights == [result.train_pairs for result in results]
-
-
 def test_the_interval_of_a_gain_in_words():
     (result,) = random_report(1).languages
     low, high = result.delta_ci95
