@@ -25,3 +25,10 @@ def test_an_image_is_in_the_page_with_its_description():
     element = web_page.image(b"<svg/>", "svg", 'BLEU of "fr"')
     data = base64.b64encode(b"<svg/>").decode()
     assert element == f'<img alt="BLEU of &quot;fr&quot;" src="data:image/svg+xml;base64,{data}">'
+
+
+def test_a_dark_page_may_have_an_image_of_its_own():
+    element = web_page.image(b"light", "png", "BLEU", b"dark")
+    dark = base64.b64encode(b"dark").decode()
+    assert f'media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}"' in element
+    assert web_page.image(b"light", "png", "BLEU") in element

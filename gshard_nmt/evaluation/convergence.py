@@ -12,6 +12,8 @@ from gshard_nmt.run.folder import RunFolder
 DEV, TRAINING = "dev_nll", "nll"
 """The cross-entropies that a run logs, in nats for each target token, without auxiliary losses."""
 
+_FEWEST_POINTS = 5
+"""Values on dev text that a run must have logged. Fewer would count the tokens too coarsely."""
 _NEIGHBOURS = 10
 """Logged values of one training batch each that are averaged, because batches differ."""
 
@@ -42,16 +44,16 @@ class Curve:
 def curves(runs: Sequence[RunFolder]) -> tuple[str, list[Curve | None]]:
     """Reads the curves of runs, all of the same cross-entropy.
 
-    It is the cross-entropy on dev text if every run has logged it, because text that a model has seen
-    often flatters it. Otherwise it is that of the training batches, as in the paper, smoothed over
-    the last 10 logged values.
+    It is the cross-entropy on dev text if every run has logged it five times, because text that a model
+    has seen often flatters it. Otherwise it is that of the training batches, as in the paper, averaged
+    over the last 10 logged values.
 
     Returns:
       "dev_nll" or "nll", and the curve of each run; None if a run has logged nothing.
     """
     logs = [_read(run) for run in runs]
     of_dev = [_curve(log, DEV) for log in logs]
-    if all(of_dev):
+    if all(curve is not None and len(curve.values) >= _FEWEST_POINTS for curve in of_dev):
         return DEV, of_dev
     return TRAINING, [_curve(log, TRAINING) for log in logs]
 

@@ -136,7 +136,7 @@ def confidence_band(
 def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) -> Any:
     """Returns the figure of `trend`, a matplotlib Figure."""
     results = ordered_directions(systems)
-    width = float(np.clip(0.15 * len(results), 9, 18))
+    width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
     figure = _figure((width, 5.2), palette)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     top.set_title(title)
@@ -281,7 +281,7 @@ def _draw_training_pairs(axes: Any, results: Sequence[DirectionResult], palette:
     axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
     axes.set_ylabel("training pairs")
-    # A figure is at most 18 inches wide, which has room for 120 labels.
+    # The axis is at most 18 inches wide, which has room for 120 labels.
     step = -(-len(results) // 120)
     labels = direction_labels(results)[::step]
     many = len(results) > 30
@@ -324,7 +324,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
     if baselines is not None and baselines.budget.device_years is not None:
         quality = 0.0 if shows_gains else baselines.average()["bleu"]
         points.append((baselines.budget.device_years, quality, baselines.name, palette.text))
-    unit, factor = _cost_unit(max(years for years, *_ in points))
+    unit, factor = cost_unit(max(years for years, *_ in points))
     figure = _figure((9, 4.2), palette)
     axes = figure.subplots()
     if shows_gains:
@@ -353,7 +353,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
     return figure
 
 
-def _cost_unit(years: float) -> tuple[str, float]:
+def cost_unit(years: float) -> tuple[str, float]:
     """Returns the unit that suits a cost, and how many of it a device-year has."""
     units = [("years", 1.0), ("days", 365.25), ("hours", 365.25 * 24), ("minutes", 365.25 * 1440)]
     return next(((unit, n) for unit, n in units if years * n >= 1), units[-1])

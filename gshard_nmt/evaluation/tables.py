@@ -1,7 +1,7 @@
 """The tables of a comparison: cost of each system, means by resources, tokens to a cross-entropy."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +21,10 @@ from gshard_nmt.evaluation.systems import (
 
 _DASH = "–"
 """Shown for a value that is unknown."""
+_NARROW = "\u202f"
+"""A space at which no line is broken."""
+_DAYS = 365.25
+"""Days of a year."""
 
 
 def systems_section(systems: Sequence[System], baselines: System | None) -> Section:
@@ -32,6 +36,9 @@ def systems_section(systems: Sequence[System], baselines: System | None) -> Sect
     """
     everywhere = common_directions(systems)
     differ = any(len(system.results) != len(everywhere) for system in systems)
+    rows = [*systems, *([baselines] if baselines else [])]
+    cost, per_year = figure.cost_unit(max(_known(s.budget.device_years for s in rows)))
+    time, per_long = figure.cost_unit(max(_known(s.budget.days for s in rows)) / _DAYS)
     columns: list[tuple[str, Callable[[System], str]]] = [
         ("weights", lambda s: _count(s.budget.weights)),
         ("experts", lambda s: "dense" if s.is_dense else _plain(s.budget.experts)),
@@ -40,25 +47,28 @@ def systems_section(systems: Sequence[System], baselines: System | None) -> Sect
         ("steps per second", lambda s: _digits(s.budget.steps_per_second)),
         ("tokens of a step", lambda s: _count(s.budget.batch_tokens)),
         ("tokens", lambda s: _count(s.budget.tokens)),
-        ("device-years", lambda s: _digits(s.budget.device_years)),
-        ("days", lambda s: _digits(s.budget.days)),
+        (f"device-{cost}", lambda s: _digits(s.budget.device_years, per_year)),
+        (time, lambda s: _digits(s.budget.days, per_long / _DAYS)),
         ("directions", lambda s: f"{len(s.results):,}"),
         ("BLEU", lambda s: _score(s.average()["bleu"])),
     ]
     if differ:
-        shared = f"BLEU of the {len(everywhere)} that all have"
-        columns.append((shared, lambda s: _score(s.average(everywhere)["bleu"])))
+        columns.append(("BLEU, common", lambda s: _score(s.average(everywhere)["bleu"])))
     columns.append(("gain", lambda s: _gain(s.average()["delta_bleu"])))
-    rows = [*systems, *([baselines] if baselines else [])]
     notes = [
         "<p>Layers are those of encoder and decoder together. Tokens are those of source and target "
-        "without padding. BLEU and gain are means over the directions. The time is that of training; "
-        "device-years are devices multiplied by time.</p>"
+        "without padding. BLEU and gain are means over the directions. The "
+        f"{time} are those of training; device-{cost} are devices multiplied by time.</p>"
     ]
+    if differ:
+        notes.append(
+            f"<p>“BLEU, common” is the mean over the {len(everywhere)} directions that all systems "
+            "have.</p>"
+        )
     if baselines:
         notes.append(
-            f"<p>The row “{html.escape(baselines.name)}” adds up all bilingual models; its days are "
-            "those of training one after the other.</p>"
+            f"<p>The row “{html.escape(baselines.name)}” adds up all bilingual models, trained one after "
+            "the other.</p>"
         )
     notes += [
         f"<p>{html.escape(system.name)} has no scores of {html.escape(', '.join(labels))}.</p>"
@@ -111,7 +121,8 @@ def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
     if not any(system.budget.device_years is not None for system in systems):
         return ""
     alt = "Quality of each system above the cost of its training"
-    image = web_page.image(figure.cost(systems, baselines, "png"), "png", alt)
+    light, dark = (figure.cost(systems, baselines, "png", dark) for dark in (False, True))
+    image = web_page.image(light, "png", alt, dark)
     return f"<h3>Cost and quality</h3>\n{image}"
 
 
@@ -203,13 +214,19 @@ def _plain(value: int | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    return _DASH if value is None else quantities.count_text(value)
+    return _DASH if value is None else quantities.count_text(value).replace(" ", _NARROW)
 
 
-def _digits(value: float | None) -> str:
-    """Returns a number with three digits that matter."""
+def _known(values: Iterable[float | None]) -> list[float]:
+    """Returns the values that are known, and 1 if there are none."""
+    return [value for value in values if value is not None] or [1.0]
+
+
+def _digits(value: float | None, factor: float = 1.0) -> str:
+    """Returns a number, multiplied by a factor, with three digits that matter."""
     if value is None:
         return _DASH
+    value *= factor
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

@@ -17,21 +17,20 @@ def training_lines(values, start: int = 1):
     ]
 
 
-def test_the_dev_value_is_used_if_every_run_has_it(tmp_path):
+def test_the_dev_value_is_used_if_every_run_has_it_five_times(tmp_path):
     run = make_run(tmp_path / "a")
     lines = training_lines([9.0] * 20)
-    # A line of dev values has no tokens; step 15 is between two lines that have them.
+    # A line of dev values has no tokens; step 12 is between two lines that have them.
     lines[10:15] = []
-    write_metrics(run, [*lines, {"step": 5, "dev_nll": 3.0}, {"step": 15, "dev_nll": 2.0}])
+    of_dev = [{"step": 4 * n, "dev_nll": 4.0 - n / 2} for n in range(1, 6)]
+    write_metrics(run, [*lines, *of_dev])
     name, (curve,) = convergence.curves([run])
     assert name == "dev_nll"
-    np.testing.assert_allclose(curve.tokens, [500, 1500])
-    assert [curve.tokens_to_reach(value) for value in (3.5, 3.0, 2.5, 1.9)] == [
-        500,
-        500,
-        1500,
-        None,
-    ]
+    np.testing.assert_allclose(curve.tokens, [400, 800, 1200, 1600, 2000])
+    reached = [curve.tokens_to_reach(value) for value in (4.0, 3.5, 2.6, 1.4)]
+    assert reached == [400, 400, 1200, None]
+    write_metrics(run, [*lines, *of_dev[:4]])
+    assert convergence.curves([run])[0] == "nll"
 
 
 def test_the_training_value_is_smoothed_and_used_if_a_run_has_no_dev_value(tmp_path):

@@ -31,8 +31,8 @@ def test_the_table_of_systems_has_their_size_cost_and_quality():
             *("tokens of a step", "tokens", "device-years", "days", "directions", "BLEU", "gain"),
         ],
         [
-            *("MoE", "600.0 billion", "2,048", "36", "2,048", "0.72", "4.0 million"),
-            *("1.0 billion", "22.4", "4", "2", "42.1", "+22.1"),
+            *("MoE", "600.0\u202fbillion", "2,048", "36", "2,048", "0.72"),
+            *("4.0\u202fmillion", "1.0\u202fbillion", "22.4", "4", "2", "42.1", "+22.1"),
         ],
         ["T &lt;96&gt;", "–", "dense", *["–"] * 7, "2", "25.0", "+5.0"],
     ]
@@ -44,8 +44,9 @@ def test_gaps_are_said_and_means_over_all_and_over_common_languages_are_told_apa
     systems = [system_of("a", {0: 30.0, 1: 40.0, 2: 50.0}), system_of("b", {0: 32.0, 2: 50.0})]
     content = tables.systems_section(systems, None).html
     head, first, second = rows_of(content)
-    assert head[-2:] == ["BLEU of the 2 that all have", "gain"]
+    assert head[-2:] == ["BLEU, common", "gain"]
     assert [first[-3:], second[-3:]] == [["40.0", "40.0", "+20.0"], ["41.0", "41.0", "+21.0"]]
+    assert "the mean over the 2 directions that all systems have" in content
     assert "<p>b has no scores of l1.</p>" in content
     groups = rows_of(content.partition("<h3>High")[2])
     assert groups[0][1] == "high (1 of 1,000,000 to 1,000,000 pairs)"
@@ -57,7 +58,16 @@ def test_the_baselines_are_a_row_and_a_point():
     content = tables.systems_section([system_of("a", {0: 30.0})], baselines).html
     assert rows_of(content)[-1][0] == "bilingual baselines"
     assert "adds up all bilingual models" in content
-    assert content.count("<img") == 1
+    assert content.count("<img") == content.count("prefers-color-scheme: dark") == 1
+
+
+def test_costs_have_the_unit_that_suits_them():
+    budget = Budget(device_years=2 / 365.25, days=0.125)
+    head, row = rows_of(
+        tables.systems_section([system_of("a", {0: 30.0}, budget=budget)], None).html
+    )
+    cells = dict(zip(head, row, strict=True))
+    assert (cells["device-days"], cells["hours"]) == ("2", "3")
 
 
 @pytest.mark.parametrize("name", ["dev_nll", "nll"])
@@ -69,7 +79,7 @@ def test_the_tokens_to_a_cross_entropy(name):
     )
     assert rows_of(section.html) == [
         ["system", "2.5", "1.5", "lowest"],
-        ["a", "2.0 million", "not reached", "2"],
+        ["a", "2.0\u202fmillion", "not reached", "2"],
         ["b *", "not logged", "not logged", "–"],
     ]
     assert (name == "dev_nll") == ("Cross-entropy on dev text" in section.html)
