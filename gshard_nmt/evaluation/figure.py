@@ -329,12 +329,12 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
     axes = figure.subplots()
     if shows_gains:
         axes.axhline(0, color=palette.faint, lw=0.8)
-    for years, quality, name, colour in points:
+    for number, (years, quality, name, colour) in enumerate(points):
         axes.plot(years * factor, quality, "o", ms=9, color=colour)
         axes.annotate(
             name,
             (years * factor, quality),
-            xytext=(8, 6),
+            xytext=(8, -14 if number % 2 else 6),  # neighbours of equal cost stay legible
             textcoords="offset points",
             color=palette.text,
         )

@@ -49,10 +49,10 @@ def systems_section(systems: Sequence[System], baselines: System | None) -> Sect
         ("tokens", lambda s: _count(s.budget.tokens)),
         (f"device-{cost}", lambda s: _digits(s.budget.device_years, per_year)),
         (time, lambda s: _digits(s.budget.days, per_long / _DAYS)),
-        ("directions", lambda s: f"{len(s.results):,}"),
         ("BLEU", lambda s: _score(s.average()["bleu"])),
     ]
     if differ:
+        columns.insert(-1, ("directions", lambda s: f"{len(s.results):,}"))
         columns.append(("BLEU, common", lambda s: _score(s.average(everywhere)["bleu"])))
     columns.append(("gain", lambda s: _gain(s.average()["delta_bleu"])))
     notes = [
