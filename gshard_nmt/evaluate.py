@@ -22,7 +22,9 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import report, studies, test_sets
+from gshard_nmt.evaluation.metrics import TITLES
+from gshard_nmt.evaluation.studies import Options, Studied
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
@@ -38,7 +40,7 @@ class Baselines:
     """The bilingual baselines to compare with: known scores, or runs to decode.
 
     Attributes:
-      scores: BLEU of each language.
+      scores: BLEU of each language, or of each direction such as "fr-en".
       runs: run folder of each language.
     """
 
@@ -55,12 +57,15 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    options: Options | None = None,
+    published: test_sets.Published | None = None,
 ) -> None:
-    """Scores a run on a split of a corpus and writes the report.
+    """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
     Args:
       workdir: the run folder.
-      corpus: the parallel text. The report says if it is not the text that the run was trained on.
+      corpus: the parallel text. The report says if it is not the text that the run was trained on. It is
+        not read if there is a published test set.
       split: name of the split, such as "test" or "dev".
       folder: the folder of the report.
       translate: translates lines with the model of a run folder. Its translations are kept in the run
@@ -68,6 +73,8 @@ def evaluate(
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
       choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
+      options: the metrics and the buckets of lengths.
+      published: a test set that takes the place of the corpus.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
@@ -79,8 +86,14 @@ def evaluate(
         outputs.check_file("--report", folder / name)
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
-    pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
-    tests = _test_sets(run, corpus, pairs, split, sentences)
+    if published:
+        split = published.name
+        tests, notes = test_sets.read(published, run.data["pairs"], sentences)
+        text_facts = _published_facts(run, published, tests, notes)
+    else:
+        pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
+        tests = _test_sets(run, corpus, pairs, split, sentences)
+        text_facts = list(_corpus_facts(run, corpus, pairs, split))
     compared = _read_baselines(baselines, [test.language for test in tests])
     with Progress(console=console, disable=not console.is_terminal) as progress:
         baselines_count = sum(test.language in compared.runs for test in tests)
@@ -96,22 +109,22 @@ def evaluate(
             theirs_of = translate_all(baseline, split, same, translate, advance, of_baselines)
             for test, theirs in zip(same, theirs_of, strict=True):
                 baseline_lines[test.source, test.target] = theirs.lines
-        results = []
+        results, studied = [], {}
         for test, ours in zip(tests, translations, strict=True):
-            lines = baseline_lines.get((test.source, test.target))
-            results.append(_score(run, test, ours.lines, compared, lines))
+            direction = test.source, test.target
+            lines = baseline_lines.get(direction)
+            studied[direction] = studies.study(test, ours.lines, lines, options)
+            results.append(_result(run, test, ours.lines, compared, lines, studied[direction]))
             advance()
     facts = [
         ("run", str(run.path)),
         ("decoding", translations[-1].made_by),
-        *_corpus_facts(run, corpus, pairs, split),
+        *text_facts,
         *_budget_facts(run, baselines),
     ]
-    language_results = [result for result, _ in results]
-    _, score = results[-1]
-    signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title)
+    signatures, sections = studies.signatures(studied), studies.sections(studied, options)
+    evaluation = report.Report(results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)
@@ -142,38 +155,37 @@ def _test_sets(
     return tests
 
 
-def _score(
+def _result(
     run: RunFolder,
     test: TestSet,
     translations: list[str],
     baselines: Baselines,
     baseline_translations: list[str] | None,
-) -> tuple[report.LanguageResult, bleu.Score]:
-    """Scores the translations of a test set and compares them with the baseline."""
-    score = bleu.score(translations, test.references, test.target)
-    baseline_bleu = baselines.scores.get(test.language)
-    interval = baseline_tokens = None
-    if baseline_translations is not None:
-        baseline_bleu = bleu.score(baseline_translations, test.references, test.target).bleu
-        interval = bleu.delta_interval(
-            translations, baseline_translations, test.references, test.target
-        )
+    studied: Studied,
+) -> report.LanguageResult:
+    """Returns the row of a direction: its scores, and those of the baseline."""
+    baseline_bleu, baseline_tokens = studied.baseline_bleu, None
+    if baseline_translations is None:
+        direction = f"{test.source}-{test.target}"
+        baseline_bleu = baselines.scores.get(direction, baselines.scores.get(test.language))
+    else:
         baseline_tokens = _tokens_seen(baselines.runs[test.language], test.language)
-    result = report.LanguageResult(
+    bleu, chrf = studied.bleu_and_chrf
+    return report.LanguageResult(
         test.language,
         test.train_pairs,
-        score.sentences,
-        score.bleu,
-        score.chrf,
+        len(translations),
+        bleu,
+        chrf,
         baseline_bleu,
-        interval,
+        studied.interval,
         _tokens_seen(run, test.language),
         baseline_tokens,
         _samples(test, translations, baseline_translations),
         test.source,
         test.target,
+        studied.others,
     )
-    return result, score
 
 
 def _samples(
@@ -222,6 +234,25 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
         raise UserError(
             f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
         ) from None
+
+
+def _published_facts(
+    run: RunFolder, published: test_sets.Published, tests: Sequence[TestSet], notes: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Returns what the report says about a published test set, and prints what was left out."""
+    console, remarks = Console(stderr=True, highlight=False), (*published.notes, *notes)
+    for remark in remarks:
+        console.print(f"--test_set: {remark}", markup=False, soft_wrap=True)
+    count = max(len(test.all_references) for test in tests)
+    return [
+        (
+            "test text",
+            f"{published.name} of {published.folder}; fingerprint {test_sets.fingerprint(tests)}; "
+            f"{count} reference{'s' if count > 1 else ''}",
+        ),
+        ("training text", f"fingerprint {run.data['corpus_fingerprint']}"),
+        *([("left out", "; ".join(remarks))] if remarks else []),
+    ]
 
 
 def _corpus_facts(
@@ -301,7 +332,9 @@ def _total_tokens(budget: dict[str, Any]) -> int:
 def _show(evaluation: report.Report, folder: Path) -> None:
     """Prints the scores of all languages, the signature, and the path of the report."""
     table = Table(title=evaluation.title)
-    for name in ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval"):
+    columns = ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval")
+    others = evaluation.languages[0].scores
+    for name in (*columns, *(TITLES[key] for key in others)):
         table.add_column(name, justify="left" if name == "language" else "right")
     for result in evaluation.sorted():
         delta = result.delta_bleu
@@ -313,6 +346,7 @@ def _show(evaluation: report.Report, folder: Path) -> None:
             "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
             "" if delta is None else f"{delta:+.1f}",
             report.interval_text(result),
+            *(report.score_text(key, value) for key, value in result.scores.items()),
         )
     average = evaluation.average()
     delta = average["delta_bleu"]
@@ -324,5 +358,7 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     for section in evaluation.sections:
         for alarm in section.alarms:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)
-    console.print(f"BLEU {evaluation.signatures['bleu']}", soft_wrap=True)
+    for key, signature in evaluation.signatures.items():
+        if key in ("bleu", *others):
+            console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
     console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

@@ -1,9 +1,13 @@
-"""Computes BLEU and chrF of a test set with one reference. A score always comes with its signature."""
+"""Computes BLEU and chrF of a test set. A score always comes with its signature."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import cast
 
 from gshard_nmt.evaluation import metrics, significance
+
+References = Sequence[str] | Sequence[Sequence[str]]
+"""One reference, or several complete references."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,18 +27,18 @@ class Score:
     chrf_signature: str
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], target: str = "en") -> Score:
+def score(hypotheses: Sequence[str], references: References, target: str = "en") -> Score:
     """Computes corpus BLEU and chrF of a system.
 
     Args:
       hypotheses: the translation of each sentence.
-      references: the reference of each sentence.
+      references: the reference of each sentence, or a list of several references.
       target: BCP 47 tag of the language, which chooses the tokenizer of BLEU.
 
     Raises:
       UserError: there is nothing to score, or the numbers of lines differ.
     """
-    results = metrics.scores(hypotheses, [references], target)
+    results = metrics.scores(hypotheses, _several(references), target)
     bleu, chrf = results["bleu"], results["chrf"]
     return Score(bleu.value, chrf.value, len(hypotheses), bleu.signature, chrf.signature)
 
@@ -42,7 +46,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], target: str = "e
 def delta_interval(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
-    references: Sequence[str],
+    references: References,
     target: str = "en",
     resamples: int = 1000,
     seed: int = 12345,
@@ -53,6 +57,13 @@ def delta_interval(
     with replacement, the same for both systems.
     """
     comparison = significance.compare(
-        hypotheses, baseline, [references], target, "bleu", resamples, seed
+        hypotheses, baseline, _several(references), target, "bleu", resamples, seed
     )
     return comparison.interval
+
+
+def _several(references: References) -> list[Sequence[str]]:
+    """Returns a list of references."""
+    if all(isinstance(line, str) for line in references):
+        return [cast(Sequence[str], references)]
+    return cast(list[Sequence[str]], list(references))

@@ -6,6 +6,7 @@ sacreBLEU computes all of them but COMET, so the numbers are those of its comman
 import dataclasses
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,10 @@ ALWAYS = ("bleu", "chrf")
 """The metrics of every report."""
 
 _TOKENIZERS = {
-    **{"zh": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"},
+    "zh": "zh",
+    "yue": "zh",
+    "ja": "ja-mecab",
+    "ko": "ko-mecab",
     **dict.fromkeys(("th", "km", "lo", "my", "bo", "dz"), "char"),
 }
 """sacreBLEU's tokenizer for languages that put no spaces between words, and for Korean.
@@ -274,6 +278,4 @@ def _comet(
 
 @functools.lru_cache(maxsize=1)
 def _comet_model(checkpoint: Path) -> Any:
-    import comet
-
-    return comet.load_from_checkpoint(str(checkpoint))
+    return importlib.import_module("comet").load_from_checkpoint(str(checkpoint))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import files, web_page
+from gshard_nmt.evaluation.metrics import TITLES
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """What `write` writes into the folder of the report."""
@@ -48,6 +49,7 @@ class LanguageResult:
         unknown.
       samples: the first sentences of the test set.
       source, target: BCP 47 tags of the direction; "" if unknown.
+      scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
     """
 
     lang: str
@@ -62,6 +64,7 @@ class LanguageResult:
     samples: tuple[Sample, ...] = ()
     source: str = ""
     target: str = ""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def delta_bleu(self) -> float | None:
@@ -150,6 +153,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "baseline_tokens": result.baseline_tokens,
             "source": result.source,
             "target": result.target,
+            **{key: _rounded(value, key) for key, value in result.scores.items()},
         }
         for result in report.sorted()
     ]
@@ -262,7 +266,7 @@ def _page(report: Report, figure: bytes) -> str:
             for alarm in section.alarms
         ),
         web_page.image(figure, "png", alt),
-        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
+        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_header(report)}</thead><tbody>",
         *(_row(result) for result in report.sorted()),
         "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
         *(
@@ -280,7 +284,16 @@ _COLUMNS = (
     *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
     *("baseline BLEU", "gain", "95 % interval"),
 )
-_HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
+
+
+def _header(report: Report) -> str:
+    names = [*_COLUMNS, *(TITLES.get(key, key) for key in report.languages[0].scores)]
+    return "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+
+
+def score_text(key: str, value: float) -> str:
+    """Returns a score as users read it. COMET is mostly between 0 and 1, so it has more digits."""
+    return f"{value:.4f}" if key == "comet" else f"{value:.1f}"
 
 
 def _row(result: LanguageResult) -> str:
@@ -294,6 +307,7 @@ def _row(result: LanguageResult) -> str:
         "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
         "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
         interval_text(result),
+        *(score_text(key, value) for key, value in result.scores.items()),
     ]
     columns = "".join(f"<td>{cell}</td>" for cell in cells)
     return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
@@ -326,5 +340,5 @@ def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _rounded(value: float | None, key: str = "") -> float | None:
+    return None if value is None else round(value, 4 if key == "comet" else 2)

@@ -70,8 +70,19 @@ def compare(
     Raises:
       UserError: there is nothing to score, or the numbers of lines differ.
     """
-    score = _SCORES[key]
     pair = [statistics(lines, references, target, key) for lines in (hypotheses, baseline)]
+    return compare_statistics(pair[0], pair[1], key, resamples, seed)
+
+
+def compare_statistics(
+    system: np.ndarray,
+    baseline: np.ndarray,
+    key: str = "bleu",
+    resamples: int = RESAMPLES,
+    seed: int = _SEED,
+) -> Comparison:
+    """Compares two systems as `compare` does, from the statistics of their sentences."""
+    score, pair = SCORES[key], (system, baseline)
     ours, theirs = (score(rows.sum(0)) for rows in pair)
     deltas = _deltas(pair, score, resamples, seed)
     low, high = np.percentile(deltas, [2.5, 97.5])
@@ -193,4 +204,5 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     return 100.0 * score
 
 
-_SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"bleu": bleu_of, "chrf": chrf_of}
+SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"bleu": bleu_of, "chrf": chrf_of}
+"""What computes a score from the sum of the statistics."""
