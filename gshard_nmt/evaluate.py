@@ -22,13 +22,18 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import report, studies, test_sets
-from gshard_nmt.evaluation.metrics import TITLES
+from gshard_nmt.evaluation import hypothesis_files, report, studies, test_sets
+from gshard_nmt.evaluation.hypothesis_files import Files
+from gshard_nmt.evaluation.metrics import TITLES, Measures
 from gshard_nmt.evaluation.studies import Options, Studied
+from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
+
+# The command line gets these from here, because it imports programs and not their parts.
+__all__ = ["Files", "Measures", "Options", "Published", "evaluate", "evaluate_files", "open_folder"]
 
 _SCORES = mapping_of(number(0, 100))
 _SAMPLES = 3
@@ -58,7 +63,7 @@ def evaluate(
     sentences: int = 0,
     choices: Choices | None = None,
     options: Options | None = None,
-    published: test_sets.Published | None = None,
+    published: Published | None = None,
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
@@ -89,7 +94,9 @@ def evaluate(
     if published:
         split = published.name
         tests, notes = test_sets.read(published, run.data["pairs"], sentences)
-        text_facts = _published_facts(run, published, tests, notes)
+        for note in (*published.notes, *notes):
+            console.print(f"--test_set: {note}", markup=False, soft_wrap=True)
+        text_facts = test_sets.facts(published, tests, notes)
     else:
         pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
         tests = _test_sets(run, corpus, pairs, split, sentences)
@@ -127,6 +134,21 @@ def evaluate(
     evaluation = report.Report(results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)
+    _show(evaluation, folder)
+
+
+def evaluate_files(files: Files, folder: Path | None, options: Options | None = None) -> None:
+    """Scores files with translations, and writes the report if there is a folder for it.
+
+    Raises:
+      UserError: a file is empty, the numbers of lines differ, or the report cannot be written.
+    """
+    if folder:
+        outputs.check_folder("--report", folder)
+    evaluation = hypothesis_files.report_of(files, options)
+    if folder:
+        with outputs.named(folder):
+            report.write(evaluation, folder)
     _show(evaluation, folder)
 
 
@@ -236,25 +258,6 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
         ) from None
 
 
-def _published_facts(
-    run: RunFolder, published: test_sets.Published, tests: Sequence[TestSet], notes: Sequence[str]
-) -> list[tuple[str, str]]:
-    """Returns what the report says about a published test set, and prints what was left out."""
-    console, remarks = Console(stderr=True, highlight=False), (*published.notes, *notes)
-    for remark in remarks:
-        console.print(f"--test_set: {remark}", markup=False, soft_wrap=True)
-    count = max(len(test.all_references) for test in tests)
-    return [
-        (
-            "test text",
-            f"{published.name} of {published.folder}; fingerprint {test_sets.fingerprint(tests)}; "
-            f"{count} reference{'s' if count > 1 else ''}",
-        ),
-        ("training text", f"fingerprint {run.data['corpus_fingerprint']}"),
-        *([("left out", "; ".join(remarks))] if remarks else []),
-    ]
-
-
 def _corpus_facts(
     run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str
 ) -> Iterator[tuple[str, str]]:
@@ -329,7 +332,7 @@ def _total_tokens(budget: dict[str, Any]) -> int:
     return sum(budget["tokens_by_language"].values())
 
 
-def _show(evaluation: report.Report, folder: Path) -> None:
+def _show(evaluation: report.Report, folder: Path | None) -> None:
     """Prints the scores of all languages, the signature, and the path of the report."""
     table = Table(title=evaluation.title)
     columns = ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval")
@@ -361,4 +364,5 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     for key, signature in evaluation.signatures.items():
         if key in ("bleu", *others):
             console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
-    console.print(f"report: {folder / 'index.html'}", soft_wrap=True)
+    if folder:
+        console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

@@ -162,6 +162,7 @@ def test_nothing_but_the_command_line_imports_a_program():
         "cli/decode_job.py",
         "cli/export_command.py",
         "cli/inspect_command.py",
+        "cli/score_flags.py",
         "cli/serve_command.py",
     }
 

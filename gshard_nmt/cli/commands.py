@@ -34,6 +34,16 @@ from gshard_nmt.cli.process_flags import (
     read_processes,
 )
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.score_flags import (
+    check_text,
+    define_files,
+    define_metrics,
+    define_test_set,
+    open_test_set,
+    read_options,
+    score_files,
+    scores_files,
+)
 from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
@@ -215,14 +225,18 @@ def _train(values: FlagValues) -> None:
 def _define_eval(flags: Flags) -> None:
     flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
     flags.text("corpus", "DIR", "the corpus folder with the references")
+    define_test_set(flags)
     flags.text(
-        "split", "NAME", "split of the corpus to translate, such as test or dev", default="test"
+        "split",
+        "NAME",
+        "split of the corpus or of FLORES to translate, such as test or dev",
+        default="test",
     )
     flags.text(
         "baselines",
         "DIR|JSON",
         "bilingual baselines to compare with: the --workdir of gshard-train --baselines_of, or a JSON "
-        'file with the BLEU of each language, such as {"fr": 30.1}',
+        'file with the BLEU of each language or direction, such as {"fr": 30.1} or {"fr-en": 30.1}',
     )
     flags.text("report", "DIR", "the folder of the report to make")
     flags.integer(
@@ -232,12 +246,18 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    define_metrics(flags)
+    define_files(flags)
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
     define_trust(flags)
 
 
 def _eval(values: FlagValues) -> None:
+    if scores_files(values):
+        score_files(EVAL, values)
+        return
+    check_text(EVAL, values)
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.decoding import calls
     from gshard_nmt.decoding.runs import RunTranslators
@@ -265,7 +285,10 @@ def _eval(values: FlagValues) -> None:
 def _evaluate(
     values: FlagValues, workdir: Path, translators: "RunTranslators", changes: "Changes"
 ) -> None:
-    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    published = open_test_set(values)
+    corpus = workdir  # not read if there is a published test set
+    if published is None:
+        corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
     baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(
@@ -278,6 +301,7 @@ def _evaluate(
         )
     report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
+    options = read_options(values)
     from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import evaluate
@@ -285,7 +309,8 @@ def _evaluate(
     Chosen.parse(values.checkpoint)
     choices = Choices(values.checkpoint, changes)
     translate, counted = translators.translate, values.sentences
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
+    words = (workdir, corpus, values.split, report, translate, baselines, counted, choices)
+    evaluate(*words, options=options, published=published)
 
 
 HARVEST = Command(
@@ -318,9 +343,10 @@ TRAIN = Command(
 EVAL = Command(
     "gshard-eval",
     "translates a test set, scores each language, compares it with baselines and writes a report. "
-    "Translations are kept in the run folder and used again.",
+    "Translations are kept in the run folder and used again. It needs --workdir, --report, and --corpus "
+    "or --test_set. With --hypotheses it scores files.",
     "gshard-eval --workdir runs/demo --corpus corpus --report runs/demo/report",
-    ("workdir", "corpus", "report"),
+    (),
     _define_eval,
     _eval,
 )

@@ -2,11 +2,13 @@
 
 import dataclasses
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import length_buckets, metrics, significance
 from gshard_nmt.evaluation.metrics import Measured, Measures
 from gshard_nmt.evaluation.report import Section
@@ -15,7 +17,7 @@ from gshard_nmt.evaluation.translations import TestSet
 
 Direction = tuple[str, str]
 
-_RATE = 0.05
+RATE = 0.05
 """The false discovery rate."""
 
 
@@ -31,6 +33,16 @@ class Options:
     measures: Measures = dataclasses.field(default_factory=Measures)
     length_edges: tuple[int, ...] = length_buckets.EDGES
 
+    def check(self) -> None:
+        """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""
+        self.measures.check()
+        edges = [0, *self.length_edges]
+        if any(after <= before for before, after in itertools.pairwise(edges)):
+            raise UserError(
+                f"--length_edges is {' '.join(map(str, self.length_edges))}; lengths are whole numbers "
+                "from 1 in ascending order. Give for example --length_edges 10 20 30 40."
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class Studied:
@@ -40,7 +52,7 @@ class Studied:
       scores: the scores by the keys of the metrics.
       baseline_bleu: BLEU of the baseline; None without its translations.
       comparisons: the differences in BLEU and chrF by the keys of the metrics; {} without a baseline.
-      buckets: the scores by length of the source.
+      buckets: the scores by length of the source; () if the sources are not at hand.
     """
 
     scores: Mapping[str, Measured]
@@ -83,7 +95,8 @@ def study(
     """
     options = options or Options()
     references, target = test.all_references, test.target
-    scores = metrics.scores(translations, references, target, options.measures, test.sources)
+    sources = test.sources or None
+    scores = metrics.scores(translations, references, target, options.measures, sources)
     ours = _statistics(translations, references, target)
     theirs, comparisons, baseline_bleu = None, {}, None
     if baseline is not None:
@@ -93,7 +106,10 @@ def study(
         }
         bleu = metrics.scores(baseline, references, target)["bleu"]
         baseline_bleu = bleu.value
-    buckets = length_buckets.buckets(test.sources, test.source, ours, theirs, options.length_edges)
+    buckets: Sequence[length_buckets.Bucket] = ()
+    if test.sources:
+        edges = options.length_edges
+        buckets = length_buckets.buckets(test.sources, test.source, ours, theirs, edges)
     return Studied(scores, baseline_bleu, comparisons, buckets)
 
 
@@ -111,18 +127,17 @@ def signatures(studied: Mapping[Direction, Studied]) -> dict[str, str]:
 def sections(studied: Mapping[Direction, Studied], options: Options | None = None) -> list[Section]:
     """Returns the parts of the report on significance and on lengths."""
     options = options or Options()
-    named = {"-".join(direction): each for direction, each in studied.items()}
+    named = {"-".join(filter(None, direction)): each for direction, each in studied.items()}
     compared = {name: each.comparisons for name, each in named.items() if each.comparisons}
+    buckets = {name: each.buckets for name, each in named.items() if each.buckets}
     return [
         *([significance_section(compared)] if compared else []),
-        length_buckets.section(
-            {name: each.buckets for name, each in named.items()}, options.length_edges
-        ),
+        *([length_buckets.section(buckets, options.length_edges)] if buckets else []),
     ]
 
 
 def significance_section(
-    compared: Mapping[str, Mapping[str, Comparison]], rate: float = _RATE
+    compared: Mapping[str, Mapping[str, Comparison]], rate: float = RATE
 ) -> Section:
     """Returns the part of the report that says which gains over the baselines are not chance.
 

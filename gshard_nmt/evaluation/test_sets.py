@@ -143,6 +143,19 @@ def read(
     return tests, notes
 
 
+def facts(
+    published: Published, tests: Sequence[TestSet], notes: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Returns what the report says about a test set; `notes` are those of `read`."""
+    count = max(len(test.all_references) for test in tests)
+    left_out = "; ".join([*published.notes, *notes])
+    text = f"{published.name} of {published.folder}; fingerprint {fingerprint(tests)}"
+    return [
+        ("test text", f"{text}; {count} reference{'s' if count > 1 else ''}"),
+        *([("left out", left_out)] if left_out else []),
+    ]
+
+
 def fingerprint(tests: Sequence[TestSet]) -> str:
     """Returns 16 hexadecimal digits that identify the sources and references of all directions."""
     digest = hashlib.sha256()
