@@ -15,13 +15,36 @@ from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, comparison, report, tables
+from gshard_nmt.evaluation import (
+    comparison,
+    hypothesis_files,
+    report,
+    studies,
+    tables,
+    test_sets,
+)
 from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
 from gshard_nmt.evaluation.corpora import origin
+from gshard_nmt.evaluation.hypothesis_files import Files
+from gshard_nmt.evaluation.metrics import TITLES, Measures
+from gshard_nmt.evaluation.studies import Options, Studied
+from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
+
+# The command line gets these from here, because it imports programs and not their parts.
+__all__ = [
+    "Files",
+    "Measures",
+    "Options",
+    "Others",
+    "Published",
+    "evaluate",
+    "evaluate_files",
+    "open_folder",
+]
 
 _SCORES = mapping_of(number(0, 100))
 _SAMPLES = 3
@@ -33,7 +56,7 @@ class Baselines:
     """The bilingual baselines to compare with: known scores, or runs to decode.
 
     Attributes:
-      scores: BLEU of each language.
+      scores: BLEU of each language, or of each direction such as "fr-en".
       runs: run folder of each language.
     """
 
@@ -50,13 +73,16 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    options: Options | None = None,
+    published: Published | None = None,
     others: Others | None = None,
 ) -> None:
-    """Scores a run on a split of a corpus and writes the report.
+    """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
     Args:
       workdir: the run folder.
-      corpus: the parallel text. The report says if it is not the text that the run was trained on.
+      corpus: the parallel text. The report says if it is not the text that the run was trained on. It is
+        not read if there is a published test set.
       split: name of the split, such as "test" or "dev".
       folder: the folder of the report.
       translate: translates lines with the model of a run folder. Its translations are kept in the run
@@ -64,6 +90,8 @@ def evaluate(
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
       choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
+      options: the metrics and the buckets of lengths.
+      published: a test set that takes the place of the corpus.
       others: other runs and published scores to compare the run with.
 
     Raises:
@@ -74,37 +102,47 @@ def evaluate(
     outputs.check_folder("--report", folder)
     for name in report.FILES if folder.is_dir() else ():
         outputs.check_file("--report", folder / name)
+    console = Console(stderr=True, highlight=False)
     run, others, choices = RunFolder(workdir), others or Others(), choices or Choices()
-    pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
-    tests = _test_sets(run, corpus, pairs, split, sentences)
+    pairs: dict[str, CorpusPair] = {}
+    if published:
+        split = published.name
+        tests, notes = test_sets.read(published, run.data["pairs"], sentences)
+        for note in (*published.notes, *notes):
+            console.print(f"--test_set: {note}", markup=False, soft_wrap=True)
+        text_facts = test_sets.facts(published, tests, notes)
+    else:
+        pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
+        tests = _test_sets(run, corpus, pairs, split, sentences)
+        text_facts = list(_corpus_facts(run, corpus, pairs, split))
     compared = _read_baselines(baselines, [test.language for test in tests])
     main_name, candidates = read_candidates(run, tests, others)
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
-    scored = [
-        _score(run, test, lines.main[direction], compared, lines.baselines.get(direction))
-        for test in tests
-        for direction in [(test.source, test.target)]
-    ]
-    language_results = [result for result, _ in scored]
-    _, score = scored[-1]
-    signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
-    systems = comparison.systems(main_name, run, language_results, tests, candidates, lines)
-    cautions = list(comparison.cautions(run, candidates, pairs, score.bleu_signature))
+    results, studied = [], {}
+    for test in tests:
+        direction = test.source, test.target
+        own, of_baseline = lines.main[direction], lines.baselines.get(direction)
+        studied[direction] = studies.study(test, own, of_baseline, options)
+        results.append(_result(run, test, own, compared, of_baseline, studied[direction]))
+    signatures = studies.signatures(studied)
+    systems = comparison.systems(main_name, run, results, tests, candidates, lines)
+    cautions = list(comparison.cautions(run, candidates, pairs, signatures["bleu"]))
     facts = [
         ("run", str(run.path)),
         ("decoding", made_by),
-        *_corpus_facts(run, corpus, pairs, split),
+        *text_facts,
         *_budget_facts(run, baselines),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
-    all_baselines = comparison.baselines_together(list(compared.runs.values()), language_results)
+    all_baselines = comparison.baselines_together(list(compared.runs.values()), results)
     sections = [
         dataclasses.replace(tables.systems_section(systems, all_baselines), alarms=alarms),
         *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
+        *studies.sections(studied, options),
     ]
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title, sections, systems)
+    evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)
@@ -151,6 +189,21 @@ def _translate(
     return Lines(results[0], of_all_baselines, of_candidates), made_by
 
 
+def evaluate_files(files: Files, folder: Path | None, options: Options | None = None) -> None:
+    """Scores files with translations, and writes the report if there is a folder for it.
+
+    Raises:
+      UserError: a file is empty, the numbers of lines differ, or the report cannot be written.
+    """
+    if folder:
+        outputs.check_folder("--report", folder)
+    evaluation = hypothesis_files.report_of(files, options)
+    if folder:
+        with outputs.named(folder):
+            report.write(evaluation, folder)
+    _show(evaluation, folder)
+
+
 def _test_sets(
     run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str, sentences: int
 ) -> list[TestSet]:
@@ -176,38 +229,37 @@ def _test_sets(
     return tests
 
 
-def _score(
+def _result(
     run: RunFolder,
     test: TestSet,
     translations: Sequence[str],
     baselines: Baselines,
     baseline_translations: Sequence[str] | None,
-) -> tuple[report.LanguageResult, bleu.Score]:
-    """Scores the translations of a test set and compares them with the baseline."""
-    score = bleu.score(translations, test.references, test.target)
-    baseline_bleu = baselines.scores.get(test.language)
-    interval = baseline_tokens = None
-    if baseline_translations is not None:
-        baseline_bleu = bleu.score(baseline_translations, test.references, test.target).bleu
-        interval = bleu.delta_interval(
-            translations, baseline_translations, test.references, test.target
-        )
+    studied: Studied,
+) -> report.LanguageResult:
+    """Returns the row of a direction: its scores, and those of the baseline."""
+    baseline_bleu, baseline_tokens = studied.baseline_bleu, None
+    if baseline_translations is None:
+        direction = f"{test.source}-{test.target}"
+        baseline_bleu = baselines.scores.get(direction, baselines.scores.get(test.language))
+    else:
         baseline_tokens = _tokens_seen(baselines.runs[test.language], test.language)
-    result = report.LanguageResult(
+    bleu, chrf = studied.bleu_and_chrf
+    return report.LanguageResult(
         test.language,
         test.train_pairs,
-        score.sentences,
-        score.bleu,
-        score.chrf,
+        len(translations),
+        bleu,
+        chrf,
         baseline_bleu,
-        interval,
+        studied.interval,
         _tokens_seen(run, test.language),
         baseline_tokens,
         _samples(test, translations, baseline_translations),
         test.source,
         test.target,
+        studied.others,
     )
-    return result, score
 
 
 def _samples(
@@ -296,10 +348,12 @@ def _total_tokens(budget: dict[str, Any]) -> int:
     return sum(budget["tokens_by_language"].values())
 
 
-def _show(evaluation: report.Report, folder: Path) -> None:
+def _show(evaluation: report.Report, folder: Path | None) -> None:
     """Prints the scores of all languages, the signature, and the path of the report."""
     table = Table(title=evaluation.title)
-    for name in ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval"):
+    columns = ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval")
+    others = evaluation.languages[0].scores
+    for name in (*columns, *(TITLES[key] for key in others)):
         table.add_column(name, justify="left" if name == "language" else "right")
     for result in evaluation.sorted():
         delta = result.delta_bleu
@@ -311,6 +365,7 @@ def _show(evaluation: report.Report, folder: Path) -> None:
             "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
             "" if delta is None else f"{delta:+.1f}",
             report.interval_text(result),
+            *(report.score_text(key, value) for key, value in result.scores.items()),
         )
     average = evaluation.average()
     delta = average["delta_bleu"]
@@ -324,5 +379,8 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     for section in evaluation.sections:
         for alarm in section.alarms:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)
-    console.print(f"BLEU {evaluation.signatures['bleu']}", soft_wrap=True)
-    console.print(f"report: {folder / 'index.html'}", soft_wrap=True)
+    for key, signature in evaluation.signatures.items():
+        if key in ("bleu", *others):
+            console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
+    if folder:
+        console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

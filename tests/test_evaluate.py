@@ -6,7 +6,10 @@ from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
+from gshard_nmt.evaluation import test_sets
 from gshard_nmt.evaluation.candidates import Others
+from gshard_nmt.evaluation.metrics import Measures
+from gshard_nmt.evaluation.studies import Options
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -251,3 +254,48 @@ def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders)
 def test_the_report_of_one_run_lists_it_as_a_system(folders):
     (system,) = scores_of(folders, Translator())["systems"]
     assert (system["name"], system["weights"], system["steps"]) == ("run", 5, 9)
+
+
+def test_other_metrics_are_in_the_rows_the_page_and_the_terminal(folders, capsys):
+    options = Options(Measures(("chrf++", "ter")))
+    contents = scores_of(folders, Translator(), options=options, baselines=folders / "baselines")
+    assert list(contents["signature"]) == ["bleu", "chrf", "chrfpp", "ter"]
+    for row in contents["languages"]:
+        assert (row["chrfpp"], row["ter"]) == (pytest.approx(100), 0)
+    page = (folders / "report" / "index.html").read_text()
+    assert "<th>chrF++</th><th>TER</th>" in page
+    assert "Which gains are significant" in page
+    assert "Scores by length of the source" in page
+    out = capsys.readouterr().out
+    assert "TER" in out
+    assert f"TER {contents['signature']['ter']}" in out
+    assert "chrfpp" in (folders / "report" / "bleu.csv").read_text().splitlines()[0]
+
+
+def test_published_scores_may_be_of_a_direction(folders):
+    (folders / "scores.json").write_text('{"fr-en": 30.5, "fr": 20, "de": 10}')
+    contents = scores_of(folders, Translator(), baselines=folders / "scores.json")
+    baselines = {row["lang"]: row["baseline_bleu"] for row in contents["languages"]}
+    assert baselines == {"fr": 30.5, "de": 10}
+
+
+def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
+    place = folders / "flores" / "devtest"
+    place.mkdir(parents=True)
+    for code, change in (("fra_Latn", str.upper), ("eng_Latn", str), ("nob_Latn", str)):
+        lines = [change(line) for line in SENTENCES]
+        (place / f"{code}.devtest").write_text("".join(f"{line}\n" for line in lines))
+    published = test_sets.open_folder(folders / "flores")
+    contents = scores_of(folders, Translator(), published=published, sentences=4)
+    (row,) = contents["languages"]
+    assert (row["source"], row["target"], row["sentences"]) == ("fr", "en", 4)
+    assert row["bleu"] == pytest.approx(100)
+    facts = contents["provenance"]
+    assert facts["test text"].startswith(f"flores.devtest of {folders / 'flores'}; fingerprint ")
+    left_out = (
+        "the test set has no text of de-en, which the run was trained on; the run was not trained on nb, "
+        "so they are left out"
+    )
+    assert facts["left out"] == left_out
+    assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
+    assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()

@@ -94,7 +94,7 @@ def read_candidates(
 
 def text_digest(test: TestSet) -> str:
     """Returns 16 hexadecimal digits that identify the sentences and references of a test set."""
-    content = json.dumps([test.sources, test.references], ensure_ascii=False)
+    content = json.dumps([test.sources, *test.all_references], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -236,7 +236,7 @@ def _system_of(
     results = []
     for test in candidate.tests:
         direction = test.source, test.target
-        own, reference = own_lines[direction], test.references
+        own, reference = own_lines[direction], test.all_references
         score = bleu.score(own, reference, test.target)
         baseline, gain_interval = lines.baselines.get(direction), None
         if baseline is not None:

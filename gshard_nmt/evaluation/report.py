@@ -13,6 +13,7 @@ import numpy as np
 
 from gshard_nmt import files, web_page
 from gshard_nmt.evaluation import figure
+from gshard_nmt.evaluation.metrics import TITLES
 from gshard_nmt.evaluation.systems import DirectionResult, System
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
@@ -44,6 +45,7 @@ class LanguageResult:
         unknown.
       samples: the first sentences of the test set.
       source, target: BCP 47 tags of the direction; "" if unknown.
+      scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
     """
 
     lang: str
@@ -58,6 +60,7 @@ class LanguageResult:
     samples: tuple[Sample, ...] = ()
     source: str = ""
     target: str = ""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def delta_bleu(self) -> float | None:
@@ -163,6 +166,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "baseline_tokens": result.baseline_tokens,
             "source": result.source,
             "target": result.target,
+            **{key: _rounded(value, key) for key, value in result.scores.items()},
         }
         for result in report.sorted()
     ]
@@ -201,7 +205,7 @@ def _page(report: Report, trend_line: bytes) -> str:
             for alarm in section.alarms
         ),
         web_page.image(trend_line, "png", alt),
-        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
+        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_header(report)}</thead><tbody>",
         *(_row(result) for result in report.sorted()),
         "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
         *(
@@ -219,7 +223,16 @@ _COLUMNS = (
     *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
     *("baseline BLEU", "gain", "95 % interval"),
 )
-_HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
+
+
+def _header(report: Report) -> str:
+    names = [*_COLUMNS, *(TITLES.get(key, key) for key in report.languages[0].scores)]
+    return "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+
+
+def score_text(key: str, value: float) -> str:
+    """Returns a score as users read it. COMET is mostly between 0 and 1, so it has more digits."""
+    return f"{value:.4f}" if key == "comet" else f"{value:.1f}"
 
 
 def _row(result: LanguageResult) -> str:
@@ -233,6 +246,7 @@ def _row(result: LanguageResult) -> str:
         "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
         "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
         interval_text(result),
+        *(score_text(key, value) for key, value in result.scores.items()),
     ]
     columns = "".join(f"<td>{cell}</td>" for cell in cells)
     return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
@@ -265,5 +279,5 @@ def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _rounded(value: float | None, key: str = "") -> float | None:
+    return None if value is None else round(value, 4 if key == "comet" else 2)

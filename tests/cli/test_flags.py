@@ -14,6 +14,7 @@ def command(action=lambda values: None) -> Command:
         flags.choice("norm", "NAME", "how", ["gnmt", "none"])
         flags.texts("root", "DIR", "a folder")
         flags.number("alpha", "X", "exponent", 1e12, minimum=0)
+        flags.words("name", "WORD ...", "names")
 
     return Command("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
 
@@ -80,6 +81,21 @@ def test_a_flag_for_several_texts_collects_them():
     assert parse_flags(command(), ["--out=x"]).root == []
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--name", "a", "b"], ["a", "b"]),
+        (["--name=a", "b", "--beam", "3", "--name", "c"], ["a", "b", "c"]),
+        (["-name", "a", "--scores"], ["a"]),
+        (["--name"], [""]),
+        (["--name", "--beam=3"], [""]),
+        ([], []),
+    ],
+)
+def test_a_flag_of_several_words_collects_them(words, names):
+    assert parse_flags(command(), ["--out", "x", *words]).name == names
+
+
 def test_all_missing_flags_are_named_at_once(capsys):
     assert commands.train_program([]) == 2
     assert capsys.readouterr().err == (
@@ -97,6 +113,7 @@ def test_help_is_complete():
         "  --norm NAME             how\n"
         "  --root DIR              a folder\n"
         "  --alpha X               exponent (default: 1e+12)\n"
+        "  --name WORD ...         names\n"
         "  --help                  print this text\n"
         "  --version               print the version\n"
     )
