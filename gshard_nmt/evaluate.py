@@ -52,6 +52,14 @@ class Baselines:
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
 
+    def score_of(self, test: TestSet) -> float | None:
+        """Returns the known score of a direction or of its language; None if there is none."""
+        return self.scores.get(_direction(test), self.scores.get(test.language))
+
+    def has(self, test: TestSet) -> bool:
+        """Returns whether there is a score or a run to compare a direction with."""
+        return self.score_of(test) is not None or test.language in self.runs
+
 
 def evaluate(
     workdir: Path,
@@ -102,6 +110,12 @@ def evaluate(
         tests = _test_sets(run, corpus, pairs, split, sentences)
         text_facts = list(_corpus_facts(run, corpus, pairs, split))
     compared = _read_baselines(baselines, [test.language for test in tests])
+    without = [test for test in tests if baselines and not compared.has(test)]
+    if len(without) == len(tests):
+        raise UserError(
+            f"--baselines {baselines} has scores of {', '.join(compared.scores)} but of none of "
+            f"{', '.join(map(_direction, tests))}; name each score by its language or direction."
+        )
     with Progress(console=console, disable=not console.is_terminal) as progress:
         baselines_count = sum(test.language in compared.runs for test in tests)
         task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
@@ -128,6 +142,7 @@ def evaluate(
         ("decoding", translations[-1].made_by),
         *text_facts,
         *_budget_facts(run, baselines),
+        *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
     ]
     title = f"{workdir.name}: {split} BLEU"
     signatures, sections = studies.signatures(studied), studies.sections(studied, options)
@@ -188,8 +203,7 @@ def _result(
     """Returns the row of a direction: its scores, and those of the baseline."""
     baseline_bleu, baseline_tokens = studied.baseline_bleu, None
     if baseline_translations is None:
-        direction = f"{test.source}-{test.target}"
-        baseline_bleu = baselines.scores.get(direction, baselines.scores.get(test.language))
+        baseline_bleu = baselines.score_of(test)
     else:
         baseline_tokens = _tokens_seen(baselines.runs[test.language], test.language)
     bleu, chrf = studied.bleu_and_chrf
@@ -222,6 +236,10 @@ def _samples(
         )
         for i in range(min(_SAMPLES, len(translations)))
     )
+
+
+def _direction(test: TestSet) -> str:
+    return f"{test.source}-{test.target}"
 
 
 def _tokens_seen(run: RunFolder, language: str) -> int | None:

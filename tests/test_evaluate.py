@@ -263,3 +263,15 @@ def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
     assert facts["left out"] == left_out
     assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
     assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()
+
+
+def test_directions_without_a_baseline_are_named(folders):
+    facts = scores_of(folders, Translator(), baselines=folders / "baselines")["provenance"]
+    assert facts["without a baseline"] == "de-en"
+    (folders / "scores.json").write_text('{"french": 30.5}')
+    with pytest.raises(UserError) as raised:
+        scores_of(folders, Translator(), baselines=folders / "scores.json")
+    assert str(raised.value) == (
+        f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
+        "each score by its language or direction."
+    )
