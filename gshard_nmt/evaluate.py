@@ -63,6 +63,14 @@ class Baselines:
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
 
+    def score_of(self, test: TestSet) -> float | None:
+        """Returns the known score of a direction or of its language; None if there is none."""
+        return self.scores.get(_direction(test), self.scores.get(test.language))
+
+    def has(self, test: TestSet) -> bool:
+        """Returns whether there is a score or a run to compare a direction with."""
+        return self.score_of(test) is not None or test.language in self.runs
+
 
 def evaluate(
     workdir: Path,
@@ -116,6 +124,12 @@ def evaluate(
         tests = _test_sets(run, corpus, pairs, split, sentences)
         text_facts = list(_corpus_facts(run, corpus, pairs, split))
     compared = _read_baselines(baselines, [test.language for test in tests])
+    without = [test for test in tests if baselines and not compared.has(test)]
+    if len(without) == len(tests):
+        raise UserError(
+            f"--baselines {baselines} has scores of {', '.join(compared.scores)} but of none of "
+            f"{', '.join(map(_direction, tests))}; name each score by its language or direction."
+        )
     main_name, candidates = read_candidates(run, tests, others)
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
     results, studied = [], {}
@@ -132,6 +146,7 @@ def evaluate(
         ("decoding", made_by),
         *text_facts,
         *_budget_facts(run, baselines),
+        *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
@@ -240,8 +255,7 @@ def _result(
     """Returns the row of a direction: its scores, and those of the baseline."""
     baseline_bleu, baseline_tokens = studied.baseline_bleu, None
     if baseline_translations is None:
-        direction = f"{test.source}-{test.target}"
-        baseline_bleu = baselines.scores.get(direction, baselines.scores.get(test.language))
+        baseline_bleu = baselines.score_of(test)
     else:
         baseline_tokens = _tokens_seen(baselines.runs[test.language], test.language)
     bleu, chrf = studied.bleu_and_chrf
@@ -274,6 +288,10 @@ def _samples(
         )
         for i in range(min(_SAMPLES, len(translations)))
     )
+
+
+def _direction(test: TestSet) -> str:
+    return f"{test.source}-{test.target}"
 
 
 def _tokens_seen(run: RunFolder, language: str) -> int | None:
@@ -351,27 +369,28 @@ def _total_tokens(budget: dict[str, Any]) -> int:
 def _show(evaluation: report.Report, folder: Path | None) -> None:
     """Prints the scores of all languages, the signature, and the path of the report."""
     table = Table(title=evaluation.title)
-    columns = ("language", "training pairs", "BLEU", "chrF", "baseline", "gain", "95 % interval")
+    compared = any(result.baseline_bleu is not None for result in evaluation.languages)
+    columns = ["language", "training pairs", "BLEU", "chrF"]
+    columns += ["baseline", "gain", "95 % interval"] if compared else []
     others = evaluation.languages[0].scores
     for name in (*columns, *(TITLES[key] for key in others)):
         table.add_column(name, justify="left" if name == "language" else "right")
     for result in evaluation.sorted():
-        delta = result.delta_bleu
+        base, delta = result.baseline_bleu, result.delta_bleu
+        cells = ["", ""] if base is None else [f"{base:.1f}", f"{delta:+.1f}"]
         table.add_row(
-            result.lang,
+            evaluation.label(result),
             f"{result.train_pairs:,}",
             f"{result.bleu:.1f}",
             f"{result.chrf:.1f}",
-            "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
-            "" if delta is None else f"{delta:+.1f}",
-            report.interval_text(result),
+            *([*cells, report.interval_text(result)] if compared else []),
             *(report.score_text(key, value) for key, value in result.scores.items()),
         )
     average = evaluation.average()
     delta = average["delta_bleu"]
     table.add_section()
-    gain = "" if delta is None else f"{delta:+.1f}"
-    table.add_row("average", "", f"{average['bleu']:.1f}", "", "", gain, "")
+    gain = [] if delta is None else ["", f"{delta:+.1f}"]
+    table.add_row("average", "", f"{average['bleu']:.1f}", "", *gain)
     console = Console(highlight=False)
     console.print(table)
     if len(evaluation.systems) > 1:
@@ -379,6 +398,8 @@ def _show(evaluation: report.Report, folder: Path | None) -> None:
     for section in evaluation.sections:
         for alarm in section.alarms:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)
+        for note in section.notes:
+            console.print(note, markup=False, soft_wrap=True)
     for key, signature in evaluation.signatures.items():
         if key in ("bleu", *others):
             console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)

@@ -74,7 +74,11 @@ def test_every_language_is_scored_and_compared(folders, capsys):
     assert by_language["de"]["delta_ci95"] is None
     page = (folders / "report" / "index.html").read_text()
     assert ": the same corpus" in page
-    assert "average" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "average" in out
+    assert "BLEU: 1 of 1 directions are significantly better than the baseline" in out
+    scores_of(folders, Translator())
+    assert "gain" not in capsys.readouterr().out
 
 
 def test_the_choice_of_weights_is_for_the_run_alone(folders):
@@ -150,8 +154,16 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     ]
     digest = fingerprint([p for p in find_pairs(folders / "corpus") if p.language == "fr"])
     set_data(folders / "run", corpus_fingerprint=digest, pairs=pairs)
-    facts = scores_of(folders, Translator())["provenance"]
+    contents = scores_of(folders, Translator())
+    facts = contents["provenance"]
     assert facts["training text"] == f"fingerprint {digest}: the same corpus"
+    assert {(row["source"], row["target"]) for row in contents["languages"]} == {
+        ("fr", "en"),
+        ("en", "fr"),
+    }
+    assert list(contents["length_buckets"]["directions"]) == ["fr-en", "en-fr"]
+    page = (folders / "report" / "index.html").read_text()
+    assert "<tr><th>en-fr</th>" in page
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
@@ -299,3 +311,15 @@ def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
     assert facts["left out"] == left_out
     assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
     assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()
+
+
+def test_directions_without_a_baseline_are_named(folders):
+    facts = scores_of(folders, Translator(), baselines=folders / "baselines")["provenance"]
+    assert facts["without a baseline"] == "de-en"
+    (folders / "scores.json").write_text('{"french": 30.5}')
+    with pytest.raises(UserError) as raised:
+        scores_of(folders, Translator(), baselines=folders / "scores.json")
+    assert str(raised.value) == (
+        f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
+        "each score by its language or direction."
+    )

@@ -156,7 +156,17 @@ def _systems_section(
         f"<div class='wide'><table><thead><tr>{header}</tr></thead><tbody>\n{body}\n"
         "</tbody></table></div>"
     )
-    return Section("hypotheses", "All files", text, rows)
+    return Section("hypotheses", "All files", text, rows, notes=tuple(map(_note, rows[1:])))
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    """Returns the sentence that compares a file with the first one."""
+    low, high = row["delta_ci95"]
+    return (
+        f"{row['file']}: BLEU {row['bleu']:.1f}, {row['delta_bleu']:+.1f} ({low:+.1f} to {high:+.1f}) "
+        f"against the first file, adjusted p {row['adjusted_p']:.4f}, "
+        f"{'significant' if row['significant'] else 'not significant'}"
+    )
 
 
 def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:

@@ -91,6 +91,7 @@ class Section:
       html: its content on the page.
       data: its value in bleu.json.
       alarms: sentences that the terminal and the top of the page show too.
+      notes: sentences that the terminal shows too.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Section:
     html: str
     data: Any
     alarms: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,11 @@ class Report:
         """Returns all systems, the run of `languages` first."""
         results = [result.direction_result() for result in self.languages]
         return self.systems or (System(self.title, results, ""),)
+
+    def label(self, result: LanguageResult) -> str:
+        """Returns the language of a result, or its direction if another direction has the language."""
+        several = sum(other.lang == result.lang for other in self.languages) > 1
+        return f"{result.source}-{result.target}" if several and result.source else result.lang
 
     def average(self) -> dict[str, float | None]:
         """Returns the means over languages, each language with the same weight."""
@@ -206,14 +213,14 @@ def _page(report: Report, trend_line: bytes) -> str:
         ),
         web_page.image(trend_line, "png", alt),
         f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_header(report)}</thead><tbody>",
-        *(_row(result) for result in report.sorted()),
+        *(_row(result, report.label(result)) for result in report.sorted()),
         "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
         *(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in facts
         ),
         "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
-        *(_samples(result) for result in report.sorted()),
+        *(_samples(result, report.label(result)) for result in report.sorted()),
         *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
     ]
     return web_page.page(report.title, headline, "\n".join(body))
@@ -235,7 +242,7 @@ def score_text(key: str, value: float) -> str:
     return f"{value:.4f}" if key == "comet" else f"{value:.1f}"
 
 
-def _row(result: LanguageResult) -> str:
+def _row(result: LanguageResult, label: str) -> str:
     cells = [
         f"{result.train_pairs:,}",
         _number(result.tokens),
@@ -249,7 +256,7 @@ def _row(result: LanguageResult) -> str:
         *(score_text(key, value) for key, value in result.scores.items()),
     ]
     columns = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
+    return f"<tr><th>{html.escape(label)}</th>{columns}</tr>"
 
 
 def interval_text(result: LanguageResult) -> str:
@@ -260,7 +267,7 @@ def interval_text(result: LanguageResult) -> str:
     return f"{low:+.1f} to {high:+.1f}"
 
 
-def _samples(result: LanguageResult) -> str:
+def _samples(result: LanguageResult, label: str) -> str:
     blocks = []
     for sample in result.samples:
         lines = [("source", sample.source), ("reference", sample.reference)]
@@ -272,7 +279,7 @@ def _samples(result: LanguageResult) -> str:
             for name, text in lines
         )
         blocks.append(f"<table class='sample'>{rows}</table>")
-    return f"<details><summary>{html.escape(result.lang)}</summary>{''.join(blocks)}</details>"
+    return f"<details><summary>{html.escape(label)}</summary>{''.join(blocks)}</details>"
 
 
 def _number(value: int | None) -> str:

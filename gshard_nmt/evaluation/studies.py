@@ -150,7 +150,7 @@ def significance_section(
         "resamples": significance.RESAMPLES,
         "method": "paired bootstrap, two-sided; Benjamini-Hochberg over directions",
     }
-    parts = []
+    parts, notes = [], []
     for key in next(iter(compared.values())):
         comparisons = {name: each[key] for name, each in compared.items()}
         adjusted = significance.adjusted_p_values([c.p_value for c in comparisons.values()])
@@ -165,13 +165,23 @@ def significance_section(
             for (name, comparison), value in zip(comparisons.items(), adjusted, strict=True)
         }
         data[key] = rows
-        parts.append(_significance_table(metrics.TITLES[key], rows, rate))
-    return Section("significance", "Which gains are significant", "\n".join(parts), data)
+        notes.append(_summary(metrics.TITLES[key], rows, rate))
+        parts.append(_significance_table(metrics.TITLES[key], rows, notes[-1]))
+    title = "Which gains are significant"
+    return Section("significance", title, "\n".join(parts), data, notes=tuple(notes))
 
 
-def _significance_table(title: str, rows: Mapping[str, Mapping[str, Any]], rate: float) -> str:
+def _summary(title: str, rows: Mapping[str, Mapping[str, Any]], rate: float) -> str:
+    """Returns a sentence with the number of significant differences."""
     better = sum(row["significant"] and row["delta"] > 0 for row in rows.values())
     worse = sum(row["significant"] and row["delta"] < 0 for row in rows.values())
+    return (
+        f"{title}: {better} of {len(rows)} directions are significantly better than the baseline, and "
+        f"{worse} significantly worse (paired bootstrap, false discovery rate {rate:.0%})."
+    )
+
+
+def _significance_table(title: str, rows: Mapping[str, Mapping[str, Any]], summary: str) -> str:
     lines = "\n".join(
         f"<tr><th>{html.escape(name)}</th><td>{row['delta']:+.1f}</td>"
         f"<td>{row['ci95'][0]:+.1f} to {row['ci95'][1]:+.1f}</td><td>{row['p']:.4f}</td>"
@@ -181,10 +191,8 @@ def _significance_table(title: str, rows: Mapping[str, Mapping[str, Any]], rate:
     names = ("direction", f"gain in {title}", "95 % interval", "p", "adjusted p", "significant")
     header = "".join(f"<th>{name}</th>" for name in names)
     return (
-        f"<p>{title}: {better} of {len(rows)} directions are significantly better than the baseline, and "
-        f"{worse} significantly worse. Paired bootstrap with {significance.RESAMPLES:,} draws; over all "
-        f"directions, at most {rate:.0%} of the significant differences are expected to be chance "
-        "(Benjamini and Hochberg).</p>\n"
+        f"<p>{summary} There were {significance.RESAMPLES:,} draws. Of the differences that are called "
+        "significant, at most this share is expected to be chance (Benjamini and Hochberg).</p>\n"
         f"<div class='wide'><table><thead><tr>{header}</tr></thead><tbody>\n{lines}\n"
         "</tbody></table></div>"
     )

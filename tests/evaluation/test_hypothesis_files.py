@@ -67,6 +67,8 @@ def test_further_files_are_compared_with_the_first(folder):
     assert second["delta_bleu"] < 0
     assert (third["delta_bleu"], third["p"], third["significant"]) == (0, 1, False)
     assert "<td>yes</td></tr>" in section.html
+    assert section.notes[0].startswith(f"{folder / 'bad'}: BLEU {second['bleu']:.1f}, -")
+    assert section.notes[1].endswith("adjusted p 1.0000, not significant")
 
 
 def test_without_a_report_the_scores_are_printed(folder, capsys):
