@@ -31,6 +31,7 @@ GOOD = {
 
 READ_FOLDERS = [
     *[("harvest", "root"), ("prepare", "corpus"), ("train", "data"), ("train", "baselines_of")],
+    *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("export", "workdir")],
 ]
