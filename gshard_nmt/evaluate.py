@@ -22,7 +22,7 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import baselines_section, bleu, report
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
@@ -44,6 +44,11 @@ class Baselines:
 
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Path of the run folder of each language."""
+        return {language: run.path for language, run in self.runs.items()}
 
 
 def evaluate(
@@ -105,13 +110,15 @@ def evaluate(
         ("run", str(run.path)),
         ("decoding", translations[-1].made_by),
         *_corpus_facts(run, corpus, pairs, split),
-        *_budget_facts(run, baselines),
+        *_budget_facts(run, compared),
     ]
     language_results = [result for result, _ in results]
     _, score = results[-1]
     signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title)
+    about_baselines = baselines_section.section(compared.folders)
+    sections = [about_baselines] if about_baselines else []
+    evaluation = report.Report(language_results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)
@@ -270,7 +277,7 @@ def _orders(run: RunFolder, pairs: dict[str, CorpusPair]) -> Iterator[list[str]]
         yield order
 
 
-def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str, str]]:
+def _budget_facts(run: RunFolder, baselines: Baselines) -> Iterator[tuple[str, str]]:
     """Yields what the report says about the training of the run and of its baselines."""
     if budget := run.budget():
         yield (
@@ -278,17 +285,17 @@ def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str,
             f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, "
             f"{_total_tokens(budget):,} tokens, {budget['seconds']:.0f} s",
         )
-    if baselines is None or not baselines.is_dir():
-        return
-    budgets = [RunFolder(folder).budget() for folder in sorted(baselines.iterdir())]
-    budgets = [budget for budget in budgets if budget]
+    budgets = [budget for folder in baselines.runs.values() if (budget := folder.budget())]
     if budgets:
+        sizes = sorted({budget["parameters"] for budget in budgets})
+        size = " to ".join(f"{parameters:,}" for parameters in dict.fromkeys((sizes[0], sizes[-1])))
+        records = baselines_section.read(baselines.folders)
         yield (
             "baselines",
-            f"{len(budgets)} bilingual models of {budgets[0]['parameters']:,} parameters each; "
-            f"{sum(map(_total_tokens, budgets)):,} tokens in total; each model saw the same number "
-            "of tokens of its language as the multilingual model; "
-            f"{sum(b['seconds'] for b in budgets):.0f} s in total",
+            f"{len(budgets)} bilingual models of {size} parameters each; "
+            f"{sum(map(_total_tokens, budgets)):,} tokens in total; "
+            f"{sum(b['seconds'] for b in budgets):.0f} s in total. "
+            + baselines_section.kind_text(records, len(baselines.runs)),
         )
 
 
@@ -322,5 +329,7 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     for section in evaluation.sections:
         for alarm in section.alarms:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)
+    if about := dict(evaluation.facts).get("baselines"):
+        console.print(f"baselines: {about}", markup=False, soft_wrap=True)
     console.print(f"BLEU {evaluation.signatures['bleu']}", soft_wrap=True)
     console.print(f"report: {folder / 'index.html'}", soft_wrap=True)
