@@ -17,14 +17,13 @@ from gshard_nmt import paths
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import baseline_files as files
-from gshard_nmt.run.baseline_search import AS_CONFIG, Candidate, SearchSpace, best
+from gshard_nmt.run.baseline_search import AS_CONFIG, Candidate, Request, best
 from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.folder import CANDIDATES, RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
-from gshard_nmt.suggest import did_you_mean
 
 Train = Callable[[Config, Path, Path, TimeLimit], bool]
 """(config, prepared data, run folder, time limit) -> whether the run is finished, as `train.train`."""
@@ -33,55 +32,6 @@ Record = dict[str, Any]
 """The contents of baseline.json."""
 
 EACH = "--max_minutes_each"
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What the user asks of the baselines.
-
-    Attributes:
-      until: "converged" or "budget".
-      space: what the search may try.
-      languages: the languages to train; empty means all of the multilingual run.
-      shard: (i, n) trains the i-th part of the languages out of n, from 1.
-      max_tokens: the tokens after which a model ends; 0 means no limit. It applies to each candidate.
-      max_minutes: the minutes of training after which a model ends; 0 means no limit.
-      own_data: a folder of prepared data DIR/LANGUAGE, with vocabularies of this language alone.
-    """
-
-    until: str = "converged"
-    space: SearchSpace = dataclasses.field(default_factory=SearchSpace)
-    languages: Sequence[str] = ()
-    shard: tuple[int, int] = (1, 1)
-    max_tokens: int = 0
-    max_minutes: float = 0.0
-    own_data: Path | None = None
-
-    @property
-    def searches(self) -> bool:
-        """Whether each language has a search."""
-        return self.until == "converged"
-
-    def languages_of(self, tokens: Mapping[str, int]) -> list[str]:
-        """Returns the languages to train, the one with the most tokens first.
-
-        Args:
-          tokens: the tokens that the multilingual run saw of each of its languages.
-
-        Raises:
-          UserError: the multilingual run does not have a language.
-        """
-        for language in self.languages:
-            if language not in tokens:
-                raise UserError(
-                    f"--languages: the multilingual run has no language {language!r}"
-                    f"{did_you_mean(language, tokens)} It has {', '.join(sorted(tokens))}; choose some "
-                    "of these."
-                )
-        chosen = self.languages or tokens
-        ordered = sorted(chosen, key=lambda language: (-tokens[language], language))
-        part, parts = self.shard
-        return ordered[part - 1 :: parts]
 
 
 def train_baselines(
@@ -180,6 +130,31 @@ class _Speaker:
         self.console.print(f"{self.prefix}{text}", markup=False, soft_wrap=True)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Model:
+    """A bilingual model to train.
+
+    Attributes:
+      language: BCP 47 tag.
+      candidate: its size, dropout and vocabulary.
+      config: its config.
+      data: its prepared data.
+      key: see `content_key`.
+      limits: see `limits_of`.
+    """
+
+    language: str
+    candidate: Candidate
+    config: Config
+    data: PreparedData
+    key: str
+    limits: Mapping[str, float]
+
+    def is_in(self, record: Record | None) -> bool:
+        """Returns whether a record says that this model is finished."""
+        return record is not None and (record["key"], record["limits"]) == (self.key, self.limits)
+
+
 @dataclasses.dataclass
 class _Trainer:
     """Trains the models of each language.
@@ -209,26 +184,24 @@ class _Trainer:
         """
         if not self.request.searches:
             candidate = Candidate(AS_CONFIG, None, self._vocabularies(language)[0])
-            return self._train_to_budget(language, candidate, tokens)
+            return self._train_to_budget(self._model(language, candidate, tokens))
         folder = self.workdir / CANDIDATES / language
         if self.processes.is_first:
             folder.mkdir(parents=True, exist_ok=True)
         with run_lock(folder, self.processes.is_first, self.say):
             return self._search(language)
 
-    def _train_to_budget(self, language: str, candidate: Candidate, tokens: int) -> bool:
-        config = self._config_of(language, candidate, tokens)
-        key = files.content_key(config, self.prepared)
-        place = self.workdir / language
+    def _train_to_budget(self, model: _Model) -> bool:
+        place = self.workdir / model.language
 
         def make_room() -> None:
             record = files.read_record(place)
-            if record and record["key"] != key and not paths.is_url(self.workdir):
+            if record and record["key"] != model.key and not paths.is_url(self.workdir):
                 self.say("its data or its settings have changed; the earlier model is put aside")
-                files.put_aside(self.workdir, language)
+                files.put_aside(self.workdir, model.language)
 
         self._decide(make_room)
-        return self._result(language, candidate, config, place) is not None
+        return self._result(model, place) is not None
 
     def _search(self, language: str) -> bool:
         pairs = self._train_pairs(language)
@@ -239,49 +212,45 @@ class _Trainer:
         count = space.length(pairs, vocabularies)
         while candidate := space.proposal(pairs, vocabularies, scores):
             self.say(f"candidate {len(results) + 1} of {count}, {candidate.name}")
-            record = self._candidate_result(language, candidate)
+            record = self._candidate_result(self._model(language, candidate))
             if record is None:
                 return False
             results[candidate], scores[candidate] = record, record["dev_bleu"]
             self._decide(lambda: files.write_search(folder, list(results.values())))
-        winner = best(list(results), scores)
-        return self._place(language, winner, results)
+        winner = self._model(language, best(list(results), scores))
+        return self._place(winner, results)
 
-    def _candidate_result(self, language: str, candidate: Candidate) -> Record | None:
-        """Returns the record of a finished candidate, now or from an earlier start; None at the limit."""
-        config = self._config_of(language, candidate)
-        known = self._decide(lambda: self._known(language, candidate, config))
+    def _candidate_result(self, model: _Model) -> Record | None:
+        """Returns the record of a candidate, of now or of an earlier start; None at the limit."""
+        known = self._decide(lambda: self._known(model))
         if known:
-            self.say(f"{candidate.name} is finished: nothing to do")
+            self.say(f"{model.candidate.name} is finished: nothing to do")
             return dict(known)
-        return self._result(language, candidate, config, self._folder(language, candidate, config))
+        return self._result(model, self._folder(model))
 
-    def _known(self, language: str, candidate: Candidate, config: Config) -> Record | None:
-        """Returns the record of a candidate if an earlier start has finished it."""
-        key = files.content_key(config, self._data_of(language, candidate))
-        limits = files.limits_of(config, self.request.max_minutes)
-        places = (self.workdir / language, self.workdir / CANDIDATES / language)
-        for record in (record for place in places for record in files.read_search(place)):
-            if record["key"] == key and record["limits"] == limits:
-                return record
-        return None
+    def _known(self, model: _Model) -> Record | None:
+        """Returns the record of a model if an earlier start has finished it."""
+        places = (self.workdir / model.language, self.workdir / CANDIDATES / model.language)
+        records = (record for place in places for record in files.read_search(place))
+        return next((record for record in records if model.is_in(record)), None)
 
-    def _folder(self, language: str, candidate: Candidate, config: Config) -> Path:
-        """Returns the run folder of a candidate."""
-        data = self._data_of(language, candidate)
-        key = files.content_key(config, data)
-        folder = self._decide(
-            lambda: str(files.candidate_folder(self.workdir, language, candidate, key, data))
-        )
-        return Path(folder)
+    def _folder(self, model: _Model) -> Path:
+        """Returns the run folder of a model."""
 
-    def _place(self, language: str, winner: Candidate, results: Mapping[Candidate, Record]) -> bool:
+        def choose() -> str:
+            name = files.folder_name(model.candidate, model.key)
+            return str(
+                files.candidate_folder(self.workdir, model.language, name, model.key, model.data)
+            )
+
+        return Path(self._decide(choose))
+
+    def _place(self, winner: _Model, results: Mapping[Candidate, Record]) -> bool:
         """Puts the best model in place. If somebody has removed its folder, it is trained again."""
-        config = self._config_of(language, winner)
-        folder = self._folder(language, winner, config)
+        folder, name = self._folder(winner), winner.candidate.name
         if not self._decide((folder / files.RECORD).exists):
-            self.say(f"the run folder of {winner.name} is missing; the model is trained again")
-            if self._result(language, winner, config, folder) is None:
+            self.say(f"the run folder of {name} is missing; the model is trained again")
+            if self._result(winner, folder) is None:
                 return False
         records = list(results.values())
         totals = {name: sum(record[name] for record in records) for name in ("tokens", "seconds")}
@@ -291,56 +260,53 @@ class _Trainer:
             record = (files.read_record(folder) or {}) | {"search": search}
             files.write_search(folder, records)
             RunFolder(folder).write_json(files.RECORD, record)
-            files.put_in_place(self.workdir, language, folder)
+            files.put_in_place(self.workdir, winner.language, folder)
 
         self._decide(put_in_place)
-        score = results[winner]["dev_bleu"]
+        score = results[winner.candidate]["dev_bleu"]
         scored = "no dev BLEU" if score is None else f"dev BLEU {score:.1f}"
-        self.say(f"the best of {len(records)} is {winner.name}, {scored}")
+        self.say(f"the best of {len(records)} is {name}, {scored}")
         return True
 
-    def _result(
-        self, language: str, candidate: Candidate, config: Config, folder: Path
-    ) -> Record | None:
-        """Trains a candidate, or resumes it; returns its record, or None if the time is over."""
-        data = self._data_of(language, candidate)
-        key = files.content_key(config, data)
-        limits = files.limits_of(config, self.request.max_minutes)
+    def _result(self, model: _Model, folder: Path) -> Record | None:
+        """Trains a model, or resumes it; returns its record, or None if the time is over."""
         record = self._decide(lambda: files.read_record(folder))
-        if record and record["key"] == key and record["limits"] == limits:
+        if model.is_in(record):
             self.say(f"{folder} is finished: {record['steps']} steps, nothing to do")
             return dict(record)
-        seconds = self._decide(lambda: RunFolder(folder).budget().get("seconds", 0.0))
-        left = self.request.max_minutes - seconds / 60
-        if not self.request.max_minutes or left > 0:
-            if self._decide(self.limit.is_over):
-                self.say(
-                    "the minutes of --max_minutes are over; the same command goes on from here"
-                )
-                return None
-            limit = (
-                self.limit.within(max(left, 0), EACH) if self.request.max_minutes else self.limit
-            )
-            is_finished = self.train(config, data.folder, folder, limit)
-            if not is_finished and self._decide(self.limit.is_over):
-                return None
+        if not self._train(model, folder):
+            return None
         facts = {
             "kind": self.request.until,
-            "language": language,
-            "size": candidate.size,
-            "dropout": candidate.dropout,
-            "vocabulary": candidate.vocabulary,
-            "train_pairs": self._train_pairs(language),
-            "key": key,
-            "limits": limits,
+            "language": model.language,
+            "size": model.candidate.size,
+            "dropout": model.candidate.dropout,
+            "vocabulary": model.candidate.vocabulary,
+            "train_pairs": self._train_pairs(model.language),
+            "key": model.key,
+            "limits": dict(model.limits),
         }
 
         def finish() -> Record:
-            record = facts | files.outcome(folder, config)
+            record = facts | files.outcome(folder, model.config)
             RunFolder(folder).write_json(files.RECORD, record)
             return record
 
         return dict(self._decide(finish))
+
+    def _train(self, model: _Model, folder: Path) -> bool:
+        """Trains a model to one of its limits; returns False if the time of this start is over."""
+        each, limit = self.request.max_minutes, self.limit
+        if each:
+            seconds = self._decide(lambda: RunFolder(folder).budget().get("seconds", 0.0))
+            if seconds >= 60 * each:
+                return True
+            limit = limit.within(each - seconds / 60, EACH)
+        if self._decide(self.limit.is_over):
+            self.say("the minutes of --max_minutes are over; the same command goes on from here")
+            return False
+        is_finished = self.train(model.config, model.data.folder, folder, limit)
+        return is_finished or not self._decide(self.limit.is_over)
 
     def _decide(self, decide: Callable[[], Any]) -> Any:
         """Calls a function in process 0, and returns its result, a JSON value, in all processes."""
@@ -349,18 +315,26 @@ class _Trainer:
         content = json.dumps(decide()).encode() if self.processes.is_first else b""
         return json.loads(self.processes.broadcast(content))
 
-    def _config_of(self, language: str, candidate: Candidate, tokens: int = 0) -> Config:
-        """Returns the config of a candidate. `tokens` is the limit of tokens of the multilingual run."""
+    def _model(self, language: str, candidate: Candidate, tokens: int = 0) -> _Model:
+        """Returns a model. `tokens` is its share of the multilingual run; 0 means no such limit."""
         limits = (tokens or self.config.train.tokens, self.request.max_tokens)
         least = min((limit for limit in limits if limit), default=0)
-        config = self.config.replace(data={"languages": (language,)}, train={"tokens": least})
-        return candidate.applied_to(config)
-
-    def _data_of(self, language: str, candidate: Candidate) -> PreparedData:
+        config = candidate.applied_to(
+            self.config.replace(data={"languages": (language,)}, train={"tokens": least})
+        )
+        own = self._own_folder(language)
         has_both = len(self._vocabularies(language)) > 1
-        if candidate.vocabulary == "own" and has_both and (own := self._own_folder(language)):
-            return PreparedData.open(own)
-        return self.prepared
+        data = self.prepared
+        if candidate.vocabulary == "own" and has_both and own:
+            data = PreparedData.open(own)
+        return _Model(
+            language,
+            candidate,
+            config,
+            data,
+            files.content_key(config, data, self.request.until),
+            files.limits_of(config, self.request.max_minutes),
+        )
 
     def _own_folder(self, language: str) -> Path | None:
         """Returns the folder of prepared data of one language, if there is one."""

@@ -155,7 +155,6 @@ def test_nothing_but_the_command_line_imports_a_program():
     programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
     importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
     assert importers == {
-        "cli/baseline_flags.py",
         "cli/checkpoint_command.py",
         "cli/commands.py",
         "cli/decode_files.py",

@@ -10,7 +10,7 @@ from gshard_nmt.cli.flags import Flags, existing_folder
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
-    from gshard_nmt.baselines import Request
+    from gshard_nmt.run.baseline_search import Request
 
 UNTIL = ("converged", "budget")
 _DEFAULT_SIZES = "small:0,base:100000,big:2000000"
@@ -121,8 +121,7 @@ def read_request(values: FlagValues) -> "Request":
             f"--languages names {', '.join(repeated)} more than once; name each language once."
         )
     shard = _read_shard(values.shard)
-    from gshard_nmt.baselines import Request
-    from gshard_nmt.run.baseline_search import SearchSpace
+    from gshard_nmt.run.baseline_search import Request, SearchSpace
 
     dropouts = _DEFAULT_DROPOUTS if values.dropouts is None else values.dropouts
     return Request(

@@ -49,7 +49,7 @@ _SEARCH = fields({"candidates": list_of(_RECORD)})
 """The shape of search.json."""
 
 
-def content_key(config: Config, prepared: PreparedData) -> str:
+def content_key(config: Config, prepared: PreparedData, kind: str) -> str:
     """Returns a hash of everything that decides what a bilingual model becomes, as hex digits.
 
     These are the text of its own language, the vocabularies, the settings, and the version of this
@@ -58,6 +58,7 @@ def content_key(config: Config, prepared: PreparedData) -> str:
     Args:
       config: the config of the model; Data.languages names its language.
       prepared: its prepared data.
+      kind: "converged" or "budget". A model of one kind never goes on as the other.
     """
     train = {
         field.name: getattr(config.train, field.name)
@@ -66,6 +67,7 @@ def content_key(config: Config, prepared: PreparedData) -> str:
     }
     content = {
         "version": gshard_nmt.__version__,
+        "kind": kind,
         "settings": as_gin([config.model, config.data, config.optimizer, config.decode]),
         "train": train,
         "data": _data_of(config, prepared),
@@ -148,19 +150,25 @@ def patience_of(run: RunFolder) -> dict[str, Any]:
 
 
 def candidate_folder(
-    workdir: Path, language: str, candidate: Candidate, key: str, prepared: PreparedData
+    workdir: Path, language: str, name: str, key: str, prepared: PreparedData
 ) -> Path:
     """Returns the run folder of a candidate, which may not exist yet.
 
-    It is LANGUAGE/ if this candidate is the best model of an earlier search. Otherwise its name has the
-    first digits of its key, so candidates of other content have other folders. The rest of an unfinished
-    run on other prepared data cannot be resumed; it is left as it is.
+    It is LANGUAGE/ if this candidate is the best model of an earlier search. An unfinished run on other
+    prepared data cannot be resumed. It is left as it is, and the candidate gets another folder.
+
+    Args:
+      workdir: the folder of all baselines.
+      language: BCP 47 tag.
+      name: see `folder_name`.
+      key: see `content_key`.
+      prepared: the prepared data of the candidate.
     """
     best = workdir / language
     record = read_record(best)
     if record and record["key"] == key:
         return best
-    first = workdir / CANDIDATES / language / _folder_name(candidate, key)
+    first = workdir / CANDIDATES / language / name
     folder, attempt = first, 1
     while not _can_be_resumed(folder, prepared):
         attempt += 1
@@ -168,7 +176,8 @@ def candidate_folder(
     return folder
 
 
-def _folder_name(candidate: Candidate, key: str) -> str:
+def folder_name(candidate: Candidate, key: str) -> str:
+    """Returns the name of the run folder of a candidate. Another key gives another folder."""
     return f"{candidate.name}-{key[:8]}"
 
 
@@ -187,7 +196,7 @@ def put_aside(workdir: Path, language: str) -> None:
     name, record = "earlier", read_record(folder)
     if record:
         candidate = Candidate(record["size"], record.get("dropout"), record["vocabulary"])
-        name = _folder_name(candidate, record["key"])
+        name = folder_name(candidate, record["key"])
     aside = workdir / CANDIDATES / language
     aside.mkdir(parents=True, exist_ok=True)
     target, count = aside / name, 1

@@ -7,6 +7,7 @@ two. Ours are `SearchSpace.sizes`, and below Base we have a third size for the l
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config
@@ -142,6 +143,55 @@ class SearchSpace:
         """Returns the number of candidates of a search."""
         has_next = self.next_size(train_pairs) is not None
         return max(len(self.dropouts), 1) + has_next + len(vocabularies) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asks of the baselines.
+
+    Attributes:
+      until: "converged" or "budget".
+      space: what the search may try.
+      languages: the languages to train; empty means all of the multilingual run.
+      shard: (i, n) trains the i-th part of the languages out of n, from 1.
+      max_tokens: the tokens after which a model ends; 0 means no limit. It applies to each candidate.
+      max_minutes: the minutes of training after which a model ends; 0 means no limit.
+      own_data: a folder of prepared data DIR/LANGUAGE, with vocabularies of this language alone.
+    """
+
+    until: str = "converged"
+    space: SearchSpace = dataclasses.field(default_factory=SearchSpace)
+    languages: Sequence[str] = ()
+    shard: tuple[int, int] = (1, 1)
+    max_tokens: int = 0
+    max_minutes: float = 0.0
+    own_data: Path | None = None
+
+    @property
+    def searches(self) -> bool:
+        """Whether each language has a search."""
+        return self.until == "converged"
+
+    def languages_of(self, tokens: Mapping[str, int]) -> list[str]:
+        """Returns the languages to train, the one with the most tokens first.
+
+        Args:
+          tokens: the tokens that the multilingual run saw of each of its languages.
+
+        Raises:
+          UserError: the multilingual run does not have a language.
+        """
+        for language in self.languages:
+            if language not in tokens:
+                raise UserError(
+                    f"--languages: the multilingual run has no language {language!r}"
+                    f"{did_you_mean(language, tokens)} It has {', '.join(sorted(tokens))}; choose some "
+                    "of these."
+                )
+        chosen = self.languages or tokens
+        ordered = sorted(chosen, key=lambda language: (-tokens[language], language))
+        part, parts = self.shard
+        return ordered[part - 1 :: parts]
 
 
 def best(candidates: Sequence[Candidate], scores: Mapping[Candidate, float | None]) -> Candidate:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.baselines import Request
 from gshard_nmt.cli.baseline_flags import check_baselines, read_request
 from gshard_nmt.cli.commands import TRAIN, main
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.baseline_search import Request
 
 NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
 

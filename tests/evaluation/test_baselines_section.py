@@ -45,6 +45,9 @@ def test_each_baseline_has_a_row_with_its_budget_and_its_end(tmp_path):
     for cell in ("2,345,678", "1,234,567", "1,400", "21.3", "dev BLEU did not improve", "0.3"):
         assert f"<td>{cell}</td>" in part.html
     assert "<td>limit of tokens</td>" in part.html
+    header, *rows = part.html.split("<tr>")[1:]
+    assert "<th>ended by</th>" in header
+    assert {row.count("<td>") + row.count("<th>") for row in (header, *rows)} == {11}
     assert "<td>of the config</td>" in part.html
     assert part.data["kind"] in part.html
     french, german = part.data["languages"]

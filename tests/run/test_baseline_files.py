@@ -37,10 +37,11 @@ def with_checksum(prepared, start):
 
 
 def test_the_key_changes_with_the_text_the_vocabularies_and_the_settings(prepared):
-    key = files.content_key(CONFIG, prepared)
-    assert files.content_key(CONFIG, prepared) == key
+    key = files.content_key(CONFIG, prepared, "budget")
+    assert files.content_key(CONFIG, prepared, "budget") == key
+    assert files.content_key(CONFIG, prepared, "converged") != key
     for start in ("fr-en/train", "fr-en/dev", "source.model", "target.model"):
-        assert files.content_key(CONFIG, with_checksum(prepared, start)) != key
+        assert files.content_key(CONFIG, with_checksum(prepared, start), "budget") != key
     for part in (
         {"model": {"input_dropout": 0.2}},
         {"data": {"rows": 8}},
@@ -49,24 +50,24 @@ def test_the_key_changes_with_the_text_the_vocabularies_and_the_settings(prepare
         {"train": {"dev_every": 7}},
         {"decode": {"beam": 1}},
     ):
-        assert files.content_key(CONFIG.replace(**part), prepared) != key
+        assert files.content_key(CONFIG.replace(**part), prepared, "budget") != key
 
 
 def test_the_key_does_not_change_with_other_languages_the_mesh_and_the_limits(prepared):
-    key = files.content_key(CONFIG, prepared)
-    assert files.content_key(CONFIG, with_checksum(prepared, "de-en/train")) == key
+    key = files.content_key(CONFIG, prepared, "budget")
+    assert files.content_key(CONFIG, with_checksum(prepared, "de-en/train"), "budget") == key
     for part in (
         {"mesh": {"shape": (1,)}},
         {"train": {"steps": 7, "tokens": 7, "patience": 7}},
         {"train": {"log_every": 7, "checkpoint_every": 7, "keep_last": 3}},
     ):
-        assert files.content_key(CONFIG.replace(**part), prepared) == key
+        assert files.content_key(CONFIG.replace(**part), prepared, "budget") == key
 
 
 def test_the_key_changes_with_the_version(prepared, monkeypatch):
-    key = files.content_key(CONFIG, prepared)
+    key = files.content_key(CONFIG, prepared, "budget")
     monkeypatch.setattr(files.gshard_nmt, "__version__", "99")
-    assert files.content_key(CONFIG, prepared) != key
+    assert files.content_key(CONFIG, prepared, "budget") != key
 
 
 def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path):
@@ -98,7 +99,8 @@ def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
 def test_an_earlier_baseline_without_a_record_is_put_aside_as_it_is(tmp_path, prepared):
     (tmp_path / "fr").mkdir()
     (tmp_path / "fr" / "data.json").write_text("{}")
-    folder = files.candidate_folder(tmp_path, "fr", CANDIDATE, "k" * 64, prepared)
+    name = files.folder_name(CANDIDATE, "k" * 64)
+    folder = files.candidate_folder(tmp_path, "fr", name, "k" * 64, prepared)
     assert folder == tmp_path / "candidates" / "fr" / "small-dropout0.3-shared-kkkkkkkk"
     folder.mkdir(parents=True)
     assert files.put_in_place(tmp_path, "fr", folder) == tmp_path / "fr"
