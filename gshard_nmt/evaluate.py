@@ -16,6 +16,7 @@ from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs, first_pairs,
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import (
+    baselines_section,
     comparison,
     hypothesis_files,
     report,
@@ -62,6 +63,11 @@ class Baselines:
 
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Path of the run folder of each language."""
+        return {language: run.path for language, run in self.runs.items()}
 
     def score_of(self, test: TestSet) -> float | None:
         """Returns the known score of a direction or of its language; None if there is none."""
@@ -145,15 +151,17 @@ def evaluate(
         ("run", str(run.path)),
         ("decoding", made_by),
         *text_facts,
-        *_budget_facts(run, baselines),
+        *_budget_facts(run, compared),
         *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
     all_baselines = comparison.baselines_together(list(compared.runs.values()), results)
+    about_baselines = baselines_section.section(compared.folders)
     sections = [
         dataclasses.replace(tables.systems_section(systems, all_baselines), alarms=alarms),
         *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
+        *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),
     ]
     title = f"{workdir.name}: {split} BLEU"
@@ -340,7 +348,7 @@ def _corpus_facts(
     yield "training text", text.verdict
 
 
-def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str, str]]:
+def _budget_facts(run: RunFolder, baselines: Baselines) -> Iterator[tuple[str, str]]:
     """Yields what the report says about the training of the run and of its baselines."""
     if budget := run.budget():
         yield (
@@ -348,17 +356,17 @@ def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str,
             f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, "
             f"{_total_tokens(budget):,} tokens, {budget['seconds']:.0f} s",
         )
-    if baselines is None or not baselines.is_dir():
-        return
-    budgets = [RunFolder(folder).budget() for folder in sorted(baselines.iterdir())]
-    budgets = [budget for budget in budgets if budget]
+    budgets = [budget for folder in baselines.runs.values() if (budget := folder.budget())]
     if budgets:
+        sizes = sorted({budget["parameters"] for budget in budgets})
+        size = " to ".join(f"{parameters:,}" for parameters in dict.fromkeys((sizes[0], sizes[-1])))
+        records = baselines_section.read(baselines.folders)
         yield (
             "baselines",
-            f"{len(budgets)} bilingual models of {budgets[0]['parameters']:,} parameters each; "
-            f"{sum(map(_total_tokens, budgets)):,} tokens in total; each model saw the same number "
-            "of tokens of its language as the multilingual model; "
-            f"{sum(b['seconds'] for b in budgets):.0f} s in total",
+            f"{len(budgets)} bilingual models of {size} parameters each; "
+            f"{sum(map(_total_tokens, budgets)):,} tokens in total; "
+            f"{sum(b['seconds'] for b in budgets):.0f} s in total. "
+            + baselines_section.kind_text(records, len(baselines.runs)),
         )
 
 
@@ -400,6 +408,8 @@ def _show(evaluation: report.Report, folder: Path | None) -> None:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)
         for note in section.notes:
             console.print(note, markup=False, soft_wrap=True)
+    if about := dict(evaluation.facts).get("baselines"):
+        console.print(f"baselines: {about}", markup=False, soft_wrap=True)
     for key, signature in evaluation.signatures.items():
         if key in ("bleu", *others):
             console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)

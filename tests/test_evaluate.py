@@ -59,6 +59,31 @@ def scores_of(folders, translate, **options):
     return json.loads((folders / "report" / "bleu.json").read_text())
 
 
+def test_the_report_and_the_terminal_say_how_the_baselines_were_trained(folders, capsys):
+    contents = scores_of(folders, Translator(), baselines=folders / "baselines")
+    assert "baselines" not in contents
+    assert "It is not recorded how" in contents["provenance"]["baselines"]
+    record = {
+        **dict.fromkeys(("weights", "steps", "tokens", "seconds", "train_pairs"), 70),
+        "kind": "converged",
+        "language": "fr",
+        "size": "small",
+        "vocabulary": "shared",
+        "ended": "patience",
+        "key": "0",
+        "limits": {},
+    }
+    (folders / "baselines" / "fr" / "baseline.json").write_text(json.dumps(record))
+    contents = scores_of(folders, Translator(), baselines=folders / "baselines")
+    assert [row["ended"] for row in contents["baselines"]["languages"]] == ["patience"]
+    sentence = (
+        "1 of 1 baselines were trained until dev BLEU did not improve, each the best of a search."
+    )
+    assert sentence in contents["provenance"]["baselines"]
+    assert sentence in (folders / "report" / "index.html").read_text()
+    assert sentence in capsys.readouterr().out
+
+
 def test_every_language_is_scored_and_compared(folders, capsys):
     contents = scores_of(folders, Translator(), baselines=folders / "baselines")
     by_language = {row["lang"]: row for row in contents["languages"]}

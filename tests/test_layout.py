@@ -26,6 +26,7 @@ PROGRAMS = (
         "harvest",
         "prepare",
         "train",
+        "baselines",
         "decode",
         "evaluate",
         "checkpoints",

@@ -6,11 +6,13 @@ Modules that take long to import are imported inside the functions, after the fl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
+from gshard_nmt.cli.baseline_flags import check_baselines, define_baselines, read_request
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.eval_command import CORPUS_SOURCE, EVAL
@@ -33,6 +35,9 @@ from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
 from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
 
 
 def data_program(arguments: Sequence[str] | None = None) -> int:
@@ -150,13 +155,7 @@ def _define_train(flags: Flags) -> None:
         "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from the "
         "last checkpoint",
     )
-    flags.text(
-        "baselines_of",
-        "RUN",
-        "the run folder of a multilingual model. If given, one bilingual baseline is trained for each of "
-        "its languages, in --workdir/LANGUAGE. Each baseline sees the same number of tokens of its "
-        "language as that model did",
-    )
+    define_baselines(flags)
     flags.number(
         "max_minutes",
         "X",
@@ -173,12 +172,14 @@ def _define_train(flags: Flags) -> None:
 
 
 def _train(values: FlagValues) -> None:
+    check_baselines(values)
     config = read_config(values)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
-    compared_run = None
+    compared_run = request = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
+        request = read_request(values)
     from gshard_nmt.spmd.processes import TRAINING
 
     processes = read_processes(values, TRAINING)
@@ -188,15 +189,20 @@ def _train(values: FlagValues) -> None:
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.clock import TimeLimit
-    from gshard_nmt.train import Start, train, train_baselines
+    from gshard_nmt.train import Start, train
 
-    start = Start(TimeLimit(values.max_minutes), values.profile)
+    limit, profile = TimeLimit(values.max_minutes), values.profile
+
+    def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
+        return train(config, data, workdir, processes, Start(limit, profile))
 
     with processes.waiting_for_lost_peers():
-        if compared_run:
-            train_baselines(config, data, compared_run, workdir, processes, start)
-        else:
-            train(config, data, workdir, processes, start)
+        if compared_run is None or request is None:
+            train_one(config, data, workdir, limit)
+            return
+        from gshard_nmt.baselines import train_baselines
+
+        train_baselines(train_one, config, data, compared_run, workdir, request, processes, limit)
 
 
 HARVEST = Command(

@@ -42,6 +42,7 @@ NAMES = {"score": "eval"}
 
 READ_FOLDERS = [
     *[("harvest", "root"), ("prepare", "corpus"), ("train", "data"), ("train", "baselines_of")],
+    *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("export", "workdir"), ("eval", "test_set")],
 ]
