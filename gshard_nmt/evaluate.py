@@ -22,15 +22,13 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import bleu, report, samples
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
 _SCORES = mapping_of(number(0, 100))
-_SAMPLES = 3
-"""Sentences of each language that the report shows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +53,7 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    command: str = "",
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -68,6 +67,7 @@ def evaluate(
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
       choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
+      command: the command that makes the report. The page shows it.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
@@ -106,6 +106,7 @@ def evaluate(
         ("decoding", translations[-1].made_by),
         *_corpus_facts(run, corpus, pairs, split),
         *_budget_facts(run, baselines),
+        *([("command", command)] if command else []),
     ]
     language_results = [result for result, _ in results]
     _, score = results[-1]
@@ -169,7 +170,7 @@ def _score(
         interval,
         _tokens_seen(run, test.language),
         baseline_tokens,
-        _samples(test, translations, baseline_translations),
+        _samples(run, test, translations, baseline_translations),
         test.source,
         test.target,
     )
@@ -177,8 +178,12 @@ def _score(
 
 
 def _samples(
-    test: TestSet, translations: list[str], baseline_translations: list[str] | None
+    run: RunFolder,
+    test: TestSet,
+    translations: list[str],
+    baseline_translations: list[str] | None,
 ) -> tuple[report.Sample, ...]:
+    direction, directions = (test.source, test.target), len(run.data["pairs"])
     return tuple(
         report.Sample(
             test.sources[i],
@@ -186,7 +191,7 @@ def _samples(
             translations[i],
             baseline_translations[i] if baseline_translations else None,
         )
-        for i in range(min(_SAMPLES, len(translations)))
+        for i in samples.choose(direction, len(translations), directions)
     )
 
 

@@ -18,6 +18,7 @@ from gshard_nmt.cli.export_command import EXPORT
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
+    command_text,
     define_checkpoint,
     define_config,
     define_trust,
@@ -285,7 +286,8 @@ def _evaluate(
     Chosen.parse(values.checkpoint)
     choices = Choices(values.checkpoint, changes)
     translate, counted = translators.translate, values.sentences
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
+    command = command_text("gshard-eval", values)
+    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices, command)
 
 
 HARVEST = Command(

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -129,6 +130,20 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
         listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
         raise UserError(f"{listed} {verb} missing. For example:\n  {command.example}\n{see}")
     return values
+
+
+def command_text(program: str, values: flags.FlagValues) -> str:
+    """Returns the command that the user has given as one line for a shell."""
+    words = [program]
+    for name in values:
+        if values[name].present:
+            value = values[name].value
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--no{name}")
+            else:
+                texts = value if isinstance(value, list) else [value]
+                words += [f"--{name}={text}" for text in texts]
+    return shlex.join(words)
 
 
 def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:

@@ -1,8 +1,7 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and a web page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and the web page."""
 
 import csv
 import dataclasses
-import html
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, web_page
+from gshard_nmt import files
+from gshard_nmt.evaluation import chart, page
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """What `write` writes into the folder of the report."""
@@ -46,7 +46,7 @@ class LanguageResult:
       delta_ci95: 95 % interval of the gain in BLEU; None without translations of the baseline.
       tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
         unknown.
-      samples: the first sentences of the test set.
+      samples: sentences of the test set that `samples.choose` has chosen.
       source, target: BCP 47 tags of the direction; "" if unknown.
     """
 
@@ -130,8 +130,7 @@ def write(report: Report, folder: Path) -> None:
         files.write(folder / f"trendline.{suffix}", image.getvalue())
     files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
     files.write(folder / "bleu.csv", _csv(report))
-    page = _page(report, (folder / "trendline.png").read_bytes())
-    files.write(folder / "index.html", page)
+    files.write(folder / "index.html", page.render(_page_content(report)))
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -247,56 +246,37 @@ def _csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _page(report: Report, figure: bytes) -> str:
-    average = report.average()
-    delta = average["delta_bleu"]
-    gain = "" if delta is None else f", {delta:+.1f} compared with bilingual baselines"
-    headline = f"{average['bleu']:.1f} BLEU on average over {len(report.languages)} languages{gain}"
+def _page_content(report: Report) -> page.Content:
+    """Returns what the page shows."""
+    contents, results = as_json(report), report.sorted()
     signatures = report.signatures.items()
-    facts = [*report.facts, *((f"{name} signature", value) for name, value in signatures)]
-    alt = "BLEU of each language, most training pairs first, with a sliding mean"
-    body = [
-        *(
-            f"<p class='alarm'>{html.escape(alarm)}</p>"
-            for section in report.sections
-            for alarm in section.alarms
-        ),
-        web_page.image(figure, "png", alt),
-        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
-        *(_row(result) for result in report.sorted()),
-        "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
-        *(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in facts
-        ),
-        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
-        *(_samples(result) for result in report.sorted()),
-        *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
-    ]
-    return web_page.page(report.title, headline, "\n".join(body))
+    return page.Content(
+        report.title,
+        contents["languages"],
+        contents["average"],
+        [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
+        [alarm for section in report.sections for alarm in section.alarms],
+        [_trend_line(results)],
+        [[_sample_rows(sample) for sample in result.samples] for result in results],
+        [(section.title, section.html) for section in report.sections],
+    )
 
 
-_COLUMNS = (
-    *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
-    *("baseline BLEU", "gain", "95 % interval"),
-)
-_HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
+def _trend_line(results: Sequence[LanguageResult]) -> chart.Line:
+    """Returns the sliding mean of the gains, or of BLEU if a language has no baseline."""
+    gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
+    values = gains if len(gains) == len(results) else [result.bleu for result in results]
+    window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
+    places, means = sliding_mean(values, window)
+    return chart.Line("", places.tolist(), means.tolist(), window)
 
 
-def _row(result: LanguageResult) -> str:
-    cells = [
-        f"{result.train_pairs:,}",
-        _number(result.tokens),
-        _number(result.baseline_tokens),
-        f"{result.sentences:,}",
-        f"{result.bleu:.1f}",
-        f"{result.chrf:.1f}",
-        "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
-        "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
-        interval_text(result),
-    ]
-    columns = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
+def _sample_rows(sample: Sample) -> list[tuple[str, str]]:
+    rows = [("source", sample.source), ("reference", sample.reference)]
+    rows.append(("multilingual", sample.translation))
+    if sample.baseline is not None:
+        rows.append(("baseline", sample.baseline))
+    return rows
 
 
 def interval_text(result: LanguageResult) -> str:
@@ -305,25 +285,6 @@ def interval_text(result: LanguageResult) -> str:
         return ""
     low, high = result.delta_ci95
     return f"{low:+.1f} to {high:+.1f}"
-
-
-def _samples(result: LanguageResult) -> str:
-    blocks = []
-    for sample in result.samples:
-        lines = [("source", sample.source), ("reference", sample.reference)]
-        lines.append(("multilingual", sample.translation))
-        if sample.baseline is not None:
-            lines.append(("baseline", sample.baseline))
-        rows = "".join(
-            f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>'
-            for name, text in lines
-        )
-        blocks.append(f"<table class='sample'>{rows}</table>")
-    return f"<details><summary>{html.escape(result.lang)}</summary>{''.join(blocks)}</details>"
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
 
 
 def _rounded(value: float | None) -> float | None:

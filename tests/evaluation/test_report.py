@@ -1,7 +1,6 @@
 """The files of a report have the promised contents, and the page needs no other file."""
 
 import dataclasses
-import html.parser
 import json
 
 import numpy as np
@@ -65,35 +64,6 @@ def test_without_baselines_their_values_are_null(tmp_path):
     assert contents["average"]["delta_bleu"] is None
 
 
-class Page(html.parser.HTMLParser):
-    """Collects the open tags of a page, and the addresses that it refers to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.references: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-        self.references += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def test_the_page_closes_its_tags_escapes_text_and_needs_no_other_file(tmp_path):
-    report.write(random_report(4), tmp_path)
-    text = (tmp_path / "index.html").read_text()
-    page = Page()
-    page.feed(text)
-    assert page.open == []
-    assert page.references
-    assert all(address.startswith("data:") for address in page.references)
-    assert "{{" not in text
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in text
-
-
 def test_the_sliding_mean_uses_whole_windows_only():
     centres, means = report.sliding_mean([3.0] * 100, 10)
     assert len(means) == 91
@@ -119,6 +89,13 @@ def test_the_chart_shows_gains_if_all_languages_have_a_baseline(baselines, label
     assert heights == [result.train_pairs for result in results]
 
 
+def test_the_page_shows_the_trend_of_the_figure():
+    results = random_report(25).sorted()
+    line = report._page_content(random_report(25)).lines[0]
+    places, means = report.sliding_mean([result.delta_bleu for result in results], 10)
+    assert (line.window, list(line.places), list(line.values)) == (10, [*places], [*means])
+
+
 def test_the_interval_of_a_gain_in_words():
     (result,) = random_report(1).languages
     low, high = result.delta_ci95
@@ -133,5 +110,5 @@ def test_a_section_is_on_the_page_and_in_the_json_and_its_alarm_comes_first(tmp_
     report.write(evaluation, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<h2>Copies</h2>\n<p>none</p>" in page
-    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<h2>")
+    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<svg")
     assert json.loads((tmp_path / "bleu.json").read_text(encoding="utf-8"))["copies"] == {"fr": 0}
