@@ -1,11 +1,11 @@
-"""Draws the trend line of a report as SVG inside the page: it needs no script, and follows the page's colors."""
+"""Draws the trend line of a report as SVG inside the page, in the colors of the page and without a script."""
 
 import dataclasses
 import html
 import math
 from collections.abc import Iterator, Sequence
 
-_WIDTH, _HEIGHT = 960, 450
+_WIDTH, _HEIGHT = 960, 436
 _LEFT, _RIGHT = 64, 948
 _TOP, _BOTTOM = 14, 276
 """The upper panel, which shows the values, from top to bottom."""
@@ -173,7 +173,7 @@ def _language_axis(points: Sequence[Point]) -> Iterator[str]:
     """Yields the names of the languages. If there is no room for all of them, it leaves some out."""
     room = (_RIGHT - _LEFT) / len(points)
     every = math.ceil(7.5 / room)
-    size = min(12.0, round(1.1 * room * every, 1))
+    size = min(12.0, round(0.95 * room * every, 1))
     for place, point in enumerate(points):
         if place % every == 0:
             x = _x(place, len(points)) + size / 3

@@ -176,7 +176,8 @@ def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     ):
         yield f"<section><h2>{title}</h2>"
         if chosen:
-            yield "<table><thead><tr><th>language</th><th>gain</th><th>95 % interval</th></tr></thead><tbody>"
+            heads = "".join(f"<th>{head}</th>" for head in ("language", "gain", "95 % interval"))
+            yield f"<table><thead><tr>{heads}</tr></thead><tbody>"
             for delta, name, row in chosen:
                 kind = "gain" if delta > 0 else "loss"
                 yield (
