@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from gshard_nmt import json_shape, outputs
-from gshard_nmt.data.corpus import (
-    ENGLISH,
-    CorpusPair,
-    count_lines,
-    find_pairs,
-    fingerprint,
-    first_pairs,
-    read_pairs,
-)
+from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report, samples
+from gshard_nmt.evaluation import bleu, comparison, report, samples, tables
+from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
+from gshard_nmt.evaluation.comparison import Lines
+from gshard_nmt.evaluation.corpora import origin
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_run_config
 
 _SCORES = mapping_of(number(0, 100))
 
@@ -53,6 +48,7 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    others: Others | None = None,
     command: str = "",
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
@@ -66,56 +62,94 @@ def evaluate(
         folder and used again.
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
-      choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
+      choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
+      others: other runs and published scores to compare the run with.
       command: the command that makes the report. The page shows it.
 
     Raises:
-      UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
-        cannot be written.
+      UserError: the corpus lacks the split or a language, the baselines or another system cannot be read
+        or compared, or the report cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
     for name in report.FILES if folder.is_dir() else ():
         outputs.check_file("--report", folder / name)
-    console = Console(stderr=True, highlight=False)
-    run = RunFolder(workdir)
+    run, others, choices = RunFolder(workdir), others or Others(), choices or Choices()
     pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
     tests = _test_sets(run, corpus, pairs, split, sentences)
     compared = _read_baselines(baselines, [test.language for test in tests])
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        baselines_count = sum(test.language in compared.runs for test in tests)
-        task = progress.add_task("decoding and scoring", total=2 * len(tests) + baselines_count)
-        advance = functools.partial(progress.advance, task)
-        # The model of the run translates everything before the models of the baselines are loaded.
-        choices = choices or Choices()
-        translations = translate_all(run, split, tests, translate, advance, choices)
-        of_baselines = dataclasses.replace(choices, checkpoint="best")
-        baseline_lines: dict[tuple[str, str], list[str]] = {}
-        for language, baseline in compared.runs.items():
-            same = [test for test in tests if test.language == language]
-            theirs_of = translate_all(baseline, split, same, translate, advance, of_baselines)
-            for test, theirs in zip(same, theirs_of, strict=True):
-                baseline_lines[test.source, test.target] = theirs.lines
-        results = []
-        for test, ours in zip(tests, translations, strict=True):
-            lines = baseline_lines.get((test.source, test.target))
-            results.append(_score(run, test, ours.lines, compared, lines))
-            advance()
+    main_name, candidates = read_candidates(run, tests, others)
+    lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
+    scored = [
+        _score(run, test, lines.main[direction], compared, lines.baselines.get(direction))
+        for test in tests
+        for direction in [(test.source, test.target)]
+    ]
+    language_results = [result for result, _ in scored]
+    _, score = scored[-1]
+    signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
+    systems = comparison.systems(main_name, run, language_results, tests, candidates, lines)
+    cautions = list(comparison.cautions(run, candidates, pairs, score.bleu_signature))
     facts = [
         ("run", str(run.path)),
-        ("decoding", translations[-1].made_by),
+        ("decoding", made_by),
         *_corpus_facts(run, corpus, pairs, split),
         *_budget_facts(run, baselines),
         *([("command", command)] if command else []),
+        *((caution.name, caution.text) for caution in cautions),
     ]
-    language_results = [result for result, _ in results]
-    _, score = results[-1]
-    signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
+    alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
+    all_baselines = comparison.baselines_together(list(compared.runs.values()), language_results)
+    sections = [
+        dataclasses.replace(tables.systems_section(systems, all_baselines), alarms=alarms),
+        *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
+    ]
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title)
+    evaluation = report.Report(language_results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)
+
+
+def _translate(
+    run: RunFolder,
+    baselines: Baselines,
+    candidates: Sequence[Candidate],
+    tests: Sequence[TestSet],
+    split: str,
+    translate: Translate,
+    choices: Choices,
+) -> tuple[Lines, str]:
+    """Translates the test sets with every system, one model after the other.
+
+    Returns:
+      The translations, and the description of how those of the main run were made.
+    """
+    console = Console(stderr=True, highlight=False)
+    of_baselines = dataclasses.replace(choices, checkpoint="best")
+    works = [(run, tests, choices)]
+    for language, baseline in baselines.runs.items():
+        works.append((baseline, [t for t in tests if t.language == language], of_baselines))
+    runs = [(candidate, candidate.run) for candidate in candidates if candidate.run]
+    works += [(other, candidate.tests, choices) for candidate, other in runs]
+    results, made_by = [], ""
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("decoding", total=sum(len(sets) for _, sets, _ in works))
+        advance = functools.partial(progress.advance, task)
+        for folder, sets, chosen in works:
+            translations = translate_all(folder, split, sets, translate, advance, chosen)
+            made_by = made_by or translations[-1].made_by
+            results.append(
+                {
+                    (test.source, test.target): translation.lines
+                    for test, translation in zip(sets, translations, strict=True)
+                }
+            )
+    first = 1 + len(baselines.runs)
+    of_all_baselines = dict(ChainMap(*results[1:first]))
+    of_runs = iter(results[first:])
+    of_candidates = [next(of_runs) if candidate.run else {} for candidate in candidates]
+    return Lines(results[0], of_all_baselines, of_candidates), made_by
 
 
 def _test_sets(
@@ -146,9 +180,9 @@ def _test_sets(
 def _score(
     run: RunFolder,
     test: TestSet,
-    translations: list[str],
+    translations: Sequence[str],
     baselines: Baselines,
-    baseline_translations: list[str] | None,
+    baseline_translations: Sequence[str] | None,
 ) -> tuple[report.LanguageResult, bleu.Score]:
     """Scores the translations of a test set and compares them with the baseline."""
     score = bleu.score(translations, test.references, test.target)
@@ -180,8 +214,8 @@ def _score(
 def _samples(
     run: RunFolder,
     test: TestSet,
-    translations: list[str],
-    baseline_translations: list[str] | None,
+    translations: Sequence[str],
+    baseline_translations: Sequence[str] | None,
 ) -> tuple[report.Sample, ...]:
     direction, directions = (test.source, test.target), len(run.data["pairs"])
     return tuple(
@@ -230,51 +264,15 @@ def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
 
 
 def _corpus_facts(
-    run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str
+    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str
 ) -> Iterator[tuple[str, str]]:
     """Yields what the report says about the text: its fingerprint, and whether it is the run's own."""
-    trained = run.data["corpus_fingerprint"]
-    fingerprints = []
-    for languages in _orders(run, pairs):
-        fingerprints.append(fingerprint([pairs[language] for language in languages]))
-        if fingerprints[-1] == trained:
-            yield (
-                "test text",
-                f"{split} of {corpus}; fingerprint {trained} (text of the run's languages)",
-            )
-            yield "training text", f"fingerprint {trained}: the same corpus"
-            return
+    text = origin(run, pairs)
     yield (
         "test text",
-        f"{split} of {corpus}; fingerprint {fingerprints[0]} (text of the run's languages)",
+        f"{split} of {corpus}; fingerprint {text.corpus} (text of the run's languages)",
     )
-    if read_run_config(run.config).data.languages:
-        yield (
-            "training text",
-            f"fingerprint {trained} of the prepared data. This run may use only some languages of that "
-            "data (Data.languages), so the fingerprint does not tell whether the corpus is the same",
-        )
-    else:
-        yield "training text", f"fingerprint {trained}: another corpus"
-
-
-def _orders(run: RunFolder, pairs: dict[str, CorpusPair]) -> Iterator[list[str]]:
-    """Yields the languages of a run in each order in which `gshard-data prepare` may have read them.
-
-    A fingerprint depends on the order. If the config names languages, `prepare` takes their order.
-    Otherwise it sorts them by number of lines. The run folder lists them by number of examples, which
-    is mostly the same order.
-    """
-    by_examples = list(dict.fromkeys(direction["language"] for direction in run.data["pairs"]))
-    yield by_examples
-    named = read_run_config(run.config).data.languages
-    if named:
-        order = [language for language in named if language in by_examples]
-    else:
-        lines = {language: count_lines(pairs[language], "train") for language in by_examples}
-        order = sorted(lines, key=lambda language: (-lines[language], language))
-    if order != by_examples:
-        yield order
+    yield "training text", text.verdict
 
 
 def _budget_facts(run: RunFolder, baselines: Path | None) -> Iterator[tuple[str, str]]:
@@ -326,6 +324,8 @@ def _show(evaluation: report.Report, folder: Path) -> None:
     table.add_row("average", "", f"{average['bleu']:.1f}", "", "", gain, "")
     console = Console(highlight=False)
     console.print(table)
+    if len(evaluation.systems) > 1:
+        console.print(tables.terminal_table(evaluation.systems))
     for section in evaluation.sections:
         for alarm in section.alarms:
             console.print(alarm, style="bold", markup=False, soft_wrap=True)

@@ -37,7 +37,22 @@ def data(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
-def image(content: bytes, kind: str, alt: str) -> str:
-    """Returns an <img> element that contains the image. `kind` is "png" or "svg"; `alt` describes it."""
-    encoded = base64.b64encode(content).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:{_TYPES[kind]};base64,{encoded}">'
+def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:
+    """Returns an element that contains an image.
+
+    Args:
+      content: the image.
+      kind: "png" or "svg".
+      alt: describes the image.
+      dark: the image for a dark page; None uses the same image.
+    """
+    element = f'<img alt="{html.escape(alt)}" src="{_address(content, kind)}">'
+    if dark is None:
+        return element
+    source = f'media="(prefers-color-scheme: dark)" srcset="{_address(dark, kind)}"'
+    return f"<picture><source {source}>{element}</picture>"
+
+
+def _address(content: bytes, kind: str) -> str:
+    """Returns the address of an image that is its content."""
+    return f"data:{_TYPES[kind]};base64,{base64.b64encode(content).decode()}"

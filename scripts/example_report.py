@@ -1,10 +1,12 @@
 """An example of a report, from invented scores: to look at the page, and to test it."""
 
+import dataclasses
 import math
 import random
 
 from gshard_nmt.evaluation import report
 from gshard_nmt.evaluation.report import LanguageResult, Sample, Section
+from gshard_nmt.evaluation.systems import Budget, System
 
 _LANGUAGES = (
     *("fr", "zh-CN", "ar", "de", "hi", "sr-Latn", "he", "th", "ja", "fa", "ru", "ko", "am", "my"),
@@ -19,8 +21,11 @@ _TEXTS = {
 _REFERENCE = "The file <b>does not exist</b> & cannot be read."
 
 
-def example_report(count: int, seed: int = 7) -> report.Report:
-    """Returns a report of a number of languages. Languages with less text gain more, as in the paper."""
+def example_report(count: int, systems: int = 1, seed: int = 7) -> report.Report:
+    """Returns a report of a number of languages and of systems.
+
+    Languages with less text gain more, as in the paper.
+    """
     rng = random.Random(seed)
     results = [_result(rng, place, count) for place in range(count)]
     facts = [
@@ -29,12 +34,27 @@ def example_report(count: int, seed: int = 7) -> report.Report:
         ("multilingual model", "1,234,567 parameters, 5,000 steps, 67.8 s"),
         ("command", "gshard-eval --workdir=runs/example --corpus=corpus --report=build/look"),
     ]
-    alarm = Section(
-        "example", "An example of a study", "<p>Every part of the report may add a section.</p>", {},
-        ("These scores are invented: this page is an example of a report.",),
-    )  # fmt: skip
+    words = "These scores are invented: this page is an example of a report."
+    text = "<p>Every part of the report may add a section.</p>"
+    study = Section("example", "An example of a study", text, {}, (words,))
     signatures = {"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"}
-    return report.Report(results, signatures, facts, "example: test BLEU", [alarm])
+    title = "example: test BLEU"
+    compared = _systems(rng, results, systems) if systems > 1 else ()
+    return report.Report(results, signatures, facts, title, [study], compared)
+
+
+def _systems(rng: random.Random, results: list[LanguageResult], number: int) -> list[System]:
+    """Returns the main system and weaker ones. The second is dense, and lacks a language."""
+    own = [result.direction_result() for result in results]
+    systems = [System("64 experts", own, "runs/example", Budget(experts=64))]
+    for place in range(1, number):
+        weaker = [
+            dataclasses.replace(result, bleu=result.bleu - place - rng.random(), delta_ci95=None)
+            for result in own[place % 2 :]
+        ]
+        budget = Budget(experts=0 if place == 1 else 64 >> place)
+        systems.append(System(f"system {place + 1}", weaker, f"runs/{place}", budget))
+    return systems
 
 
 def _result(rng: random.Random, place: int, count: int) -> LanguageResult:

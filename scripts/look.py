@@ -57,10 +57,10 @@ def find_pages(arguments: list[str]) -> dict[str, Path]:
             )
         pages[folder.resolve().name] = page
     if not arguments:
-        for count in (3, 100):
-            folder = _OUT / f"example_{count}"
-            report.write(example_report(count), folder)
-            pages[f"example_{count}"] = folder / "index.html"
+        for count, systems in ((3, 1), (100, 1), (100, 3)):
+            name = f"example_{count}" + (f"_systems_{systems}" if systems > 1 else "")
+            report.write(example_report(count, systems), _OUT / name)
+            pages[name] = _OUT / name / "index.html"
     return pages
 
 

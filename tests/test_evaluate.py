@@ -6,6 +6,7 @@ from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
+from gshard_nmt.evaluation.candidates import Others
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -203,3 +204,50 @@ def test_a_text_that_does_not_fit_its_description_is_translated_again(folders):
     scores_of(folders, translate)
     assert translate.calls == [("run", "fr")]
     assert (folders / "run" / "decodes" / "test.fr-en.txt").read_bytes() == before
+
+
+def test_several_systems_are_compared(folders, capsys):
+    scores = folders / "paper.json"
+    scores.write_text('{"name": "paper", "bleu": {"fr": 30.5}, "device_years": 22.4}')
+    others = Others([folders / "baselines" / "fr"], ["MoE", "small"], [scores])
+    translate = Translator()
+    contents = scores_of(folders, translate, baselines=folders / "baselines", others=others)
+    # The small run is also the baseline, so its translations are used twice.
+    assert sorted(translate.calls) == [("fr", "fr"), ("run", "de"), ("run", "fr")]
+    moe, small, paper = contents["systems"]
+    assert [system["name"] for system in contents["systems"]] == ["MoE", "small", "paper"]
+    assert {row["lang"]: row["bleu"] for row in moe["languages"]} == {
+        row["lang"]: row["bleu"] for row in contents["languages"]
+    }
+    assert small["missing"] == paper["missing"] == ["de"]
+    (row,) = small["languages"]
+    assert (row["delta_bleu"], row["delta_ci95"]) == (0.0, [0.0, 0.0])
+    assert row["difference_ci95"][1] < 0
+    assert paper["device_years"] == 22.4
+    page = (folders / "report" / "index.html").read_text()
+    assert "<p>small has no scores of de.</p>" in page
+    assert "paper.json does not say on which text" in page
+    out = capsys.readouterr().out
+    assert "paper" in out
+
+
+def test_a_run_against_itself_is_zero_everywhere(folders):
+    others = Others([folders / "run"])
+    first, second = scores_of(folders, Translator(), others=others)["systems"]
+    assert first["average"] == second["average"]
+    for row in (*first["languages"], *second["languages"]):
+        assert (row["difference"], row["difference_ci95"]) == (0.0, [0.0, 0.0])
+
+
+def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders):
+    set_data(folders / "baselines" / "fr", pairs=data_facts(["pl"])["pairs"])
+    others = Others([folders / "baselines" / "fr"])
+    translate = Translator()
+    with pytest.raises(UserError, match="have a direction in common"):
+        scores_of(folders, translate, others=others)
+    assert translate.calls == []
+
+
+def test_the_report_of_one_run_lists_it_as_a_system(folders):
+    (system,) = scores_of(folders, Translator())["systems"]
+    assert (system["name"], system["weights"], system["steps"]) == ("run", 5, 9)

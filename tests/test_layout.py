@@ -58,12 +58,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/bleu.py": ("errors",),
     "evaluation/decodes.py": ("files", "json_shape"),
     "evaluation/chart.py": (),
+    "evaluation/figure.py": ("evaluation.systems",),
     "evaluation/page.py": ("evaluation.chart", "evaluation.samples", "web_page"),
-    "evaluation/report.py": ("evaluation.chart", "evaluation.page", "files"),
+    "evaluation/report.py": (
+        *("evaluation.chart", "evaluation.figure", "evaluation.page", "evaluation.systems"),
+        "files",
+    ),
     "evaluation/samples.py": (),
+    "evaluation/systems.py": (),
     "serving/": ("serving", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
-    "cli/": ("cli", *PROGRAMS, "checks", "decoding", "serving", "run", "settings", "spmd", *GROUND),
+    "cli/": (
+        *("cli", *PROGRAMS, "checks", "decoding", "evaluation.candidates", "serving", "run"),
+        *("settings", "spmd", *GROUND),
+    ),
     "__main__.py": ("cli",),
     "__init__.py": (),
     # A program may use every stage, and no other program.

@@ -41,3 +41,10 @@ def test_data_cannot_end_its_script_element():
 def test_a_style_is_in_the_head():
     page = web_page.page("title", "headline", "<p>body</p>", "p { color: red; }\n")
     assert page.index("p { color: red; }\n</style>") < page.index("<body>")
+
+
+def test_a_dark_page_may_have_an_image_of_its_own():
+    element = web_page.image(b"light", "png", "BLEU", b"dark")
+    dark = base64.b64encode(b"dark").decode()
+    assert f'media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}"' in element
+    assert web_page.image(b"light", "png", "BLEU") in element

@@ -3,6 +3,7 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from gshard_nmt.cli.flags import (
     define_config,
     define_trust,
     existing_folder,
+    existing_folders,
     help_entry,
     read_config,
 )
@@ -214,7 +216,18 @@ def _train(values: FlagValues) -> None:
 
 
 def _define_eval(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+    flags.texts(
+        "workdir",
+        "DIR|URL",
+        "the run folder of the model; may be gs://bucket/folder. Given several times, the report "
+        "compares the runs: it describes the first in full and shows the others beside it",
+    )
+    flags.texts(
+        "name",
+        "NAME",
+        "the name of a run in the report, instead of that of its folder; may be given once for each "
+        "--workdir, in the same order",
+    )
     flags.text("corpus", "DIR", "the corpus folder with the references")
     flags.text(
         "split", "NAME", "split of the corpus to translate, such as test or dev", default="test"
@@ -224,6 +237,20 @@ def _define_eval(flags: Flags) -> None:
         "DIR|JSON",
         "bilingual baselines to compare with: the --workdir of gshard-train --baselines_of, or a JSON "
         'file with the BLEU of each language, such as {"fr": 30.1}',
+    )
+    flags.texts(
+        "scores",
+        "FILE",
+        "published scores to compare with, as a JSON file such as "
+        '{"name": "a model", "bleu": {"fr": 30.1}}, or the bleu.json of another report; may be given '
+        "several times",
+    )
+    flags.text(
+        "cross_entropies",
+        "A,B,...",
+        "count the tokens that each run needed to reach these cross-entropies; if not given, three "
+        "values are chosen that tell the runs apart",
+        default="",
     )
     flags.text("report", "DIR", "the folder of the report to make")
     flags.integer(
@@ -239,7 +266,7 @@ def _define_eval(flags: Flags) -> None:
 
 
 def _eval(values: FlagValues) -> None:
-    workdir = existing_folder(values, "workdir", "gshard-train")
+    workdir, *other_workdirs = existing_folders(values, "workdir", "gshard-train")
     from gshard_nmt.decoding import calls
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.run.folder import RunFolder
@@ -258,13 +285,15 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            _evaluate(
-                values, workdir, calls.leading(translators, processes, ["translate"]), changes
-            )
+            translating = calls.leading(translators, processes, ["translate"])
+            _evaluate(values, [workdir, *other_workdirs], translating, changes)
 
 
 def _evaluate(
-    values: FlagValues, workdir: Path, translators: "RunTranslators", changes: "Changes"
+    values: FlagValues,
+    workdirs: Sequence[Path],
+    translators: "RunTranslators",
+    changes: "Changes",
 ) -> None:
     corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
     baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
@@ -282,12 +311,34 @@ def _evaluate(
     from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import evaluate
+    from gshard_nmt.evaluation.candidates import Others
 
     Chosen.parse(values.checkpoint)
     choices = Choices(values.checkpoint, changes)
+    others = Others(
+        workdirs[1:],
+        values.name,
+        [paths.local_path("scores", file) for file in values.scores],
+        _cross_entropies(values.cross_entropies),
+    )
     translate, counted = translators.translate, values.sentences
     command = command_text("gshard-eval", values)
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices, command)
+    asked = (counted, choices, others, command)
+    evaluate(workdirs[0], corpus, values.split, report, translate, baselines, *asked)
+
+
+def _cross_entropies(text: str) -> list[float]:
+    """Returns the values of --cross_entropies, highest first."""
+    try:
+        values = [float(word) for word in text.split(",")] if text else []
+    except ValueError:
+        values = [math.nan]
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise UserError(
+            f"--cross_entropies is {text!r}; it must be numbers above 0 with commas between them, such "
+            "as 2.5,2,1.5."
+        )
+    return sorted(values, reverse=True)
 
 
 HARVEST = Command(

@@ -239,7 +239,19 @@ def existing_folder(
     Raises:
       UserError: the folder does not exist, it is a file, or its URL cannot be used.
     """
-    text = str(values[name].value)
+    return _existing(str(values[name].value), name, source, on_this_machine)
+
+
+def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
+    """Returns the folders that a flag names which may be given several times.
+
+    Args, errors: those of `existing_folder`.
+    """
+    folders: list[str] = values[name].value or []
+    return [_existing(text, name, source, on_this_machine=False) for text in folders]
+
+
+def _existing(text: str, name: str, source: str, on_this_machine: bool) -> Path:
     path = paths.local_path(name, text) if on_this_machine else paths.folder_path(name, text)
     with paths.reaching(name, path):
         is_file, is_folder = path.is_file(), path.is_dir()

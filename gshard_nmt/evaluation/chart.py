@@ -1,4 +1,4 @@
-"""Draws the trend line of a report as SVG inside the page, in the colors of the page and without a script."""
+"""Draws the trend line of a report as SVG inside the page, in its colors and without a script."""
 
 import dataclasses
 import html
@@ -22,14 +22,14 @@ class Point:
     Attributes:
       label: its name on the axis.
       train_pairs: number of training examples.
-      value: the gain or the BLEU.
+      value: the gain or the BLEU; None leaves a gap.
       interval: 95 % interval of `value`; None if it is unknown.
       words: the values as text, for readers without a script.
     """
 
     label: str
     train_pairs: int
-    value: float
+    value: float | None
     interval: tuple[float, float] | None
     words: str
 
@@ -42,8 +42,9 @@ class Line:
       name: the name of the system; "" if there is only one.
       places: positions between the languages, from 0 on.
       values: the means at these positions. NaN is a gap.
-      window: number of languages in each mean.
+      window: number of languages in each mean. With 1, the values are dots without a line.
       dashed: whether to draw it dashed, as GShard Figure 6 draws dense models.
+      low, high: the confidence band at each place; empty if there is none.
     """
 
     name: str
@@ -51,6 +52,8 @@ class Line:
     values: Sequence[float]
     window: int
     dashed: bool = False
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 def svg(points: Sequence[Point], lines: Sequence[Line], axis: str, about: str) -> str:
@@ -84,7 +87,8 @@ def legend(lines: Sequence[Line], has_intervals: bool) -> str:
     for number, line in enumerate(lines):
         name = f"{line.name}: " if line.name else ""
         dense = " (dense)" if line.dashed and line.name else ""
-        items.append((_line_class(number, line), f"{name}mean of {line.window} neighbours{dense}"))
+        trend = f"mean of {line.window} neighbours" if line.window > 1 else "each language"
+        items.append((_line_class(number, line), f"{name}{trend}{dense}"))
     entries = "".join(
         f'<li><i class="key {kind}"></i>{html.escape(text)}</li>' for kind, text in items
     )
@@ -102,9 +106,10 @@ class _Scale:
     @classmethod
     def of(cls, points: Sequence[Point], lines: Sequence[Line]) -> "_Scale":
         """Returns a scale that shows all values, intervals and zero, with round numbers as ticks."""
-        values = [0.0, *(point.value for point in points)]
+        values = [0.0, *(point.value for point in points if point.value is not None)]
         values += [bound for point in points for bound in point.interval or ()]
-        values += [value for line in lines for value in line.values if not math.isnan(value)]
+        drawn = [value for line in lines for value in (*line.values, *line.low, *line.high)]
+        values += [value for value in drawn if not math.isnan(value)]
         low, high = min(values), max(values)
         raw = max(high - low, 1e-3) / 5
         power = 10.0 ** math.floor(math.log10(raw))
@@ -184,23 +189,41 @@ def _language_axis(points: Sequence[Point]) -> Iterator[str]:
 
 def _lines(lines: Sequence[Line], scale: _Scale, count: int) -> Iterator[str]:
     for number, line in enumerate(lines):
+        band = list(zip(line.places, line.low, line.high, strict=True)) if line.low else []
+        band = [part for part in band if not math.isnan(part[1])]
+        if band:
+            corners = [(x, low) for x, low, _ in band] + [(x, high) for x, _, high in band[::-1]]
+            text = " ".join(f"{_x(place, count)},{scale.y(value)}" for place, value in corners)
+            yield f'<polygon class="band system{number % _SYSTEM_COLORS}" points="{text}"/>'
+    for number, line in enumerate(lines):
         path, pen = "", "M"
         for place, value in zip(line.places, line.values, strict=True):
             if math.isnan(value):
                 pen = "M"
-            else:
-                path += f"{pen}{_x(place, count)} {scale.y(value)}"
-                pen = "L"
+                continue
+            if line.window == 1:
+                # A line of no length with round ends is a dot.
+                place, pen = place + _beside(number, len(lines)), "M"
+            path += f"{pen}{_x(place, count)} {scale.y(value)}{'h0' if line.window == 1 else ''}"
+            pen = "L"
         yield f'<path class="{_line_class(number, line)}" d="{path}"/>'
 
 
+def _beside(number: int, systems: int) -> float:
+    """Returns how far the dots of a system are beside the place of a language, in languages."""
+    return 0.5 * ((number + 0.5) / systems - 0.5)
+
+
 def _line_class(number: int, line: Line) -> str:
-    return f"line system{number % _SYSTEM_COLORS}" + (" dashed" if line.dashed else "")
+    style = " dots" if line.window == 1 else " dashed" if line.dashed else ""
+    return f"line system{number % _SYSTEM_COLORS}{style}"
 
 
 def _points(points: Sequence[Point], scale: _Scale) -> Iterator[str]:
     radius = 4 if len(points) <= 40 else 3
     for place, point in enumerate(points):
+        if point.value is None:
+            continue
         x, y = _x(place, len(points)), scale.y(point.value)
         interval = ""
         if point.interval:

@@ -35,6 +35,7 @@ class Content:
       alarms: sentences for the top of the page.
       lines: the trend of each system, the system of `rows` first.
       samples: for each row its samples, each of them rows of (name, text).
+      shows_gains: whether the chart shows gains over baselines, or else BLEU.
       parts: the studies, as pairs of a headline and HTML.
       systems: the other systems, as (name, BLEU of each row or None).
     """
@@ -46,6 +47,7 @@ class Content:
     alarms: Sequence[str]
     lines: Sequence[Line]
     samples: Sequence[Sequence[Sequence[tuple[str, str]]]]
+    shows_gains: bool
     parts: Sequence[tuple[str, str]] = ()
     systems: Sequence[tuple[str, Sequence[float | None]]] = ()
 
@@ -110,9 +112,8 @@ def _alarms(alarms: Sequence[str]) -> Iterator[str]:
 
 
 def _trend(content: Content, names: Sequence[str]) -> Iterator[str]:
-    """Yields the chart of the gains, or of BLEU if a language has no baseline."""
-    rows = content.rows
-    is_gain = all(row["delta_bleu"] is not None for row in rows)
+    """Yields the chart of the gains, or of BLEU."""
+    rows, is_gain = content.rows, content.shows_gains
     axis = "gain in BLEU over the bilingual baseline" if is_gain else "BLEU"
     points = [
         Point(

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,11 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import files
-from gshard_nmt.evaluation import chart, page
+from gshard_nmt.evaluation import chart, figure, page
+from gshard_nmt.evaluation.systems import DirectionResult, System
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """What `write` writes into the folder of the report."""
-
-_WINDOW = 10
-"""Languages in the sliding mean of the chart, as in GShard Figure 6."""
-_SMALL_WINDOW = 3
-"""The same, if there are fewer languages than `_MANY`."""
-_MANY = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +64,19 @@ class LanguageResult:
         """The gain over the baseline in BLEU; None if there is no baseline."""
         return None if self.baseline_bleu is None else self.bleu - self.baseline_bleu
 
+    def direction_result(self) -> DirectionResult:
+        """Returns the scores without the samples."""
+        return DirectionResult(
+            self.lang,
+            (self.source or self.lang, self.target),
+            self.train_pairs,
+            self.sentences,
+            self.bleu,
+            self.chrf,
+            self.baseline_bleu,
+            self.delta_ci95,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Section:
@@ -98,6 +107,7 @@ class Report:
       facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
       title: title of the page.
       sections: the studies, in the order of the page.
+      systems: all systems of the figure, the run of `languages` first. () stands for that run alone.
     """
 
     languages: Sequence[LanguageResult]
@@ -105,10 +115,16 @@ class Report:
     facts: Sequence[tuple[str, str]]
     title: str
     sections: Sequence[Section] = ()
+    systems: Sequence[System] = ()
 
     def sorted(self) -> list[LanguageResult]:
         """Returns the results by number of training pairs, largest first."""
         return sorted(self.languages, key=lambda result: (-result.train_pairs, result.lang))
+
+    def compared_systems(self) -> Sequence[System]:
+        """Returns all systems, the run of `languages` first."""
+        results = [result.direction_result() for result in self.languages]
+        return self.systems or (System(self.title, results, ""),)
 
     def average(self) -> dict[str, float | None]:
         """Returns the means over languages, each language with the same weight."""
@@ -122,12 +138,9 @@ class Report:
 def write(report: Report, folder: Path) -> None:
     """Writes all files of the report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    figure = _figure(report)
-    for suffix in ("png", "svg"):
-        image = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {}
-        figure.savefig(image, format=suffix, dpi=150, metadata=metadata)
-        files.write(folder / f"trendline.{suffix}", image.getvalue())
+    for kind in ("png", "svg"):
+        image = figure.trend(report.compared_systems(), report.title, kind)
+        files.write(folder / f"trendline.{kind}", image)
     files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
     files.write(folder / "bleu.csv", _csv(report))
     files.write(folder / "index.html", page.render(_page_content(report)))
@@ -161,80 +174,6 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def sliding_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the mean of the values in each window of `window` neighbours.
-
-    GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
-    use all windows that lie wholly within the data, so 100 languages give 91 points.
-
-    Returns:
-      The places of the centres of the windows, and the means: float64[len(values) - window + 1] each.
-    """
-    means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
-    return np.arange(len(means)) + (window - 1) / 2, means
-
-
-def _figure(report: Report):
-    """Draws BLEU (or the gain over the baselines) of each language above its number of training pairs."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    results = report.sorted()
-    with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "gshard-nmt"}):
-        figure = Figure(figsize=(9, 5), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        top.set_title(report.title)
-        _draw_scores(top, results)
-        _draw_training_pairs(bottom, results)
-        for axes in (top, bottom):
-            axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def _draw_scores(axes, results: Sequence[LanguageResult]) -> None:
-    places = np.arange(len(results))
-    gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
-    has_all_baselines = len(gains) == len(results)
-    if has_all_baselines:
-        axes.axhline(0, color="0.6", lw=0.8)
-        intervals = {
-            place: result.delta_ci95 for place, result in enumerate(results) if result.delta_ci95
-        }
-        if intervals:
-            lows, highs = zip(*intervals.values(), strict=True)
-            axes.vlines(
-                list(intervals),
-                lows,
-                highs,
-                color="#9db8d9",
-                lw=3,
-                capstyle="round",
-                label="95 % interval",
-            )
-    values = gains if has_all_baselines else [result.bleu for result in results]
-    axes.plot(places, values, "o", color="#1f5fa8", ms=4, label="each language")
-    window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
-    centres, means = sliding_mean(values, window)
-    axes.plot(centres, means, color="#d1492e", lw=2, label=f"mean of {window} neighbours")
-    gain_label = "gain in BLEU over the bilingual baseline"
-    axes.set_ylabel(gain_label if has_all_baselines else "BLEU")
-    axes.legend(frameon=False)
-
-
-def _draw_training_pairs(axes, results: Sequence[LanguageResult]) -> None:
-    import matplotlib.ticker
-
-    places = np.arange(len(results))
-    axes.bar(places, [max(result.train_pairs, 1) for result in results], color="#7a8a99")
-    axes.set_yscale("log")
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-    axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-    axes.set_ylabel("training pairs")
-    step = max(1, len(results) // 40)
-    axes.set_xticks(places[::step], [result.lang for result in results][::step], rotation=60)
-    axes.set_xlabel("languages, most training pairs first")
-
-
 def _csv(report: Report) -> str:
     text = io.StringIO()
     rows = as_json(report)["languages"]
@@ -256,19 +195,48 @@ def _page_content(report: Report) -> page.Content:
         contents["average"],
         [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
         [alarm for section in report.sections for alarm in section.alarms],
-        [_trend_line(results)],
+        _trend_lines(report),
         [[_sample_rows(sample) for sample in result.samples] for result in results],
+        figure.has_gains([result.direction_result() for result in results]),
         [(section.title, section.html) for section in report.sections],
+        _other_systems(report),
     )
 
 
-def _trend_line(results: Sequence[LanguageResult]) -> chart.Line:
-    """Returns the sliding mean of the gains, or of BLEU if a language has no baseline."""
-    gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
-    values = gains if len(gains) == len(results) else [result.bleu for result in results]
-    window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
-    places, means = sliding_mean(values, window)
-    return chart.Line("", places.tolist(), means.tolist(), window)
+def _trend_lines(report: Report) -> list[chart.Line]:
+    """Returns the trend of each system, over the languages in the order of the page.
+
+    With few languages there is no trend. Then a system alone has no line, because the chart shows each
+    of its values already.
+    """
+    systems = report.compared_systems()
+    results = [result.direction_result() for result in report.sorted()]
+    window = figure.window_of(len(results))
+    if window == 1 and len(systems) == 1:
+        return []
+    lines = []
+    for system in systems:
+        values = figure.values_of(system, results, figure.has_gains(results))
+        places, means = figure.sliding_mean(values, window)
+        low, high = figure.band_of(system, values, window) or ([], [])
+        name = system.name if len(systems) > 1 else ""
+        lines.append(
+            chart.Line(
+                name, list(places), list(means), window, system.is_dense, list(low), list(high)
+            )
+        )
+    return lines
+
+
+def _other_systems(report: Report) -> list[tuple[str, list[float | None]]]:
+    """Returns BLEU of each system but the first, for each language in the order of the page."""
+    results = [result.direction_result() for result in report.sorted()]
+    others = []
+    for system in report.compared_systems()[1:]:
+        values = figure.values_of(system, results, shows_gains=False)
+        scores = [None if math.isnan(value) else round(float(value), 2) for value in values]
+        others.append((system.name, scores))
+    return others
 
 
 def _sample_rows(sample: Sample) -> list[tuple[str, str]]:

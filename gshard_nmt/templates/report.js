@@ -44,7 +44,7 @@ const report = (() => {
       lines.push(`gain ${signed(row.delta_bleu)}${interval}`);
     }
     for (const [name, value] of row.systems || []) {
-      lines.push(`${name}: ${value === null ? "missing" : value.toFixed(1)}`);
+      lines.push(`${name}: ${value === null ? "no score" : `BLEU ${value.toFixed(1)}`}`);
     }
     return lines.join("\n");
   }
@@ -111,7 +111,7 @@ const report = (() => {
       tip.hidden = place < 0;
       if (place < 0) return;
       points[place].classList.add("chosen");
-      tip.textContent = describe(rows[place]);
+      tip.textContent = describe(rows[Number(points[place].dataset.place)]);
       const frame = chart.getBoundingClientRect();
       const spot = circles[place].getBoundingClientRect();
       const left = spot.left - frame.left + chart.scrollLeft + 14;

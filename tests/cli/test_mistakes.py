@@ -14,6 +14,7 @@ import pytest
 from gshard_nmt.cli import commands
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.evaluation.candidates import Others
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import data_facts
@@ -23,7 +24,13 @@ GOOD = {
     "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
-    "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
+    "eval": {
+        "workdir": "run",
+        "corpus": "corpus",
+        "baselines": "scores.json",
+        "report": "new",
+        "scores": "published.json",
+    },
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
 }
@@ -40,7 +47,7 @@ WRITTEN_FOLDERS = [
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
-    *[("decode", "prefix"), ("decode", "score")],
+    *[("decode", "prefix"), ("decode", "score"), ("eval", "scores")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
@@ -68,6 +75,7 @@ def folder(tmp_path_factory):
     (root / "run" / "config.gin").write_text(load_config("demo").text)
     (root / "run" / "data.json").write_text(json.dumps(data_facts()))
     (root / "scores.json").write_text('{"fr": 30.1}')
+    (root / "published.json").write_text('{"name": "a model", "bleu": {"fr": 30.1}}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
     (root / "a link to nothing").symlink_to("nowhere")
@@ -133,12 +141,36 @@ def test_eval_passes_the_choice_of_weights_on(folder, monkeypatch):
     monkeypatch.chdir(folder)
     choices = []
     monkeypatch.setattr(
-        "gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[-1].checkpoint)
+        "gshard_nmt.evaluate.evaluate", lambda *words: choices.append(words[7].checkpoint)
     )
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
     assert commands.main(["eval", *words]) == 0
     assert commands.main(["eval", *words, "--checkpoint=average:3"]) == 0
     assert choices == ["best", "average:3"]
+
+
+def test_eval_passes_several_systems_on(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    calls = []
+    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: calls.append(words))
+    words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
+    others = ["--workdir=a folder", "--name=A", "--name=B", "--cross_entropies=1.5,2"]
+    assert commands.main(["eval", *words, *others]) == 0
+    (call,) = calls
+    assert call[0] == Path("run")
+    assert call[-1] == Others([Path("a folder")], ["A", "B"], [Path("published.json")], [2.0, 1.5])
+    assert commands.main(["eval", *words, "--workdir=gone"]) == 2
+
+
+@pytest.mark.parametrize("text", ["a", "1,,2", "0", "-1", "nan", "inf"])
+def test_cross_entropies_are_numbers_above_0(folder, monkeypatch, capsys, text):
+    monkeypatch.chdir(folder)
+    words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
+    assert commands.main(["eval", *words, f"--cross_entropies={text}"]) == 2
+    assert capsys.readouterr().err == (
+        f"gshard-eval: --cross_entropies is '{text}'; it must be numbers above 0 with commas between "
+        "them, such as 2.5,2,1.5.\n"
+    )
 
 
 def test_the_table_has_every_flag_that_takes_a_path():

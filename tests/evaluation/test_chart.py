@@ -68,14 +68,43 @@ def test_all_zero_is_drawn_too():
 
 def test_a_line_leaves_gaps_and_a_dense_system_is_dashed():
     lines = [
-        Line("moe", [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, 2.0, 3.0], 1),
-        Line("dense <1>", [0.0, 1.0], [1.0, 2.0], 1, dashed=True),
+        Line("moe", [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, 2.0, 3.0], 3),
+        Line("dense <1>", [0.0, 1.0], [1.0, 2.0], 3, dashed=True),
     ]
     root = parsed(points([1.0, 2.0, 3.0, 4.0]), lines)
     first, second = list(root.iter("path"))
     assert [first.get("d").count(letter) for letter in "ML"] == [2, 1]
     assert (first.get("class"), second.get("class")) == ("line system0", "line system1 dashed")
     legend = chart.legend(lines, has_intervals=True)
-    assert "dense &lt;1&gt;: mean of 1 neighbours (dense)" in legend
+    assert "dense &lt;1&gt;: mean of 3 neighbours (dense)" in legend
     assert "95 % interval" in legend
     assert "95 % interval" not in chart.legend(lines, has_intervals=False)
+
+
+def test_a_band_is_around_its_line():
+    line = Line("", [0.0, 1.0, 2.0], [1.0, 2.0, 3.0], 10, False, [0.0, 1.0, 2.0], [2.0, 3.0, 4.0])
+    root = parsed(points([1.0, 2.0, 3.0]), [line])
+    (band,) = root.iter("polygon")
+    corners = [tuple(map(float, corner.split(","))) for corner in band.get("points").split()]
+    assert len(corners) == 6
+    below, above = corners[:3], corners[3:][::-1]
+    assert all(
+        low[0] == high[0] and low[1] > high[1] for low, high in zip(below, above, strict=True)
+    )
+
+
+def test_without_a_mean_each_system_has_dots_side_by_side():
+    lines = [Line(name, [0.0, 1.0], [1.0, 2.0], 1) for name in ("a", "b")]
+    root = parsed(points([1.0, 2.0]), lines)
+    first, second = [re.findall(r"M([\d.]+) ", path.get("d")) for path in root.iter("path")]
+    assert len(first) == len(second) == 2
+    assert all(float(a) < float(b) for a, b in zip(first, second, strict=True))
+    assert "a: each language" in chart.legend(lines, has_intervals=False)
+
+
+def test_a_language_without_a_value_has_no_point():
+    languages = points([1.0, 2.0])
+    languages[0] = Point("l0", 10, None, None, "l0: no baseline")
+    root = parsed(languages)
+    assert [group.get("data-place") for group in root.iter("g")] == ["1"]
+    assert {"l0", "l1"} <= {text.text for text in root.iter("text")}

@@ -42,6 +42,7 @@ def content(rows, **changes) -> page.Content:
         [f"fr: {NASTY}"],
         [Line("", [0.0], [1.0], 1)],
         [[sample]] * len(rows),
+        None not in deltas,
         [("Copies", "<p>none</p>")],
     )
     return dataclasses.replace(whole, **changes)

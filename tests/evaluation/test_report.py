@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.evaluation import report
+from gshard_nmt.evaluation import figure, page, report
 from gshard_nmt.evaluation.report import LanguageResult, Sample
+from gshard_nmt.evaluation.systems import Budget, System
 
 
 def random_report(number: int, baselines: bool = True) -> report.Report:
@@ -64,36 +65,45 @@ def test_without_baselines_their_values_are_null(tmp_path):
     assert contents["average"]["delta_bleu"] is None
 
 
-def test_the_sliding_mean_uses_whole_windows_only():
-    centres, means = report.sliding_mean([3.0] * 100, 10)
-    assert len(means) == 91
-    np.testing.assert_allclose(means, 3.0)
-    centres, means = report.sliding_mean(np.arange(20.0), 10)
-    np.testing.assert_allclose(means, centres)
-
-
-@pytest.mark.parametrize(
-    ("baselines", "label"),
-    [(True, "gain in BLEU over the bilingual baseline"), (False, "BLEU")],
-)
-def test_the_chart_shows_gains_if_all_languages_have_a_baseline(baselines, label):
-    top, bottom = report._figure(random_report(25, baselines)).axes
-    assert top.get_ylabel() == label
-    (points,) = [line for line in top.lines if line.get_label() == "each language"]
-    results = random_report(25, baselines).sorted()
-    values = [result.delta_bleu if baselines else result.bleu for result in results]
-    np.testing.assert_allclose(points.get_ydata(), values)
-    (trend,) = [line for line in top.lines if line.get_label() == "mean of 10 neighbours"]
-    assert len(trend.get_xdata()) == 16
-    heights = [bar.get_height() for bar in bottom.patches]
-    assert heights == [result.train_pairs for result in results]
-
-
 def test_the_page_shows_the_trend_of_the_figure():
     results = random_report(25).sorted()
-    line = report._page_content(random_report(25)).lines[0]
-    places, means = report.sliding_mean([result.delta_bleu for result in results], 10)
+    (line,) = report._page_content(random_report(25)).lines
+    places, means = figure.sliding_mean([result.delta_bleu for result in results], 10)
     assert (line.window, list(line.places), list(line.values)) == (10, [*places], [*means])
+    assert all(
+        low < mean < high for low, mean, high in zip(line.low, means, line.high, strict=True)
+    )
+
+
+def test_the_page_shows_each_system(tmp_path):
+    main = random_report(25)
+    results = [result.direction_result() for result in main.languages]
+    weaker = [dataclasses.replace(r, bleu=r.bleu - 1) for r in results[:-1]]
+    systems = [System("experts", results), System("dense", weaker, budget=Budget(experts=0))]
+    whole = dataclasses.replace(main, systems=systems)
+    first, second = report._page_content(whole).lines
+    assert (first.name, first.dashed, second.name, second.dashed) == (
+        "experts",
+        False,
+        "dense",
+        True,
+    )
+    ((name, scores),) = report._page_content(whole).systems
+    missing = [result.lang for result in main.sorted()].index(main.languages[-1].lang)
+    assert (name, scores.index(None), len(scores)) == ("dense", missing, 25)
+    report.write(whole, tmp_path)
+    assert "dense: mean of 10 neighbours (dense)" in (tmp_path / "index.html").read_text()
+
+
+def test_a_language_without_baseline_leaves_a_gap():
+    whole = random_report(12)
+    languages = [
+        dataclasses.replace(whole.languages[0], baseline_bleu=None, delta_ci95=None),
+        *whole.languages[1:],
+    ]
+    content = report._page_content(dataclasses.replace(whole, languages=languages))
+    assert content.shows_gains
+    assert page.render(content).count('class="point"') == 11
 
 
 def test_the_interval_of_a_gain_in_words():
