@@ -20,6 +20,7 @@ from gshard_nmt.evaluation import (
     comparison,
     hypothesis_files,
     report,
+    samples,
     studies,
     tables,
     test_sets,
@@ -48,8 +49,6 @@ __all__ = [
 ]
 
 _SCORES = mapping_of(number(0, 100))
-_SAMPLES = 3
-"""Sentences of each language that the report shows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +89,7 @@ def evaluate(
     options: Options | None = None,
     published: Published | None = None,
     others: Others | None = None,
+    command: str = "",
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
@@ -107,6 +107,7 @@ def evaluate(
       options: the metrics and the buckets of lengths.
       published: a test set that takes the place of the corpus.
       others: other runs and published scores to compare the run with.
+      command: the command that makes the report. The page shows it.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines or another system cannot be read
@@ -153,6 +154,7 @@ def evaluate(
         *text_facts,
         *_budget_facts(run, compared),
         *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
+        *([("command", command)] if command else []),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
@@ -277,7 +279,7 @@ def _result(
         studied.interval,
         _tokens_seen(run, test.language),
         baseline_tokens,
-        _samples(test, translations, baseline_translations),
+        _samples(run, test, translations, baseline_translations),
         test.source,
         test.target,
         studied.others,
@@ -285,8 +287,12 @@ def _result(
 
 
 def _samples(
-    test: TestSet, translations: Sequence[str], baseline_translations: Sequence[str] | None
+    run: RunFolder,
+    test: TestSet,
+    translations: Sequence[str],
+    baseline_translations: Sequence[str] | None,
 ) -> tuple[report.Sample, ...]:
+    direction, directions = (test.source, test.target), len(run.data["pairs"])
     return tuple(
         report.Sample(
             test.sources[i],
@@ -294,7 +300,7 @@ def _samples(
             translations[i],
             baseline_translations[i] if baseline_translations else None,
         )
-        for i in range(min(_SAMPLES, len(translations)))
+        for i in samples.choose(direction, len(translations), directions)
     )
 
 

@@ -300,7 +300,8 @@ def test_other_metrics_are_in_the_rows_the_page_and_the_terminal(folders, capsys
     for row in contents["languages"]:
         assert (row["chrfpp"], row["ter"]) == (pytest.approx(100), 0)
     page = (folders / "report" / "index.html").read_text()
-    assert "<th>chrF++</th><th>TER</th>" in page
+    assert ">chrF++</th>" in page
+    assert ">TER</th>" in page
     assert "Which gains are significant" in page
     assert "Scores by length of the source" in page
     out = capsys.readouterr().out

@@ -60,10 +60,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/metrics.py": ("errors",),
     "evaluation/significance.py": ("evaluation.metrics",),
     "evaluation/decodes.py": ("files", "json_shape"),
-    "evaluation/report.py": (
-        *("evaluation.figure", "evaluation.metrics", "evaluation.systems", "files", "web_page"),
-    ),
+    "evaluation/chart.py": (),
     "evaluation/figure.py": ("evaluation.systems",),
+    "evaluation/page.py": ("evaluation.chart", "evaluation.samples", "web_page"),
+    "evaluation/report.py": (
+        *("evaluation.chart", "evaluation.figure", "evaluation.page", "evaluation.systems"),
+        *("evaluation.metrics", "files"),
+    ),
+    "evaluation/samples.py": (),
     "evaluation/systems.py": (),
     "serving/": ("serving", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),

@@ -11,6 +11,7 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
+    command_text,
     define_checkpoint,
     define_trust,
     existing_folder,
@@ -157,8 +158,9 @@ def _evaluate(
         _cross_entropies(values.cross_entropies),
     )
     translate, counted = translators.translate, values.sentences
+    command = command_text("gshard-eval", values)
     words = (workdirs[0], corpus, values.split, report, translate, baselines, counted, choices)
-    evaluate(*words, options=options, published=published, others=others)
+    evaluate(*words, options=options, published=published, others=others, command=command)
 
 
 def _cross_entropies(text: str) -> list[float]:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -161,6 +162,20 @@ def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
         elif equals or not following or following[0].startswith("-"):
             result.append(f"--{current}={value}")
     return result
+
+
+def command_text(program: str, values: flags.FlagValues) -> str:
+    """Returns the command that the user has given as one line for a shell."""
+    words = [program]
+    for name in values:
+        if values[name].present:
+            value = values[name].value
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--no{name}")
+            else:
+                texts = value if isinstance(value, list) else [value]
+                words += [f"--{name}={text}" for text in texts]
+    return shlex.join(words)
 
 
 def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:

@@ -160,7 +160,7 @@ def has_gains(results: Sequence[DirectionResult]) -> bool:
     return sum(result.delta_bleu is not None for result in results) * 2 >= len(results)
 
 
-def _values(system: System, results: Sequence[DirectionResult], shows_gains: bool) -> np.ndarray:
+def values_of(system: System, results: Sequence[DirectionResult], shows_gains: bool) -> np.ndarray:
     """Returns the gain or BLEU of a system at each place of the x axis; NaN if it is missing."""
     own = system.by_direction()
     values = []
@@ -171,7 +171,7 @@ def _values(system: System, results: Sequence[DirectionResult], shows_gains: boo
     return np.array(values, np.float64)
 
 
-def _window(number: int) -> int:
+def window_of(number: int) -> int:
     """Returns the number of neighbours in the sliding mean of this number of languages."""
     if number < _FEW:
         return 1
@@ -182,16 +182,17 @@ def _draw_one(
     axes: Any, results: Sequence[DirectionResult], shows_gains: bool, palette: Palette
 ) -> None:
     """Draws a single system: each language with its interval, and the sliding mean."""
-    values = _values(System("", results), results, shows_gains)
+    system = System("", results, "")
+    values = values_of(system, results, shows_gains)
     if shows_gains:
         _draw_intervals(axes, results, np.arange(len(results)), palette.interval, "95 % interval")
     places = np.arange(len(results))
     axes.plot(places, values, "o", color=palette.points, ms=4, label="each language")
-    window = _window(len(results))
+    window = window_of(len(results))
     if window > 1:
         centres, means = sliding_mean(values, window)
         colour = palette.systems[0]
-        _draw_band(axes, values, window, colour)
+        _draw_band(axes, band_of(system, values, window), window, colour)
         axes.plot(centres, means, color=colour, lw=2, label=f"mean of {window} neighbours")
     axes.legend(frameon=False)
 
@@ -204,10 +205,10 @@ def _draw_several(
     palette: Palette,
 ) -> None:
     """Draws the trend line of each system. With few languages, it draws each language."""
-    window = _window(len(results))
+    window = window_of(len(results))
     for number, system in enumerate(systems):
         colour = palette.systems[number % len(palette.systems)]
-        values = _values(system, results, shows_gains)
+        values = values_of(system, results, shows_gains)
         label = _label(system, values, shows_gains)
         style = "--" if system.is_dense else "-"
         if window == 1:
@@ -220,8 +221,7 @@ def _draw_several(
             axes.plot(places, values, "o", color=colour, ms=6, label=label, **marker)
             continue
         centres, means = sliding_mean(values, window)
-        if system.run is not None:
-            _draw_band(axes, values, window, colour)
+        _draw_band(axes, band_of(system, values, window), window, colour)
         if len(results) < _MANY:
             axes.plot(np.arange(len(results)), values, "o", color=colour, ms=4, alpha=0.6)
         axes.plot(centres, means, style, color=colour, lw=2, label=label)
@@ -231,10 +231,24 @@ def _draw_several(
     axes.legend(frameon=False, title=title, alignment="left", **place)
 
 
-def _draw_band(axes: Any, values: np.ndarray, window: int, colour: str) -> None:
-    """Draws the confidence band of a trend line. A window of 3 is too small for a bootstrap."""
-    if window >= _WINDOW:
-        low, high = confidence_band(values, window)
+def band_of(
+    system: System, values: np.ndarray, window: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the confidence band of a trend line; None if it has none.
+
+    Published scores have no band. A window of 3 is too small for a bootstrap.
+    """
+    if system.run is None or window < _WINDOW:
+        return None
+    return confidence_band(values, window)
+
+
+def _draw_band(
+    axes: Any, band: tuple[np.ndarray, np.ndarray] | None, window: int, colour: str
+) -> None:
+    """Draws a confidence band if there is one."""
+    if band is not None:
+        low, high = band
         places = np.arange(len(low)) + (window - 1) / 2
         axes.fill_between(places, low, high, color=colour, alpha=0.14, lw=0)
 

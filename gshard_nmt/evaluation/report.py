@@ -1,18 +1,18 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and a web page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and the web page."""
 
 import csv
 import dataclasses
-import html
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, web_page
-from gshard_nmt.evaluation import figure
+from gshard_nmt import files
+from gshard_nmt.evaluation import chart, figure, page
 from gshard_nmt.evaluation.metrics import TITLES
 from gshard_nmt.evaluation.systems import DirectionResult, System
 
@@ -43,7 +43,7 @@ class LanguageResult:
       delta_ci95: 95 % interval of the gain in BLEU; None without translations of the baseline.
       tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
         unknown.
-      samples: the first sentences of the test set.
+      samples: sentences of the test set that `samples.choose` has chosen.
       source, target: BCP 47 tags of the direction; "" if unknown.
       scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
     """
@@ -153,8 +153,7 @@ def write(report: Report, folder: Path) -> None:
         files.write(folder / f"trendline.{kind}", image)
     files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
     files.write(folder / "bleu.csv", _csv(report))
-    page = _page(report, (folder / "trendline.png").read_bytes())
-    files.write(folder / "index.html", page)
+    files.write(folder / "index.html", page.render(_page_content(report)))
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -197,66 +196,72 @@ def _csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _page(report: Report, trend_line: bytes) -> str:
-    average = report.average()
-    delta = average["delta_bleu"]
-    gain = "" if delta is None else f", {delta:+.1f} compared with bilingual baselines"
-    headline = f"{average['bleu']:.1f} BLEU on average over {len(report.languages)} languages{gain}"
+def _page_content(report: Report) -> page.Content:
+    """Returns what the page shows."""
+    contents, results = as_json(report), report.sorted()
     signatures = report.signatures.items()
-    facts = [*report.facts, *((f"{name} signature", value) for name, value in signatures)]
-    alt = "BLEU of each language, most training pairs first, with a sliding mean"
-    body = [
-        *(
-            f"<p class='alarm'>{html.escape(alarm)}</p>"
-            for section in report.sections
-            for alarm in section.alarms
-        ),
-        web_page.image(trend_line, "png", alt),
-        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_header(report)}</thead><tbody>",
-        *(_row(result, report.label(result)) for result in report.sorted()),
-        "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
-        *(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in facts
-        ),
-        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
-        *(_samples(result, report.label(result)) for result in report.sorted()),
-        *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
-    ]
-    return web_page.page(report.title, headline, "\n".join(body))
+    return page.Content(
+        report.title,
+        contents["languages"],
+        contents["average"],
+        [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
+        [alarm for section in report.sections for alarm in section.alarms],
+        _trend_lines(report),
+        [[_sample_rows(sample) for sample in result.samples] for result in results],
+        figure.has_gains([result.direction_result() for result in results]),
+        [(section.title, section.html) for section in report.sections],
+        _other_systems(report),
+        [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
+    )
 
 
-_COLUMNS = (
-    *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
-    *("baseline BLEU", "gain", "95 % interval"),
-)
+def _trend_lines(report: Report) -> list[chart.Line]:
+    """Returns the trend of each system, over the languages in the order of the page.
+
+    With few languages there is no trend. Then a system alone has no line, because the chart shows each
+    of its values already.
+    """
+    systems = report.compared_systems()
+    results = [result.direction_result() for result in report.sorted()]
+    window = figure.window_of(len(results))
+    if window == 1 and len(systems) == 1:
+        return []
+    lines = []
+    for system in systems:
+        values = figure.values_of(system, results, figure.has_gains(results))
+        places, means = figure.sliding_mean(values, window)
+        low, high = figure.band_of(system, values, window) or ([], [])
+        name = system.name if len(systems) > 1 else ""
+        lines.append(
+            chart.Line(
+                name, list(places), list(means), window, system.is_dense, list(low), list(high)
+            )
+        )
+    return lines
 
 
-def _header(report: Report) -> str:
-    names = [*_COLUMNS, *(TITLES.get(key, key) for key in report.languages[0].scores)]
-    return "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+def _other_systems(report: Report) -> list[tuple[str, list[float | None]]]:
+    """Returns BLEU of each system but the first, for each language in the order of the page."""
+    results = [result.direction_result() for result in report.sorted()]
+    others = []
+    for system in report.compared_systems()[1:]:
+        values = figure.values_of(system, results, shows_gains=False)
+        scores = [None if math.isnan(value) else round(float(value), 2) for value in values]
+        others.append((system.name, scores))
+    return others
+
+
+def _sample_rows(sample: Sample) -> list[tuple[str, str]]:
+    rows = [("source", sample.source), ("reference", sample.reference)]
+    rows.append(("multilingual", sample.translation))
+    if sample.baseline is not None:
+        rows.append(("baseline", sample.baseline))
+    return rows
 
 
 def score_text(key: str, value: float) -> str:
     """Returns a score as users read it. COMET is mostly between 0 and 1, so it has more digits."""
     return f"{value:.4f}" if key == "comet" else f"{value:.1f}"
-
-
-def _row(result: LanguageResult, label: str) -> str:
-    cells = [
-        f"{result.train_pairs:,}",
-        _number(result.tokens),
-        _number(result.baseline_tokens),
-        f"{result.sentences:,}",
-        f"{result.bleu:.1f}",
-        f"{result.chrf:.1f}",
-        "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
-        "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
-        interval_text(result),
-        *(score_text(key, value) for key, value in result.scores.items()),
-    ]
-    columns = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr><th>{html.escape(label)}</th>{columns}</tr>"
 
 
 def interval_text(result: LanguageResult) -> str:
@@ -265,25 +270,6 @@ def interval_text(result: LanguageResult) -> str:
         return ""
     low, high = result.delta_ci95
     return f"{low:+.1f} to {high:+.1f}"
-
-
-def _samples(result: LanguageResult, label: str) -> str:
-    blocks = []
-    for sample in result.samples:
-        lines = [("source", sample.source), ("reference", sample.reference)]
-        lines.append(("multilingual", sample.translation))
-        if sample.baseline is not None:
-            lines.append(("baseline", sample.baseline))
-        rows = "".join(
-            f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>'
-            for name, text in lines
-        )
-        blocks.append(f"<table class='sample'>{rows}</table>")
-    return f"<details><summary>{html.escape(label)}</summary>{''.join(blocks)}</details>"
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
 
 
 def _rounded(value: float | None, key: str = "") -> float | None:

@@ -1,7 +1,9 @@
+import shlex
+
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.cli.flags import Command, Flags, flag_help, help_text, parse_flags
+from gshard_nmt.cli.flags import Command, Flags, command_text, flag_help, help_text, parse_flags
 from gshard_nmt.cli.runner import run
 from gshard_nmt.errors import UserError
 
@@ -158,3 +160,14 @@ def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
         f"gshard-eval: --corpus {gone}: there is no such folder; make it with gshard-data harvest, "
         "or put your own text there.\n"
     )
+
+
+def test_the_text_of_a_command_gives_the_same_values_again():
+    arguments = ["--out", "a folder/it's", "--root=a", "--root=b", "--scores", "--beam", "7"]
+    values = parse_flags(command(), arguments)
+    text = command_text("gshard-try", values)
+    program, *words = shlex.split(text)
+    assert program == "gshard-try"
+    assert "alpha" not in text
+    again = parse_flags(command(), words)
+    assert again.flag_values_dict() == values.flag_values_dict()
