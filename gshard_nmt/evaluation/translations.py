@@ -38,6 +38,7 @@ class TestSet:
       source, target: BCP 47 tags of the direction.
       train_pairs: number of examples that the run was trained on.
       sources, references: the sentences to translate, and the reference of each.
+      other_references: further complete references, if there are several.
     """
 
     language: str
@@ -46,6 +47,12 @@ class TestSet:
     train_pairs: int
     sources: list[str]
     references: list[str]
+    other_references: tuple[list[str], ...] = ()
+
+    @property
+    def all_references(self) -> list[list[str]]:
+        """The references, each with a line for each source."""
+        return [self.references, *self.other_references]
 
 
 @dataclasses.dataclass(frozen=True)
