@@ -264,17 +264,20 @@ def _samples(samples_of: Sequence[Sequence[Sequence[tuple[str, str]]]], names: S
         yield f"<details{opened}><summary>{html.escape(names[place])}</summary>"
         for block in samples_of[place]:
             rows = "".join(
-                f'<tr><th>{html.escape(name)}</th><td dir="auto">{html.escape(_cut(text))}</td></tr>'
+                f'<tr><th>{html.escape(name)}</th><td dir="auto">{_sentence(text)}</td></tr>'
                 for name, text in block
             )
             yield f"<table class='sample'>{rows}</table>"
         yield "</details>"
 
 
-def _cut(text: str) -> str:
+def _sentence(text: str) -> str:
+    """Returns a sentence as HTML. It is cut if it is very long."""
+    if not text:
+        return "<i class='empty'>empty</i>"
     if len(text) <= _LONGEST_TEXT:
-        return text
-    return f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)"
+        return html.escape(text)
+    return html.escape(f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)")
 
 
 def _token_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:

@@ -110,3 +110,9 @@ def test_a_language_without_a_value_has_no_point():
     root = parsed(languages)
     assert [group.get("data-place") for group in root.iter("g")] == ["1"]
     assert {"l0", "l1"} <= {text.text for text in root.iter("text")}
+
+
+def test_a_system_with_too_few_scores_says_so():
+    line = Line("published", [0.0, 1.0], [math.nan, math.nan], 3)
+    assert "published: too few scores" in chart.legend([line], has_intervals=False)
+    assert len(list(parsed(points([1.0, 2.0]), [line]).iter("path"))) == 1
