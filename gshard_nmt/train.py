@@ -34,7 +34,6 @@ from gshard_nmt.settings.divides import (
     check_can_decode,
     check_divides,
     check_validation,
-    decoding_note,
 )
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -94,8 +93,6 @@ def train(
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
-    if note := decoding_note(config):
-        progress.note(note)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:

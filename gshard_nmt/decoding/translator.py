@@ -18,7 +18,6 @@ from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_decode_rows
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -51,18 +50,29 @@ XLA's kernels for CPUs add in another order if there are fewer rows, or if the l
 left over. A translation would then depend on the number of rows."""
 
 
-def least_rows(config: Config, devices: runtime.Runtime, nbest: int) -> int:
+def least_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
     """Returns the number of rows that a device must have at least, and of which it has a multiple.
 
     Args:
       config: the run.
-      devices: the devices to translate on.
+      is_cpu: whether the devices are CPU devices.
       nbest: the number of samples of each sentence, if the method is sampling.
     """
-    if not devices.is_cpu:
+    if not is_cpu:
         return 1
     hypotheses = nbest if config.decode.method == "sample" else config.decode.beam
     return FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
+
+
+def batch_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
+    """Returns the rows of a batch: `Decode.rows`, rounded up.
+
+    The rows divide over the mesh, and each device has a multiple of `least_rows`, whose arguments
+    these are.
+    """
+    mesh = config.mesh
+    unit = least_rows(config, is_cpu, nbest) * mesh.axis_size(mesh.partition("B")[0])
+    return -(-config.decode.rows // unit) * unit
 
 
 class Translator:
@@ -89,10 +99,8 @@ class Translator:
         self._functions = functions
         self._devices = devices
         self._nbest = nbest
-        self.least_rows = least_rows(config, devices, nbest)
-        unit = self.least_rows * devices.mesh.axis_size(devices.mesh.partition("B")[0])
-        # On a CPU these are at least `Decode.rows`.
-        self.rows = -(-config.decode.rows // unit) * unit if devices.is_cpu else config.decode.rows
+        self.least_rows = least_rows(config, devices.is_cpu, nbest)
+        self.rows = batch_rows(config.replace(mesh=devices.mesh), devices.is_cpu, nbest)
         self._programs: dict[BatchShape, runtime.Program] = {}
         self._pieces = self._plan()
         self.parameters = parameters
@@ -206,11 +214,7 @@ class Translator:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
         The weights are those that `_prepared_weights` returns.
-
-        Raises:
-          UserError: the rows of a batch do not divide over the mesh.
         """
-        check_decode_rows(self._config)
         rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)

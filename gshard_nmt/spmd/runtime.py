@@ -299,12 +299,16 @@ class Runtime:
         jitted, arguments = self.jit(exported.call, signature, donate)
         lowered = jitted.lower(*arguments)
         with program_cache.mended(self.cache):
-            options = _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
+            options = self.compiler_options(independent_rows)
             executable = lowered.compile(compiler_options=options)
         compile_seconds = time.perf_counter() - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")
         return Program(signature, executable, lower_seconds, compile_seconds)
+
+    def compiler_options(self, independent_rows: bool) -> dict[str, str] | None:
+        """Returns XLA's options for a program; `compile` explains `independent_rows`."""
+        return _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
 
     def jit(
         self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()

@@ -10,7 +10,14 @@ from gshard_nmt.settings.gin_reader import load_config
 
 EOS = 1
 CONFIG = load_config("demo").replace(
-    decode={"rows": 3, "source_lengths": (8, 4), "length_ratio": 1.5, "length_margin": 2, "beam": 2}
+    mesh={"shape": (1,)},
+    decode={
+        "rows": 3,
+        "source_lengths": (8, 4),
+        "length_ratio": 1.5,
+        "length_margin": 2,
+        "beam": 2,
+    },
 )
 
 
