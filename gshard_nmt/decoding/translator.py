@@ -18,7 +18,7 @@ from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
-from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd import memory, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -156,6 +156,9 @@ class Translator:
           prefixes: for each source, the ids that its translations begin with. They fit into
             `longest_target` tokens together with EOS. If a prefix ends with EOS, it is the only
             translation of its source. None means that no prefix has any ids.
+
+        Raises:
+          UserError: a batch needs more memory than the devices have.
         """
         prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
@@ -287,15 +290,22 @@ class Translator:
                 yield shape, indices[start : start + self.rows]
 
     def _program(self, shape: BatchShape) -> runtime.Program:
+        """Returns the program of a shape of batch.
+
+        Raises:
+          UserError: it needs more memory than the devices have.
+        """
         if shape not in self._programs:
             # The seed is in the batches, so all seeds share a program.
             decode = repr(dataclasses.replace(self._config.decode, seed=0))
             functions = repr(self._functions)
             sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
             key = json.dumps(["decode", functions, decode, sizes])
-            self._programs[shape] = self._devices.compile(
-                key, lambda: self.lower(shape), independent_rows=True
-            )
+            program = self._devices.compile(key, lambda: self.lower(shape), independent_rows=True)
+            # The weights as they were trained stay on the devices beside the prepared ones.
+            held = self.parameters if self._pieces else {}
+            self._devices.check_fits(program, memory.DECODING, held)
+            self._programs[shape] = program
         return self._programs[shape]
 
     def search(self, shape: BatchShape) -> Callable:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
+from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.spmd.mesh import Mesh
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
@@ -139,6 +140,25 @@ def test_n_best_translations_that_do_not_exist_are_left_out():
     even, odd = search.translate_ids([[5, EOS], [6, 7, EOS]])
     assert even == [([5], -2.0), ([5], -2.0)]
     assert odd == [([6, 7], -3.0)]
+
+
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
+    devices = CopyingDevices()
+    devices.is_cpu = is_cpu
+    search = Translator(CONFIG, step_functions(CONFIG), devices, {"w": None})
+
+    def run(batch):
+        raise AssertionError("a program ran that does not fit")
+
+    def refuse(program, work, held):
+        assert dict(held) == ({"w": None} if is_cpu else {})
+        raise UserError(f"{work.name} does not fit. {work.advice}")
+
+    devices.search, devices.check_fits = run, refuse
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^a batch of decoding does not fit\. Lower the beam "):
+            search.translate_ids([[5, EOS]])
 
 
 @pytest.mark.parametrize(
