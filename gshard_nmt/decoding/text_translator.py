@@ -99,11 +99,12 @@ class TextTranslator:
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
     ) -> Iterator[list[Hypothesis]]:
-        """Yields the n-best translations of each line, best first. The lines keep their order.
+        """Yields the translations of each line by falling score. The lines keep their order.
 
         The translation of an empty line is empty, unless it has a prefix. A line that is too long is
-        translated in pieces, and the n-th best translations of all pieces are joined. Its score is the
-        sum of their log-probabilities, divided by the length norm of the sum of their lengths.
+        translated in pieces, and the n-th best translations of all pieces are joined, or the n-th
+        samples of all pieces. The score is the sum of their log-probabilities, divided by the length
+        norm of the sum of their lengths.
 
         Args:
           lines: source text.
@@ -132,10 +133,12 @@ class TextTranslator:
                 parts = [self._decode(line, next(translations)) for _ in pieces]
                 if len(parts) > 1:
                     joined = join(parts, separator(target), self._translator.length_norms)
-                    yield [Hypothesis(text, score, len(parts)) for text, score in joined]
+                    hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
                 else:
                     (nbest,) = parts or [[Translation("", 0.0, 0)]]
-                    yield [Hypothesis(best.text, best.score) for best in nbest]
+                    hypotheses = [Hypothesis(best.text, best.score) for best in nbest]
+                # Samples come in the order of their numbers, and joined lines by the rank of their parts.
+                yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
     def sentences(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
         """Returns the ids of all sentences of these lines, EOS included. A long line has several."""
@@ -180,8 +183,8 @@ class TextTranslator:
     ) -> Iterator[float]:
         """Yields the score of each given translation, in order.
 
-        It is the score that `translate` reports for the same ids with the same settings. An empty
-        translation of an empty line has score 0, as in `translate`.
+        It is the score that `translate` reports for the same ids with the same settings, within 2e-6 of
+        it. An empty translation of an empty line has score 0, as in `translate`.
 
         Args:
           pairs: a source line and its translation.

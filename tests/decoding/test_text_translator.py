@@ -79,6 +79,29 @@ def test_the_n_best_of_a_long_line_are_joined_as_far_as_every_piece_has_them():
     assert [best.text for best in second] == ["abc. defg"] * 2
 
 
+def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined():
+    ids = [[ord(letter), EOS] for letter in "xyz"]
+    by_piece = {"ab.": (-1.0, -3.0, -2.0), "cdef": (-9.0, -1.0, -1.0), "g": (-3.0, -1.0, -2.0)}
+
+    def translate_ids(sources, prefixes):
+        texts = ["".join(map(chr, source[1:-1])) for source in sources]
+        return [
+            [(tokens[:-1], score) for tokens, score in zip(ids, by_piece[text], strict=True)]
+            for text in texts
+        ]
+
+    translator = text_translator(nbest=3)
+    translator._translator.translate_ids = translate_ids
+    (long, short) = translator.translate(["ab. cdef", "g"], "fr", "en")
+    # A sample is joined with the samples of its number, so that the pieces stay independent.
+    assert [best.text for best in long] == ["z z", "y y", "x x"]
+    assert [best.text for best in short] == ["y", "z", "x"]
+    for hypotheses in (long, short):
+        assert [best.score for best in hypotheses] == sorted(
+            (best.score for best in hypotheses), reverse=True
+        )
+
+
 def test_a_long_line_in_chinese_is_joined_without_spaces():
     translator = text_translator()
     translator._source = types.SimpleNamespace(

@@ -104,7 +104,7 @@ def test_the_score_of_a_translation_comes_from_the_program_that_translates():
     assert np.isnan(search.score_ids([[5, EOS]], [[9]])).all()
 
 
-def test_sampling_gets_random_words_of_each_sentence_and_gives_the_best_sample_first():
+def test_sampling_gets_random_words_of_each_sentence_and_gives_samples_by_their_numbers():
     config = CONFIG.replace(decode={"method": "sample", "seed": 4})
     devices = CopyingDevices(nbest=3)
     search = Translator(config, step_functions(CONFIG), devices, {}, nbest=3)
@@ -116,7 +116,7 @@ def test_sampling_gets_random_words_of_each_sentence_and_gives_the_best_sample_f
         }
     ]
     (samples, _) = search.translate_ids([[5, EOS], [6, EOS]])
-    assert samples == [([8], -1.0), ([7], -2.0), ([9], -3.0)]
+    assert samples == [([7], -2.0), ([8], -1.0), ([9], -3.0)]
     (batch,) = devices.batches
     words = list(zip(batch["random0"].tolist(), batch["random1"].tolist(), strict=True))
     assert words[:2] == [tuple(random_words(ids, 4)) for ids in ([5, EOS], [6, EOS])]
