@@ -22,6 +22,11 @@ from gshard_nmt.spmd import memory, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 
+RULES_VERSION = 2
+"""Raise it if the same weights, settings and text give other translations than before.
+
+Translations that were stored with another version are not used again."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
