@@ -131,6 +131,12 @@ class Translator:
         return self._devices.is_cpu
 
     @property
+    def letters(self) -> dict[str, str]:
+        """The letters of each array of weights that the search reads, by name."""
+        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
+        return {name: spec.letters for name, spec in weights.items()}
+
+    @property
     def longest_source(self) -> int:
         """The largest number of tokens of a source that is translated whole, EOS included."""
         return max(self._config.decode.source_lengths)
@@ -174,7 +180,7 @@ class Translator:
             arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
-            (hypotheses,) = program(self._prepared_weights(), placed)
+            (hypotheses,) = program(self.prepared_weights(), placed)
             hypotheses = self._devices.fetch(hypotheses)
             ids, scores, lengths = (hypotheses[name] for name in ("ids", "scores", "lengths"))
             for row, index in enumerate(indices):
@@ -222,7 +228,7 @@ class Translator:
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
-        The weights are those that `_prepared_weights` returns.
+        The weights are those that `prepared_weights` returns.
         """
         rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
@@ -233,14 +239,8 @@ class Translator:
             words = ArraySpec((rows,), np.dtype(np.uint32), "B")
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        pieces = self._pieces
-        weights = _specs(pieces) if pieces else weight_specs(self._functions)
-        search = self._search(shape)
-
-        def translate(weights, batch):
-            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
-
-        return lower(translate, [weights, batch], [letters], mesh)
+        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
+        return lower(self.search(shape), [weights, batch], [letters], mesh)
 
     def _plan(self) -> dict[str, decoding_weights.Piece]:
         """Returns the arrays that the search reads; none if it reads the weights as they are.
@@ -253,7 +253,7 @@ class Translator:
         declared = self._functions.declare_parameters()
         return decoding_weights.plan(self._functions.model, declared, precision)
 
-    def _prepared_weights(self) -> Mapping[str, object]:
+    def prepared_weights(self) -> Mapping[str, object]:
         """Returns the weights that the search reads. They are computed when they are first needed."""
         if self._weights is None:
             pieces, specs = self._pieces, weight_specs(self._functions)
@@ -315,17 +315,15 @@ class Translator:
         return self._programs[shape]
 
     def search(self, shape: BatchShape) -> Callable:
-        """Returns the search as a function of the weights of the model and of a batch.
+        """Returns the search as a function of the prepared weights and of a batch.
 
         It gives the n-best of each row. The batch may have any number of rows, and `prefix` may be
         missing.
         """
         pieces, search = self._pieces, self._search(shape)
 
-        def translate(p, batch):
-            if pieces:
-                p = decoding_weights.read(pieces, decoding_weights.prepare(pieces, p))
-            return search(p, batch)
+        def translate(weights, batch):
+            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
 
         return translate
 

@@ -60,7 +60,8 @@ class TrainedModel:
       config: the run, with the settings of the search.
       search: takes the shape of a batch. Returns a function of the weights and
         a batch, as `Translator.search` does.
-      weights: the weights by their names in the model.
+      weights: the weights by name, as `Translator.prepared_weights` returns them. They are the variables
+        of the SavedModel, so no call has to prepare them.
       source_vocabulary, target_vocabulary: the contents of the SentencePiece model files.
       directions: all directions that the model translates.
     """
