@@ -143,10 +143,14 @@ def show_check(job: Job, source: Path | None) -> None:
     plans = company.arrangements(
         of_ids.mesh, of_ids.rows, of_ids.least_rows, experts, of_ids.is_on_cpu
     )
+    subject = company.Subject(
+        sources=[ids for _, ids in sentences],
+        lines=[number for number, _ in sentences],
+        lengths=decode.source_lengths,
+        weights=of_ids.letters,
+        is_cpu=of_ids.is_on_cpu,
+    )
     outcomes = company.compare(
-        sentences,
-        plans,
-        lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids,
-        decode.source_lengths,
+        subject, plans, lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids
     )
     company.show(outcomes, len(sentences))

@@ -140,9 +140,15 @@ class TextTranslator:
                 # Samples come in the order of their numbers, and joined lines by the rank of their parts.
                 yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
-    def sentences(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
-        """Returns the ids of all sentences of these lines, EOS included. A long line has several."""
-        return [ids for pieces in self._encode(lines, source, target) for ids in pieces]
+    def sentences(
+        self, lines: Sequence[str], source: str, target: str
+    ) -> list[tuple[int, list[int]]]:
+        """Returns all sentences of these lines: line number and ids, EOS included.
+
+        A long line has several sentences, and an empty line has none. The first line has number 1.
+        """
+        encoded = enumerate(self._encode(lines, source, target), 1)
+        return [(number, ids) for number, pieces in encoded for ids in pieces]
 
     def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
         """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
@@ -281,6 +287,9 @@ def load_translator(
     devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
     retention = Retention.of(config.train)
     checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
+    # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30
+    # seconds after the others, and process 0 may have read a large input first.
+    processes.barrier("all processes read the weights")
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")

@@ -13,6 +13,7 @@ from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint import Restored
 from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention
+from gshard_nmt.spmd.processes import Processes
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 
 
@@ -102,6 +103,11 @@ def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined(
         )
 
 
+def test_sentences_have_the_numbers_of_their_lines():
+    sentences = text_translator().sentences(["ab", "", "ab. cdefg", "c"], "fr", "en")
+    assert [(number, len(ids)) for number, ids in sentences] == [(1, 4), (3, 5), (3, 7), (4, 3)]
+
+
 def test_a_long_line_in_chinese_is_joined_without_spaces():
     translator = text_translator()
     translator._source = types.SimpleNamespace(
@@ -167,11 +173,15 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
             assert rules == Retention.of(CONFIG.train)
 
         def restore_best(self, groups):
+            # A collective fails if another process is still reading a large input.
+            assert barriers == ["all processes read the weights"]
             step = [3, 5][len(damaged)]
             weights = {"weights of": step, "names": list(groups["parameters"])}
             manifest = Manifest(step, {}, saved_at=1.0)
             return Restored(manifest, {"parameters": weights}, tuple(damaged))
 
+    barriers = []
+    monkeypatch.setattr(Processes, "barrier", lambda _, name: barriers.append(name))
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
     monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)
