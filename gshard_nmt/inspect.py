@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, outputs
-from gshard_nmt.decoding.translator import BatchShape, Translator, batch_rows, batch_shape
+from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
+from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.advice import suggestions

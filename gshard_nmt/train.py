@@ -214,7 +214,9 @@ class _Trainer:
         limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
         control = self.programs.control()
         if self.state.owes_validation:
-            # The checkpoint was saved when the validation failed. Its scores come too late for it.
+            # The checkpoint was saved when the validation failed. Its scores come too late for it. If
+            # this start dies before its next checkpoint, the next one validates again, so that patience
+            # counts this validation once.
             self._validate()
             if self._is_complete(self.state.counters):
                 return "done"

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gshard_nmt.decoding.runs import Choices
-from gshard_nmt.decoding.translator import RULES_VERSION
+from gshard_nmt.decoding.runs import RULES_VERSION, Choices
 from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints

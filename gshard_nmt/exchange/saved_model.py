@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS, LINE_BREAKS
-from gshard_nmt.decoding.translator import BatchShape, batch_shape
+from gshard_nmt.decoding.batch_shapes import BatchShape, batch_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
@@ -101,8 +101,12 @@ def write(model: TrainedModel, folder: Path) -> None:
 
     module.translate = translate
     signature = translate.get_concrete_function()
+    # The gradients of experts would only make the graph larger, and products in bfloat16 have none.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with silenced_stderr():
-        tf.saved_model.save(module, str(folder), signatures={"serving_default": signature})
+        tf.saved_model.save(
+            module, str(folder), signatures={"serving_default": signature}, options=options
+        )
 
 
 def _libraries() -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.decoding.sampling import random_words
-from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
+from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.spmd.mesh import Mesh
@@ -72,12 +72,6 @@ def test_a_sentence_that_is_too_long_keeps_its_beginning_and_its_end():
     search, devices = copying()
     search.translate_ids([[*range(10, 30), EOS]])
     assert devices.batches[0]["source_ids"][0].tolist() == [10, 11, 12, 13, 14, 15, 16, EOS]
-
-
-def test_a_translation_is_never_longer_than_the_models_target_length():
-    assert batch_shape(CONFIG, 8) == BatchShape(8, 14)
-    short = CONFIG.replace(data={"target_length": 9})
-    assert batch_shape(short, 8) == BatchShape(8, 9)
 
 
 def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():

@@ -16,8 +16,9 @@ from gshard_nmt.data.vocabulary import (
     target_tag,
     train_vocabulary,
 )
+from gshard_nmt.decoding.batch_shapes import BatchShape
 from gshard_nmt.decoding.text_translator import TextTranslator
-from gshard_nmt.decoding.translator import BatchShape, Translator
+from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
 from gshard_nmt.model import decoding_weights
@@ -73,9 +74,16 @@ def copying(shape):
     """A search that copies the source. The score is `score_of`, times the only weight, which is 1."""
     import tensorflow as tf
 
+    @tf.custom_gradient
+    def without_gradient(x):
+        def gradient(dy):
+            raise AssertionError("products of packed matrices in bfloat16 have no gradient")
+
+        return tf.identity(x), gradient
+
     def search(weights, batch):
         assert weights["one/weight"].dtype == tf.bfloat16
-        one = tf.cast(weights["one/weight"], tf.float32)
+        one = without_gradient(tf.cast(weights["one/weight"], tf.float32))
         (rows,) = {array.shape[0] for array in batch.values()}
         lengths = tf.reduce_sum(batch["source_segments"], axis=1)
         ids = tf.pad(batch["source_ids"], [[0, 0], [0, shape.max_steps - shape.source_length]])
