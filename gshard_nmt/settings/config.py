@@ -42,8 +42,8 @@ class Train:
     """The run also ends as soon as it has seen this number of tokens, source and target, without
     padding. 0 means no limit."""
     patience: int = 0
-    """The run also ends after this number of validations in a row without a better score. 0 means that
-    it never ends early."""
+    """The run also ends after this number of validations in a row without a better score. While dev BLEU
+    is still 0, they are not counted. 0 means that it never ends early."""
 
     # Randomness
     seed: int = 1
