@@ -22,7 +22,7 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import bleu, report, routing, routing_page
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
@@ -55,6 +55,8 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    *,
+    count_experts: routing_page.CountExperts | None = None,
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -68,10 +70,11 @@ def evaluate(
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
       choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
+      count_experts: counts which experts the run uses for the test sets; None leaves this out.
 
     Raises:
-      UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
-        cannot be written.
+      UserError: the corpus lacks the split or a language, the baselines cannot be read, the run is a
+        dense model and experts are to be counted, or the report cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
@@ -79,6 +82,8 @@ def evaluate(
         outputs.check_file("--report", folder / name)
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
+    if count_experts is not None:
+        routing.check_has_experts(run)
     pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
     tests = _test_sets(run, corpus, pairs, split, sentences)
     compared = _read_baselines(baselines, [test.language for test in tests])
@@ -111,7 +116,10 @@ def evaluate(
     _, score = results[-1]
     signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title)
+    sections = []
+    if count_experts is not None:
+        sections.append(routing_page.study(run, tests, count_experts, choices.checkpoint))
+    evaluation = report.Report(language_results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)

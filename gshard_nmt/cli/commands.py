@@ -232,6 +232,11 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    flags.switch(
+        "routing",
+        "also show which experts each language uses in each layer, on the test text: maps and tables in "
+        "the report, and the numbers in bleu.json. The model must have experts",
+    )
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
     define_trust(flags)
@@ -257,9 +262,8 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            _evaluate(
-                values, workdir, calls.leading(translators, processes, ["translate"]), changes
-            )
+            together = ["translate", "expert_use"]
+            _evaluate(values, workdir, calls.leading(translators, processes, together), changes)
 
 
 def _evaluate(
@@ -285,7 +289,11 @@ def _evaluate(
     Chosen.parse(values.checkpoint)
     choices = Choices(values.checkpoint, changes)
     translate, counted = translators.translate, values.sentences
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
+    count_experts = translators.expert_use if values.routing else None
+    evaluate(
+        *(workdir, corpus, values.split, report, translate, baselines, counted, choices),
+        count_experts=count_experts,
+    )
 
 
 HARVEST = Command(
