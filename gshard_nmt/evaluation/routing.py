@@ -26,6 +26,8 @@ _FEWEST_CHOICES = 200
 """The mean number of choices of an expert in a layer, below which no expert is called dead."""
 _COLLAPSED = 0.25
 """A layer has collapsed if its effective experts are fewer than this part of E."""
+_HARDLY = 1.5
+"""Distances of less than this multiple of what chance gives are not called differences."""
 _MOST_NUMBERS = 1_000_000
 """bleu.json has the shares of all experts if they are at most this number."""
 
@@ -122,6 +124,13 @@ class RouterMap:
         used = (self.load > 0).sum(axis=1) - 1
         means = (used[:, np.newaxis] / np.maximum(tokens, 1)).mean(axis=0)
         return float(np.median(means)) / (4 * math.log(2)) if means.size else 0.0
+
+    @property
+    def is_within_chance(self) -> bool:
+        """Whether the distances of the languages are hardly larger than `chance_distance`."""
+        pairs = np.triu_indices(len(self.names), 1)
+        known = self.distance[pairs][~np.isnan(self.distance[pairs])]
+        return bool(known.size and np.median(known) < _HARDLY * self.chance_distance)
 
     @property
     def chance_specialization(self) -> np.ndarray:

@@ -57,7 +57,8 @@ def section(router: RouterMap) -> Section:
         "reads the sources, and the decoder reads the references. A row is a language, and the language "
         "with most training pairs is first. A column is an expert. The color is the share of the "
         "language's gate weight that goes to the expert. With equal shares, each expert would get "
-        f"{1 / router.weight.shape[-1]:.3f}.</p>"
+        f"{1 / router.weight.shape[-1]:.3f}. Decoding gives each token all experts that it chooses. The "
+        "tables say which tokens would lose experts if these had the capacity of evaluation.</p>"
     )
     image = web_page.image(draw_maps(router.weight, router.use.layers, router.names), "png", alt)
     parts = [words, image, _layer_table(router), _language_table(router)]
@@ -167,10 +168,13 @@ def _language_table(router: RouterMap) -> str:
         counted = [f"{tokens[i]:,}", f"{router.use.left_out[i]:,}"]
         shares = [f"{effective[i]:.1f}", _percent(lost[i])]
         rows.append([name, *counted, *shares, ", ".join(near)])
+    doubt = ""
+    if router.is_within_chance:
+        doubt = " The differences of these languages are hardly larger, so do not rely on them."
     note = (
         "<p>The divergence is the mean over the layers of the Jensen-Shannon divergence of two rows, in "
         "bits: 0 if two languages use the experts alike, 1 if they share no expert. On text of this "
-        f"size, chance alone gives about {router.chance_distance:.4f}.</p>"
+        f"size, chance alone gives about {router.chance_distance:.4f}.{doubt}</p>"
     )
     return "\n".join(["<h3>Languages</h3>", note, _table(head, rows)])
 

@@ -50,6 +50,7 @@ def test_languages_that_share_no_expert_are_one_bit_apart():
     assert near != expected
     np.testing.assert_allclose(figures.distance, [[0, 1, near], [1, 0, near], [near, near, 0]])
     assert figures.nearest(0) == [2, 1]
+    assert not figures.is_within_chance
     # The expert tells which language it is, except that a token of the third may be of any.
     assert figures.specialization[0] == pytest.approx(1 - 1 / 3)
 
@@ -119,6 +120,7 @@ def test_what_chance_gives_is_what_samples_of_one_distribution_give():
     figures = router(samples, tokens=500)
     of_pairs = figures.distance[np.triu_indices(5, 1)]
     assert of_pairs.mean() == pytest.approx(figures.chance_distance, rel=0.15)
+    assert figures.is_within_chance
     mean = figures.chance_specialization.mean()
     assert figures.specialization.mean() == pytest.approx(mean, rel=0.15)
 

@@ -71,6 +71,13 @@ def test_the_page_has_a_map_and_a_row_for_each_layer_and_language():
     assert cells["fr"][:2] == [f"{max(tokens):,}", "0"]
     assert cells["fr"][-1] == f"de ({section.data['distance'][0][1]:.3f})"
     assert section.alarms == ()
+    assert "so do not rely on them" not in section.html
+
+
+def test_the_page_says_if_the_text_is_too_short_to_tell_languages_apart():
+    use = use_of(4)
+    use.tokens[:] = 20
+    assert "so do not rely on them" in routing_page.section(RouterMap(use, list("abcd"))).html
 
 
 def test_the_color_of_a_map_is_the_share():
