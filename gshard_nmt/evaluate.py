@@ -83,7 +83,7 @@ def evaluate(
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
     if count_experts is not None:
-        routing.check_has_experts(run)
+        routing.check_any_has_experts([run])
     pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
     tests = _test_sets(run, corpus, pairs, split, sentences)
     compared = _read_baselines(baselines, [test.language for test in tests])
@@ -116,9 +116,10 @@ def evaluate(
     _, score = results[-1]
     signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
-    sections = []
+    sections: list[report.Section] = []
     if count_experts is not None:
-        sections.append(routing_page.study(run, tests, count_experts, choices.checkpoint))
+        studied = [(run, tests)]
+        sections += routing_page.sections(studied, count_experts, choices.checkpoint)
     evaluation = report.Report(language_results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)

@@ -32,16 +32,23 @@ _MOST_NUMBERS = 1_000_000
 """bleu.json has the shares of all experts if they are at most this number."""
 
 
-def check_has_experts(run: RunFolder) -> None:
-    """Checks that the model of a run has a router.
+def has_experts(run: RunFolder) -> bool:
+    """Returns whether the model of a run has experts, and so a router."""
+    return read_run_config(run.config).model.experts > 0
+
+
+def check_any_has_experts(runs: Sequence[RunFolder]) -> None:
+    """Checks that the model of at least one run has a router.
 
     Raises:
-      UserError: it is a dense model.
+      UserError: all of them are dense models.
     """
-    if not read_run_config(run.config).model.experts:
+    if not any(has_experts(run) for run in runs):
+        named = " and ".join(str(run.path) for run in runs)
+        are = "is a dense model" if len(runs) == 1 else "are dense models"
         raise UserError(
-            f"--routing: {run.path} is a dense model (Model.experts is 0); only a model with experts has "
-            "a router. Leave --routing out, or give the --workdir of a run with experts."
+            f"--routing: {named} {are} (Model.experts is 0); only a model with experts has a router. "
+            "Leave --routing out, or give the --workdir of a run with experts."
         )
 
 

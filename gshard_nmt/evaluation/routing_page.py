@@ -1,5 +1,6 @@
 """The part of the report that shows which experts each language uses: maps, and tables."""
 
+import dataclasses
 import html
 import io
 from collections.abc import Callable, Sequence
@@ -10,17 +11,47 @@ import numpy as np
 
 from gshard_nmt import web_page
 from gshard_nmt.decoding.expert_use import ExpertUse
+from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.routing import RouterMap
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 
+_TITLE = "Which experts each language uses"
 _WIDTH = 9.0
 """Inches of a figure."""
 
 
 CountExperts = Callable[[Path, Sequence[Sequence[Any]], str], ExpertUse]
 """(run folder, tests, --checkpoint) -> the counts of the router; see `RunTranslators.expert_use`."""
+
+
+def sections(
+    runs: Sequence[tuple[RunFolder, Sequence[TestSet]]], count: CountExperts, checkpoint: str
+) -> list[Section]:
+    """Returns the sections of the report for all runs that are evaluated.
+
+    The section of the first run is "routing" in bleu.json. The others add the names of their folders. A
+    dense run has a note instead of maps.
+
+    Args:
+      runs: each run with its test sets.
+      count: counts the choices of the router.
+      checkpoint: the value of --checkpoint.
+    """
+    parts = []
+    for i, (run, tests) in enumerate(runs):
+        name = run.path.name
+        title = _TITLE if len(runs) == 1 else f"{_TITLE}: {name}"
+        if routing.has_experts(run):
+            part = study(run, tests, count, checkpoint)
+        else:
+            note = f"<p>{html.escape(name)} is a dense model, so it has no router.</p>"
+            part = Section("routing", title, note, None)
+        key = "routing" if i == 0 else f"routing of {name}"
+        alarms = tuple(alarm if i == 0 else f"{name}, {alarm}" for alarm in part.alarms)
+        parts.append(dataclasses.replace(part, name=key, title=title, alarms=alarms))
+    return parts
 
 
 def study(
@@ -62,8 +93,7 @@ def section(router: RouterMap) -> Section:
     )
     image = web_page.image(draw_maps(router.weight, router.use.layers, router.names), "png", alt)
     parts = [words, image, _layer_table(router), _language_table(router)]
-    title = "Which experts each language uses"
-    return Section("routing", title, "\n".join(parts), router.data(), router.alarms())
+    return Section("routing", _TITLE, "\n".join(parts), router.data(), router.alarms())
 
 
 def draw_maps(shares: np.ndarray, layers: Sequence[str], names: Sequence[str]) -> bytes:

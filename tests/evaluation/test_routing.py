@@ -144,13 +144,19 @@ def test_a_huge_map_is_left_out_of_the_data(monkeypatch):
 
 
 def test_a_dense_model_has_no_router(tmp_path):
-    (tmp_path / "config.gin").write_text("Model.experts = 0\n")
-    (tmp_path / "data.json").write_text("{}")
+    runs = []
+    for name, experts in (("a", 0), ("b", 0), ("c", 4)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.gin").write_text(f"Model.experts = {experts}\n")
+        (tmp_path / name / "data.json").write_text("{}")
+        runs.append(RunFolder(tmp_path / name))
+    remedy = "Leave --routing out, or give the --workdir of a run with experts."
     with pytest.raises(UserError) as error:
-        routing.check_has_experts(RunFolder(tmp_path))
+        routing.check_any_has_experts(runs[:1])
     assert str(error.value) == (
-        f"--routing: {tmp_path} is a dense model (Model.experts is 0); only a model with experts has a "
-        "router. Leave --routing out, or give the --workdir of a run with experts."
+        f"--routing: {tmp_path}/a is a dense model (Model.experts is 0); only a model with experts has a "
+        f"router. {remedy}"
     )
-    (tmp_path / "config.gin").write_text("Model.experts = 4\n")
-    routing.check_has_experts(RunFolder(tmp_path))
+    with pytest.raises(UserError, match=r"a and .*b are dense models \(Model.experts is 0\)"):
+        routing.check_any_has_experts(runs[:2])
+    routing.check_any_has_experts(runs)
