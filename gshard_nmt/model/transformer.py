@@ -293,8 +293,9 @@ def encode(
     _check_length(model, segments)
     x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "source_input")
-    bias = attention.segment_bias(segments, segments)
-    inputs = StackInputs(segments > 0, bias, None, moe, counter)
+    inputs = StackInputs(
+        segments > 0, attention.segment_bias(segments, segments), None, moe, counter
+    )
     x, totals = run_stack(model, "encoder", p, x, inputs, mode)
     return annotate(x, "BLM"), totals
 
