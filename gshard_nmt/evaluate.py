@@ -20,6 +20,8 @@ from gshard_nmt.evaluation import (
     comparison,
     hypothesis_files,
     report,
+    routing,
+    routing_page,
     samples,
     studies,
     tables,
@@ -90,6 +92,7 @@ def evaluate(
     published: Published | None = None,
     others: Others | None = None,
     command: str = "",
+    count_experts: routing_page.CountExperts | None = None,
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
@@ -108,10 +111,11 @@ def evaluate(
       published: a test set that takes the place of the corpus.
       others: other runs and published scores to compare the run with.
       command: the command that makes the report. The page shows it.
+      count_experts: counts which experts the runs use for the test sets; None leaves this out.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines or another system cannot be read
-        or compared, or the report cannot be written.
+        or compared, no run has experts and they are to be counted, or the report cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
@@ -138,6 +142,9 @@ def evaluate(
             f"{', '.join(map(_direction, tests))}; name each score by its language or direction."
         )
     main_name, candidates = read_candidates(run, tests, others)
+    routed = [(run, tests), *((c.run, c.tests) for c in candidates if c.run)]
+    if count_experts is not None:
+        routing.check_any_has_experts([folder for folder, _ in routed])
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
     results, studied = [], {}
     for test in tests:
@@ -166,6 +173,8 @@ def evaluate(
         *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),
     ]
+    if count_experts is not None:
+        sections += routing_page.sections(routed, count_experts, choices.checkpoint)
     title = f"{workdir.name}: {split} BLEU"
     evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):

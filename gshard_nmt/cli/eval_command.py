@@ -88,6 +88,11 @@ def _define_eval(flags: Flags) -> None:
         minimum=0,
     )
     define_metrics(flags)
+    flags.switch(
+        "routing",
+        "also show which experts each language uses in each layer, on the test text: maps and tables in "
+        "the report, and the numbers in bleu.json. A model must have experts",
+    )
     define_files(flags)
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
@@ -118,7 +123,8 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            translating = calls.leading(translators, processes, ["translate"])
+            together = ["translate", "expert_use"]
+            translating = calls.leading(translators, processes, together)
             _evaluate(values, [workdir, *other_workdirs], translating, changes)
 
 
@@ -160,7 +166,14 @@ def _evaluate(
     translate, counted = translators.translate, values.sentences
     command = command_text("gshard-eval", values)
     words = (workdirs[0], corpus, values.split, report, translate, baselines, counted, choices)
-    evaluate(*words, options=options, published=published, others=others, command=command)
+    evaluate(
+        *words,
+        options=options,
+        published=published,
+        others=others,
+        command=command,
+        count_experts=translators.expert_use if values.routing else None,
+    )
 
 
 def _cross_entropies(text: str) -> list[float]:
