@@ -62,7 +62,7 @@ bench: $(TPU_READY)  ## measure training, decoding and compilation on this machi
 RUN ?=
 
 look: $(READY)  ## try the page of a report in headless Chromium, if it is installed, and take pictures
-	@$(BIN)/python scripts/look.py $(RUN)
+	@$(BIN)/python scripts/look.py $(if $(RUN),"$(RUN)")
 
 lock:  ## resolve requirements.lock and requirements-tpu.lock anew (after a change of setup.py)
 	@bash scripts/make_lock.sh

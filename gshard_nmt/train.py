@@ -34,7 +34,6 @@ from gshard_nmt.settings.divides import (
     check_can_decode,
     check_divides,
     check_validation,
-    decoding_note,
 )
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -94,8 +93,6 @@ def train(
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
-    if note := decoding_note(config):
-        progress.note(note)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:
@@ -217,7 +214,9 @@ class _Trainer:
         limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
         control = self.programs.control()
         if self.state.owes_validation:
-            # The checkpoint was saved when the validation failed. Its scores come too late for it.
+            # The checkpoint was saved when the validation failed. Its scores come too late for it. If
+            # this start dies before its next checkpoint, the next one validates again, so that patience
+            # counts this validation once.
             self._validate()
             if self._is_complete(self.state.counters):
                 return "done"

@@ -188,7 +188,7 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     }
     assert list(contents["length_buckets"]["directions"]) == ["fr-en", "en-fr"]
     page = (folders / "report" / "index.html").read_text()
-    assert "<tr><th>en-fr</th>" in page
+    assert "<summary>en-fr</summary>" in page
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]

@@ -79,16 +79,26 @@ def svg(points: Sequence[Point], lines: Sequence[Line], axis: str, about: str) -
     return "\n".join(parts)
 
 
-def legend(lines: Sequence[Line], has_intervals: bool) -> str:
-    """Returns the legend of the chart as a <ul> element."""
-    items = [("point", "each language")]
+def legend(lines: Sequence[Line], has_intervals: bool, main: str = "") -> str:
+    """Returns the legend of the chart as a <ul> element.
+
+    Args:
+      lines: those of the chart.
+      has_intervals: whether the points have intervals.
+      main: the system of the points; "" if there is only one.
+    """
+    items = [("point", f"{main}: each language" if main else "each language")]
     if has_intervals:
         items.append(("interval", "95 % interval"))
     for number, line in enumerate(lines):
         name = f"{line.name}: " if line.name else ""
         dense = " (dense)" if line.dashed and line.name else ""
         trend = f"mean of {line.window} neighbours" if line.window > 1 else "each language"
+        if all(math.isnan(value) for value in line.values):
+            trend = "too few scores"
         items.append((_line_class(number, line), f"{name}{trend}{dense}"))
+    if any(line.low for line in lines):
+        items.append(("band", "95 % interval of a mean, over the choice of languages"))
     entries = "".join(
         f'<li><i class="key {kind}"></i>{html.escape(text)}</li>' for kind, text in items
     )
@@ -210,8 +220,8 @@ def _lines(lines: Sequence[Line], scale: _Scale, count: int) -> Iterator[str]:
 
 
 def _beside(number: int, systems: int) -> float:
-    """Returns how far the dots of a system are beside the place of a language, in languages."""
-    return 0.5 * ((number + 0.5) / systems - 0.5)
+    """Returns how far the dots of a line are from the points, in places of the axis."""
+    return 0.4 * (number + 1) / systems
 
 
 def _line_class(number: int, line: Line) -> str:

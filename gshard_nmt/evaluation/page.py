@@ -37,6 +37,7 @@ class Content:
       samples: for each row its samples, each of them rows of (name, text).
       shows_gains: whether the chart shows gains over baselines, or else BLEU.
       parts: the studies, as pairs of a headline and HTML.
+      main_system: the name of the system of `rows`; "" if there is no other.
       systems: the other systems, as (name, BLEU of each row or None).
       metrics: metrics other than BLEU and chrF, as pairs of a key of `rows` and a title.
     """
@@ -50,6 +51,7 @@ class Content:
     samples: Sequence[Sequence[Sequence[tuple[str, str]]]]
     shows_gains: bool
     parts: Sequence[tuple[str, str]] = ()
+    main_system: str = ""
     systems: Sequence[tuple[str, Sequence[float | None]]] = ()
     metrics: Sequence[tuple[str, str]] = ()
 
@@ -130,7 +132,8 @@ def _trend(content: Content, names: Sequence[str]) -> Iterator[str]:
     about = f"{axis} of each language, most training pairs first, with a sliding mean"
     yield f"<h2>{'Gain' if is_gain else 'BLEU'} by language, most training pairs first</h2>"
     yield f'<div class="chart">{chart.svg(points, content.lines, axis, about)}</div>'
-    yield chart.legend(content.lines, any(point.interval for point in points))
+    has_intervals = any(point.interval for point in points)
+    yield chart.legend(content.lines, has_intervals, content.main_system)
     yield (
         "<p class='hint'>Point at a language to read its scores, or press Tab and then the arrow keys. "
         "The files trendline.png and trendline.svg have the same figure for papers.</p>"
@@ -256,25 +259,29 @@ def _samples(samples_of: Sequence[Sequence[Sequence[tuple[str, str]]]], names: S
     parts = max(_OPEN_SAMPLES - 1, 1)
     is_open = {with_samples[round(number * last / parts)] for number in range(_OPEN_SAMPLES)}
     yield (
-        f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {samples.SEED}, before anything was "
-        "translated. The open ones are spread over the languages, from many training pairs to few.</p>"
+        f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {samples.SEED}. The choice does not "
+        "depend on the translations. The open ones are spread over the languages, from many training "
+        "pairs to few.</p>"
     )
     for place in with_samples:
         opened = " open" if place in is_open else ""
         yield f"<details{opened}><summary>{html.escape(names[place])}</summary>"
         for block in samples_of[place]:
             rows = "".join(
-                f'<tr><th>{html.escape(name)}</th><td dir="auto">{html.escape(_cut(text))}</td></tr>'
+                f'<tr><th>{html.escape(name)}</th><td dir="auto">{_sentence(text)}</td></tr>'
                 for name, text in block
             )
             yield f"<table class='sample'>{rows}</table>"
         yield "</details>"
 
 
-def _cut(text: str) -> str:
+def _sentence(text: str) -> str:
+    """Returns a sentence as HTML. It is cut if it is very long."""
+    if not text:
+        return "<i class='empty'>empty</i>"
     if len(text) <= _LONGEST_TEXT:
-        return text
-    return f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)"
+        return html.escape(text)
+    return html.escape(f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)")
 
 
 def _token_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:

@@ -210,6 +210,7 @@ def _page_content(report: Report) -> page.Content:
         [[_sample_rows(sample) for sample in result.samples] for result in results],
         figure.has_gains([result.direction_result() for result in results]),
         [(section.title, section.html) for section in report.sections],
+        report.systems[0].name if len(report.systems) > 1 else "",
         _other_systems(report),
         [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
     )
@@ -218,16 +219,14 @@ def _page_content(report: Report) -> page.Content:
 def _trend_lines(report: Report) -> list[chart.Line]:
     """Returns the trend of each system, over the languages in the order of the page.
 
-    With few languages there is no trend. Then a system alone has no line, because the chart shows each
-    of its values already.
+    With few languages there is no trend, and the lines are dots. Then the first system has no line,
+    because the chart shows each of its values already.
     """
     systems = report.compared_systems()
     results = [result.direction_result() for result in report.sorted()]
     window = figure.window_of(len(results))
-    if window == 1 and len(systems) == 1:
-        return []
     lines = []
-    for system in systems:
+    for system in systems[1:] if window == 1 else systems:
         values = figure.values_of(system, results, figure.has_gains(results))
         places, means = figure.sliding_mean(values, window)
         low, high = figure.band_of(system, values, window) or ([], [])

@@ -85,6 +85,7 @@ def test_a_band_is_around_its_line():
     line = Line("", [0.0, 1.0, 2.0], [1.0, 2.0, 3.0], 10, False, [0.0, 1.0, 2.0], [2.0, 3.0, 4.0])
     root = parsed(points([1.0, 2.0, 3.0]), [line])
     (band,) = root.iter("polygon")
+    assert "95 % interval of a mean" in chart.legend([line], has_intervals=False)
     corners = [tuple(map(float, corner.split(","))) for corner in band.get("points").split()]
     assert len(corners) == 6
     below, above = corners[:3], corners[3:][::-1]
@@ -100,6 +101,7 @@ def test_without_a_mean_each_system_has_dots_side_by_side():
     assert len(first) == len(second) == 2
     assert all(float(a) < float(b) for a, b in zip(first, second, strict=True))
     assert "a: each language" in chart.legend(lines, has_intervals=False)
+    assert "c: each language" in chart.legend(lines, has_intervals=False, main="c")
 
 
 def test_a_language_without_a_value_has_no_point():
@@ -108,3 +110,9 @@ def test_a_language_without_a_value_has_no_point():
     root = parsed(languages)
     assert [group.get("data-place") for group in root.iter("g")] == ["1"]
     assert {"l0", "l1"} <= {text.text for text in root.iter("text")}
+
+
+def test_a_system_with_too_few_scores_says_so():
+    line = Line("published", [0.0, 1.0], [math.nan, math.nan], 3)
+    assert "published: too few scores" in chart.legend([line], has_intervals=False)
+    assert len(list(parsed(points([1.0, 2.0]), [line]).iter("path"))) == 1

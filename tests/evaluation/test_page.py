@@ -31,7 +31,12 @@ def row(number: int, baseline: float | None = 10.0, bleu: float = 12.0) -> dict:
 
 
 def content(rows, **changes) -> page.Content:
-    sample = [("source", "مرحبا بالعالم"), ("reference", NASTY), ("multilingual", "x" * 5000)]
+    sample = [
+        ("source", "مرحبا بالعالم"),
+        ("reference", NASTY),
+        ("multilingual", "x" * 5000),
+        ("baseline", ""),
+    ]
     deltas = [row["delta_bleu"] for row in rows]
     average = {"bleu": 12.0, "delta_bleu": None if None in deltas else sum(deltas) / len(deltas)}
     whole = page.Content(
@@ -120,6 +125,7 @@ def test_every_sample_says_that_its_direction_is_found_from_its_text():
     assert '<td dir="auto">مرحبا بالعالم</td>' in text
     assert "(5,000 characters)" in text
     assert "x" * 601 not in text
+    assert text.count("<i class='empty'>") == 1
 
 
 def test_alarms_come_first_and_parts_are_as_they_are():

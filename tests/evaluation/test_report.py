@@ -75,7 +75,7 @@ def test_the_page_shows_the_trend_of_the_figure():
     )
 
 
-def test_the_page_shows_each_system(tmp_path):
+def test_the_page_shows_each_system():
     main = random_report(25)
     results = [result.direction_result() for result in main.languages]
     weaker = [dataclasses.replace(r, bleu=r.bleu - 1) for r in results[:-1]]
@@ -91,8 +91,17 @@ def test_the_page_shows_each_system(tmp_path):
     ((name, scores),) = report._page_content(whole).systems
     missing = [result.lang for result in main.sorted()].index(main.languages[-1].lang)
     assert (name, scores.index(None), len(scores)) == ("dense", missing, 25)
-    report.write(whole, tmp_path)
-    assert "dense: mean of 10 neighbours (dense)" in (tmp_path / "index.html").read_text()
+    assert "dense: mean of 10 neighbours (dense)" in page.render(report._page_content(whole))
+
+
+def test_with_few_languages_the_chart_has_the_values_and_no_mean():
+    main = random_report(4)
+    assert report._page_content(main).lines == []
+    results = [result.direction_result() for result in main.languages]
+    whole = dataclasses.replace(main, systems=[System("a", results), System("b", results)])
+    content = report._page_content(whole)
+    assert [(line.name, line.window, len(line.values)) for line in content.lines] == [("b", 1, 4)]
+    assert "a: each language" in page.render(content)
 
 
 def test_a_language_without_baseline_leaves_a_gap():

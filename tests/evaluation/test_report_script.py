@@ -154,6 +154,7 @@ def test_the_mouse_and_the_keys_choose_a_language(engine):
     for kind, event, label in steps:
         engine.eval(f"chart.fire('{kind}', {json.dumps(event)})")
         assert engine.eval("said()") == label, (kind, event)
+        assert engine.eval("page.querySelectorAll('.chosen').length") == bool(label)
     assert engine.eval("chart.getAttribute('tabindex')") == "0"
     assert engine.eval("page.querySelectorAll('g title').length") == 0
 

@@ -74,7 +74,8 @@ def test_scores_of_summed_statistics_equal_sacrebleus(key, rate):
 
 
 @pytest.mark.parametrize(
-    ("hypothesis", "reference"), [("one two three", "one two three"), ("", "one"), ("a", "b")]
+    ("hypothesis", "reference"),
+    [("one two three", "one two three"), ("", "one"), ("a", "b"), ("ab", "abc def")],
 )
 @pytest.mark.parametrize("key", ["bleu", "chrf"])
 def test_scores_of_few_words_equal_sacrebleus(key, hypothesis, reference):

@@ -105,6 +105,12 @@ def test_plain_files(tmp_path):
     ]
 
 
+def test_the_runs_own_tag_comes_before_one_with_the_same_meaning(tmp_path):
+    make(tmp_path, ["src.nb", "src.no", "ref.en"])
+    tests, _ = test_sets.read(test_sets.open_folder(tmp_path), pairs("no>en", "nb>en"))
+    assert [test.sources[0] for test in tests] == ["src.no 0", "src.nb 0"]
+
+
 def test_unknown_codes_are_named(tmp_path):
     make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "all", "x!")])
     make(tmp_path, ["devtest/eng.devtest"])
