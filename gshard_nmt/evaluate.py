@@ -5,13 +5,11 @@ import functools
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from gshard_nmt import json_shape, outputs
+from gshard_nmt import outputs
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
@@ -25,17 +23,23 @@ from gshard_nmt.evaluation import (
     samples,
     studies,
     tables,
+    terminal,
     test_sets,
+)
+from gshard_nmt.evaluation.baselines import (
+    Baselines,
+    budget_facts,
+    directions_without,
+    read_baselines,
 )
 from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
 from gshard_nmt.evaluation.corpora import origin
 from gshard_nmt.evaluation.hypothesis_files import Files
-from gshard_nmt.evaluation.metrics import TITLES, Measures
+from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options, Studied
 from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
-from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
 
 # The command line gets these from here, because it imports programs and not their parts.
@@ -49,34 +53,6 @@ __all__ = [
     "evaluate_files",
     "open_folder",
 ]
-
-_SCORES = mapping_of(number(0, 100))
-
-
-@dataclasses.dataclass(frozen=True)
-class Baselines:
-    """The bilingual baselines to compare with: known scores, or runs to decode.
-
-    Attributes:
-      scores: BLEU of each language, or of each direction such as "fr-en".
-      runs: run folder of each language.
-    """
-
-    scores: dict[str, float] = dataclasses.field(default_factory=dict)
-    runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
-
-    @property
-    def folders(self) -> dict[str, Path]:
-        """Path of the run folder of each language."""
-        return {language: run.path for language, run in self.runs.items()}
-
-    def score_of(self, test: TestSet) -> float | None:
-        """Returns the known score of a direction or of its language; None if there is none."""
-        return self.scores.get(_direction(test), self.scores.get(test.language))
-
-    def has(self, test: TestSet) -> bool:
-        """Returns whether there is a score or a run to compare a direction with."""
-        return self.score_of(test) is not None or test.language in self.runs
 
 
 def evaluate(
@@ -134,13 +110,8 @@ def evaluate(
         pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
         tests = _test_sets(run, corpus, pairs, split, sentences)
         text_facts = list(_corpus_facts(run, corpus, pairs, split))
-    compared = _read_baselines(baselines, [test.language for test in tests])
-    without = [test for test in tests if baselines and not compared.has(test)]
-    if len(without) == len(tests):
-        raise UserError(
-            f"--baselines {baselines} has scores of {', '.join(compared.scores)} but of none of "
-            f"{', '.join(map(_direction, tests))}; name each score by its language or direction."
-        )
+    compared = read_baselines(baselines, [test.language for test in tests])
+    without = directions_without(compared, baselines, tests)
     main_name, candidates = read_candidates(run, tests, others)
     routed = [(run, tests), *((c.run, c.tests) for c in candidates if c.run)]
     if count_experts is not None:
@@ -159,8 +130,8 @@ def evaluate(
         ("run", str(run.path)),
         ("decoding", made_by),
         *text_facts,
-        *_budget_facts(run, compared),
-        *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
+        *budget_facts(run, compared),
+        *([("without a baseline", ", ".join(without))] if without else []),
         *([("command", command)] if command else []),
         *((caution.name, caution.text) for caution in cautions),
     ]
@@ -179,7 +150,7 @@ def evaluate(
     evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)
-    _show(evaluation, folder)
+    terminal.show(evaluation, folder)
 
 
 def _translate(
@@ -235,7 +206,7 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
     if folder:
         with outputs.named(folder):
             report.write(evaluation, folder)
-    _show(evaluation, folder)
+    terminal.show(evaluation, folder)
 
 
 def _test_sets(
@@ -313,42 +284,9 @@ def _samples(
     )
 
 
-def _direction(test: TestSet) -> str:
-    return f"{test.source}-{test.target}"
-
-
 def _tokens_seen(run: RunFolder, language: str) -> int | None:
     """Returns the number of training tokens of a language that a run has seen; None if unknown."""
     return run.budget().get("tokens_by_language", {}).get(language)
-
-
-def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
-    """Reads --baselines, a folder of run folders or a JSON file of scores."""
-    if path is None:
-        return Baselines()
-    if path.is_dir():
-        runs = {
-            language: RunFolder(path / language)
-            for language in languages
-            if (path / language / "data.json").exists()
-        }
-        if not runs:
-            raise UserError(
-                f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
-                "its language, as gshard-train --baselines_of does."
-            )
-        return Baselines(runs=runs)
-    if not path.exists():
-        raise UserError(
-            f"--baselines {path}: there is no such folder or file; give the --workdir of "
-            "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
-        )
-    try:
-        return Baselines(json_shape.parse(path.read_bytes(), _SCORES))
-    except ValueError as error:
-        raise UserError(
-            f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
-        ) from None
 
 
 def _corpus_facts(
@@ -361,72 +299,3 @@ def _corpus_facts(
         f"{split} of {corpus}; fingerprint {text.corpus} (text of the run's languages)",
     )
     yield "training text", text.verdict
-
-
-def _budget_facts(run: RunFolder, baselines: Baselines) -> Iterator[tuple[str, str]]:
-    """Yields what the report says about the training of the run and of its baselines."""
-    if budget := run.budget():
-        yield (
-            "multilingual model",
-            f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, "
-            f"{_total_tokens(budget):,} tokens, {budget['seconds']:.0f} s",
-        )
-    budgets = [budget for folder in baselines.runs.values() if (budget := folder.budget())]
-    if budgets:
-        sizes = sorted({budget["parameters"] for budget in budgets})
-        size = " to ".join(f"{parameters:,}" for parameters in dict.fromkeys((sizes[0], sizes[-1])))
-        records = baselines_section.read(baselines.folders)
-        yield (
-            "baselines",
-            f"{len(budgets)} bilingual models of {size} parameters each; "
-            f"{sum(map(_total_tokens, budgets)):,} tokens in total; "
-            f"{sum(b['seconds'] for b in budgets):.0f} s in total. "
-            + baselines_section.kind_text(records, len(baselines.runs)),
-        )
-
-
-def _total_tokens(budget: dict[str, Any]) -> int:
-    return sum(budget["tokens_by_language"].values())
-
-
-def _show(evaluation: report.Report, folder: Path | None) -> None:
-    """Prints the scores of all languages, the signature, and the path of the report."""
-    table = Table(title=evaluation.title)
-    compared = any(result.baseline_bleu is not None for result in evaluation.languages)
-    columns = ["language", "training pairs", "BLEU", "chrF"]
-    columns += ["baseline", "gain", "95 % interval"] if compared else []
-    others = evaluation.languages[0].scores
-    for name in (*columns, *(TITLES[key] for key in others)):
-        table.add_column(name, justify="left" if name == "language" else "right")
-    for result in evaluation.sorted():
-        base, delta = result.baseline_bleu, result.delta_bleu
-        cells = ["", ""] if base is None else [f"{base:.1f}", f"{delta:+.1f}"]
-        table.add_row(
-            evaluation.label(result),
-            f"{result.train_pairs:,}",
-            f"{result.bleu:.1f}",
-            f"{result.chrf:.1f}",
-            *([*cells, report.interval_text(result)] if compared else []),
-            *(report.score_text(key, value) for key, value in result.scores.items()),
-        )
-    average = evaluation.average()
-    delta = average["delta_bleu"]
-    table.add_section()
-    gain = [] if delta is None else ["", f"{delta:+.1f}"]
-    table.add_row("average", "", f"{average['bleu']:.1f}", "", *gain)
-    console = Console(highlight=False)
-    console.print(table)
-    if len(evaluation.systems) > 1:
-        console.print(tables.terminal_table(evaluation.systems))
-    for section in evaluation.sections:
-        for alarm in section.alarms:
-            console.print(alarm, style="bold", markup=False, soft_wrap=True)
-        for note in section.notes:
-            console.print(note, markup=False, soft_wrap=True)
-    if about := dict(evaluation.facts).get("baselines"):
-        console.print(f"baselines: {about}", markup=False, soft_wrap=True)
-    for key, signature in evaluation.signatures.items():
-        if key in ("bleu", *others):
-            console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
-    if folder:
-        console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

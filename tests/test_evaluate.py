@@ -8,7 +8,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
-from gshard_nmt.evaluation import test_sets
+from gshard_nmt.evaluation import samples, test_sets
 from gshard_nmt.evaluation.candidates import Others
 from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options
@@ -351,6 +351,8 @@ def test_directions_without_a_baseline_are_named(folders):
         f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
         "each score by its language or direction."
     )
+
+
 def test_the_experts_of_the_run_are_a_section_of_the_report(folders):
     calls = []
 
@@ -378,3 +380,15 @@ def test_a_dense_run_has_no_experts_to_count(folders):
     with pytest.raises(UserError, match=r"is a dense model \(Model.experts is 0\)"):
         scores_of(folders, translate, count_experts=pytest.fail)
     assert translate.calls == []
+
+
+def test_the_page_shows_the_command_and_samples_that_the_seed_has_chosen(folders):
+    command = "gshard-eval --workdir='a run' --report=r"
+    contents = scores_of(folders, Translator(), command=command)
+    assert contents["provenance"]["command"] == command
+    page = (folders / "report" / "index.html").read_text()
+    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in page
+    of_french = page[page.index("<summary>fr") :]
+    for place, sentence in enumerate(SENTENCES):
+        is_chosen = place in samples.choose(("fr", "en"), len(SENTENCES), 2)
+        assert (f">{sentence}<" in of_french) == is_chosen
