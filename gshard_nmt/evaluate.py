@@ -18,6 +18,8 @@ from gshard_nmt.evaluation import (
     comparison,
     hypothesis_files,
     report,
+    routing,
+    routing_page,
     samples,
     studies,
     tables,
@@ -66,6 +68,7 @@ def evaluate(
     published: Published | None = None,
     others: Others | None = None,
     command: str = "",
+    count_experts: routing_page.CountExperts | None = None,
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
@@ -84,10 +87,11 @@ def evaluate(
       published: a test set that takes the place of the corpus.
       others: other runs and published scores to compare the run with.
       command: the command that makes the report. The page shows it.
+      count_experts: counts which experts the runs use for the test sets; None leaves this out.
 
     Raises:
       UserError: the corpus lacks the split or a language, the baselines or another system cannot be read
-        or compared, or the report cannot be written.
+        or compared, no run has experts and they are to be counted, or the report cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
@@ -109,6 +113,9 @@ def evaluate(
     compared = read_baselines(baselines, [test.language for test in tests])
     without = directions_without(compared, baselines, tests)
     main_name, candidates = read_candidates(run, tests, others)
+    runs = [(run, tests), *((other.run, other.tests) for other in candidates if other.run)]
+    if count_experts is not None:
+        routing.check_any_has_experts([each for each, _ in runs])
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
     results, studied = [], {}
     for test in tests:
@@ -138,6 +145,8 @@ def evaluate(
         *studies.sections(studied, options),
     ]
     title = f"{workdir.name}: {split} BLEU"
+    if count_experts is not None:
+        sections += routing_page.sections(runs, count_experts, choices.checkpoint)
     evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)
