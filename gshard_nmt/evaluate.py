@@ -113,9 +113,9 @@ def evaluate(
     compared = read_baselines(baselines, [test.language for test in tests])
     without = directions_without(compared, baselines, tests)
     main_name, candidates = read_candidates(run, tests, others)
-    routed = [(run, tests), *((c.run, c.tests) for c in candidates if c.run)]
+    runs = [(run, tests), *((other.run, other.tests) for other in candidates if other.run)]
     if count_experts is not None:
-        routing.check_any_has_experts([folder for folder, _ in routed])
+        routing.check_any_has_experts([each for each, _ in runs])
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
     results, studied = [], {}
     for test in tests:
@@ -144,9 +144,9 @@ def evaluate(
         *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),
     ]
-    if count_experts is not None:
-        sections += routing_page.sections(routed, count_experts, choices.checkpoint)
     title = f"{workdir.name}: {split} BLEU"
+    if count_experts is not None:
+        sections += routing_page.sections(runs, count_experts, choices.checkpoint)
     evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)

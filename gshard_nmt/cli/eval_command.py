@@ -87,12 +87,12 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
-    define_metrics(flags)
     flags.switch(
         "routing",
         "also show which experts each language uses in each layer, on the test text: maps and tables in "
-        "the report, and the numbers in bleu.json. A model must have experts",
+        "the report, and the numbers in bleu.json. The model must have experts",
     )
+    define_metrics(flags)
     define_files(flags)
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
@@ -123,8 +123,7 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            together = ["translate", "expert_use"]
-            translating = calls.leading(translators, processes, together)
+            translating = calls.leading(translators, processes, ["translate", "expert_use"])
             _evaluate(values, [workdir, *other_workdirs], translating, changes)
 
 
@@ -166,13 +165,14 @@ def _evaluate(
     translate, counted = translators.translate, values.sentences
     command = command_text("gshard-eval", values)
     words = (workdirs[0], corpus, values.split, report, translate, baselines, counted, choices)
+    count_experts = translators.expert_use if values.routing else None
     evaluate(
         *words,
+        count_experts=count_experts,
         options=options,
         published=published,
         others=others,
         command=command,
-        count_experts=translators.expert_use if values.routing else None,
     )
 
 

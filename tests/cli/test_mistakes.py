@@ -149,8 +149,8 @@ def test_eval_passes_the_choice_of_weights_and_studies_on(folder, monkeypatch):
     choices = []
     monkeypatch.setattr(
         "gshard_nmt.evaluate.evaluate",
-        lambda *words, **more: choices.append(
-            (words[-1].checkpoint, bool(more["count_experts"]))
+        lambda *words, **options: choices.append(
+            (words[-1].checkpoint, bool(options["count_experts"]))
         ),
     )
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
