@@ -8,7 +8,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
-from gshard_nmt.evaluation import test_sets
+from gshard_nmt.evaluation import samples, test_sets
 from gshard_nmt.evaluation.candidates import Others
 from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options
