@@ -9,9 +9,9 @@ import unicodedata
 
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
 _TAG_NAME = re.compile(r"[A-Za-z][\w:-]*")
-_FORMATTING = frozenset(
-    "a b i u s p q br hr em tt ul ol li dl dt dd td th tr del ins img div sub sup pre big body head "
-    "html font span small table tbody thead center strong strike blockquote h1 h2 h3 h4 h5 h6".split()
+_FORMATTING = re.compile(
+    "[abiuspq]|br|hr|em|tt|[uod]l|li|d[dt]|t[dhr]|del|ins|img|div|su[bp]|pre|big|body|head|html|font|span"
+    "|small|table|tbody|thead|center|strong|strike|blockquote|h[1-6]"
 )
 """Names of tags that format text. A tag of another name is a placeholder unless it is closed."""
 
@@ -64,7 +64,8 @@ def without_markup(text: str) -> str:
             tag.startswith(("</", "<!--"))
             or tag.endswith("/>")
             or "=" in tag
-            or _tag_name(tag) in closed | _FORMATTING
+            or _tag_name(tag) in closed
+            or _FORMATTING.fullmatch(_tag_name(tag))
         )
         return " " if is_markup else tag
 
@@ -97,7 +98,7 @@ def split_at_placeholders(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[str]:
-    """Returns the numbers of a text as ASCII digits without separators: "1,000" and "١٠٠٠" give "1000"."""
+    """Returns the numbers of a text as ASCII digits without separators: "1,000" gives "1000"."""
     return [
         "".join(str(unicodedata.digit(c)) for c in match[0] if c.isdecimal())
         for match in _NUMBER.finditer(_PLACEHOLDER.sub(" ", text))
