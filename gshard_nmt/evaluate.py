@@ -22,7 +22,7 @@ from gshard_nmt.data.corpus import (
 )
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu, report
+from gshard_nmt.evaluation import bleu, decodes, faults, overlap, report
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
@@ -55,6 +55,7 @@ def evaluate(
     baselines: Path | None = None,
     sentences: int = 0,
     choices: Choices | None = None,
+    leave_out_overlap: bool = False,
 ) -> None:
     """Scores a run on a split of a corpus and writes the report.
 
@@ -68,9 +69,10 @@ def evaluate(
       baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
       sentences: number of sentences of each language, from the start of the split; 0 means all.
       choices: the weights of the run, and changed settings. Each baseline uses its best checkpoint.
+      leave_out_overlap: whether to score without the test sentences that are in the training text.
 
     Raises:
-      UserError: the corpus lacks the split or a language, the baselines cannot be read, or the report
+      UserError: the corpus lacks the split of all languages, the baselines cannot be read, or the report
         cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
@@ -79,8 +81,9 @@ def evaluate(
         outputs.check_file("--report", folder / name)
     console = Console(stderr=True, highlight=False)
     run = RunFolder(workdir)
-    pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
-    tests = _test_sets(run, corpus, pairs, split, sentences)
+    all_pairs = find_pairs(corpus, damaged=True)
+    pairs = {p.language: p for p in all_pairs if ENGLISH in (p.source, p.target)}
+    tests, notes = _test_sets(run, corpus, pairs, split, sentences)
     compared = _read_baselines(baselines, [test.language for test in tests])
     with Progress(console=console, disable=not console.is_terminal) as progress:
         baselines_count = sum(test.language in compared.runs for test in tests)
@@ -88,6 +91,7 @@ def evaluate(
         advance = functools.partial(progress.advance, task)
         # The model of the run translates everything before the models of the baselines are loaded.
         choices = choices or Choices()
+        stored = decodes.descriptions(run.path / "decodes")
         translations = translate_all(run, split, tests, translate, advance, choices)
         of_baselines = dataclasses.replace(choices, checkpoint="best")
         baseline_lines: dict[tuple[str, str], list[str]] = {}
@@ -96,22 +100,43 @@ def evaluate(
             theirs_of = translate_all(baseline, split, same, translate, advance, of_baselines)
             for test, theirs in zip(same, theirs_of, strict=True):
                 baseline_lines[test.source, test.target] = theirs.lines
+        run_lines = {
+            (test.source, test.target): ours.lines
+            for test, ours in zip(tests, translations, strict=True)
+        }
+        try:
+            corpus_facts = list(_corpus_facts(run, corpus, pairs, split))
+        except UserError as error:
+            corpus_facts = [("training text", f"cannot be compared: {error}")]
+        if any(fact.endswith(": another corpus") for _, fact in corpus_facts):
+            notes.append(f"--corpus {corpus} is not the corpus that {workdir} was trained on.")
+        systems = faults.Systems(run, run_lines, compared.runs, baseline_lines, compared.scores)
+        sections, overlaps = faults.sections(tests, systems, pairs, notes, leave_out_overlap)
+        if leave_out_overlap:
+            tests = overlap.leave_out(overlaps, (run_lines, baseline_lines))
         results = []
-        for test, ours in zip(tests, translations, strict=True):
-            lines = baseline_lines.get((test.source, test.target))
-            results.append(_score(run, test, ours.lines, compared, lines))
+        for test in tests:
+            direction = test.source, test.target
+            lines = baseline_lines.get(direction)
+            results.append(_score(run, test, run_lines[direction], compared, lines))
             advance()
+    made_again = decodes.descriptions(run.path / "decodes")
     facts = [
         ("run", str(run.path)),
         ("decoding", translations[-1].made_by),
-        *_corpus_facts(run, corpus, pairs, split),
+        *corpus_facts,
         *_budget_facts(run, baselines),
+        *(
+            ("translated again", f"{name}: what was stored is of other weights, settings or text")
+            for name, description in stored.items()
+            if made_again.get(name) != description
+        ),
     ]
     language_results = [result for result, _ in results]
     _, score = results[-1]
     signatures = {"bleu": score.bleu_signature, "chrf": score.chrf_signature}
     title = f"{workdir.name}: {split} BLEU"
-    evaluation = report.Report(language_results, signatures, facts, title)
+    evaluation = report.Report(language_results, signatures, facts, title, sections)
     with outputs.named(folder):
         report.write(evaluation, folder)
     _show(evaluation, folder)
@@ -119,27 +144,40 @@ def evaluate(
 
 def _test_sets(
     run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str, sentences: int
-) -> list[TestSet]:
-    """Reads the test set of each direction of the run, except those without text in this split."""
-    tests = []
+) -> tuple[list[TestSet], list[str]]:
+    """Reads the test set of each direction of the run.
+
+    Returns:
+      The test sets, and a sentence for each direction that has none or cannot be read.
+    """
+    tests, notes = [], []
     for direction in run.data["pairs"]:
         language, source, target = (direction[key] for key in ("language", "source", "target"))
         if language not in pairs:
-            raise UserError(
-                f"--corpus {corpus} has no text of {language}, which {run.path} was trained on; give the "
-                "corpus of the run."
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no text of {language}, which "
+                f"{run.path} was trained on; give the corpus of the run."
             )
-        rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
-        if rows:
-            sources, references = (list(side) for side in zip(*rows, strict=True))
-            train_pairs = direction["train_pairs"]
-            tests.append(TestSet(language, source, target, train_pairs, sources, references))
+            continue
+        try:
+            rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
+        except UserError as error:
+            notes.append(f"{source}-{target} is not scored: {error}")
+            continue
+        if not rows:
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no {split} text of {language}."
+            )
+            continue
+        sources, references = (list(side) for side in zip(*rows, strict=True))
+        train_pairs = direction["train_pairs"]
+        tests.append(TestSet(language, source, target, train_pairs, sources, references))
     if not tests:
         raise UserError(
-            f"--corpus {corpus} has no {split} text of any language of {run.path}; give another --split "
-            "or the corpus of the run."
+            f"--corpus {corpus} has no {split} text of any language of {run.path} that can be read: "
+            f"{notes[0]} Give another --split or the corpus of the run."
         )
-    return tests
+    return tests, notes
 
 
 def _score(
@@ -228,6 +266,11 @@ def _corpus_facts(
     """Yields what the report says about the text: its fingerprint, and whether it is the run's own."""
     trained = run.data["corpus_fingerprint"]
     fingerprints = []
+    lacking = {pair["language"] for pair in run.data["pairs"]} - pairs.keys()
+    if lacking:
+        yield "test text", f"{split} of {corpus}, which lacks {', '.join(sorted(lacking))}"
+        yield "training text", f"fingerprint {trained}: another corpus"
+        return
     for languages in _orders(run, pairs):
         fingerprints.append(fingerprint([pairs[language] for language in languages]))
         if fingerprints[-1] == trained:

@@ -232,6 +232,11 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    flags.switch(
+        "leave_out_overlap",
+        "score without the test sentences that are in the training text of the corpus, exactly or "
+        "nearly; the report always counts them",
+    )
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_decoding_processes(flags)
     define_trust(flags)
@@ -285,7 +290,10 @@ def _evaluate(
     Chosen.parse(values.checkpoint)
     choices = Choices(values.checkpoint, changes)
     translate, counted = translators.translate, values.sentences
-    evaluate(workdir, corpus, values.split, report, translate, baselines, counted, choices)
+    evaluate(
+        *(workdir, corpus, values.split, report, translate, baselines, counted, choices),
+        leave_out_overlap=values.leave_out_overlap,
+    )
 
 
 HARVEST = Command(

@@ -161,7 +161,7 @@ def _best_shift(outputs: Sequence[str], references: Sequence[str]) -> int:
         [frozenset(normal_form.words(line)) for line in lines] for lines in (outputs, references)
     ]
     agreements = {
-        shift: float(np.mean([_f1(a, b) for a, b in _shifted(*sets, shift) if b] or [0.0]))
+        shift: float(np.mean([_f1(a, b) for a, b in _shifted(out, ref, shift) if b] or [0.0]))
         for shift in (0, *_SHIFTS)
     }
     best = max(agreements, key=lambda shift: agreements[shift])

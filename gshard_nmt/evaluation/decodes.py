@@ -63,3 +63,8 @@ def store(
     }
     files.write(folder / f"{name}.txt", content)
     files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
+
+
+def descriptions(folder: Path) -> dict[str, bytes]:
+    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en"."""
+    return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.json"))}

@@ -212,7 +212,7 @@ def _checks(test: TestSet, profiles: LanguageProfiles) -> dict[str, _Find]:
         return find
 
     scripts = _usual_scripts(test.references)
-    checks = {
+    checks: dict[str, _Find] = {
         "empty": by_line(_is_empty),
         "copy": by_line(_is_copy),
         "loop": by_line(lambda _, reference, out: _loops(out) > _loops(reference)),

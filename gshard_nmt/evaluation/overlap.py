@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from gshard_nmt.data import normal_form
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
 
@@ -26,8 +27,8 @@ EXAMPLES = 3
 _MOST_EXACT_PAIRS = 0.005
 _MOST_PAIRS = 0.03
 _MOST_SOURCES = 0.1
-"""An alarm is raised above these shares of the test sentences: those with an exact copy of both sides in one
-training pair, with a copy of both sides, and with an exact copy of the source."""
+"""An alarm is raised above these shares of the test sentences: those with an exact copy of both sides in
+one training pair, with a copy of both sides, and with an exact copy of the source."""
 
 Side = Literal["source", "target"]
 _SIDES: tuple[Side, Side] = ("source", "target")
@@ -108,10 +109,8 @@ class OverlapSearch:
         self._shingles: dict[tuple[str, Side], dict[int, list[_Line]]] = {}
         self._sizes: dict[tuple[Side, _Line], int] = {}
         for number, test in enumerate(tests):
-            for side, tag, lines in (
-                ("source", test.source, test.sources),
-                ("target", test.target, test.references),
-            ):
+            tags, texts = (test.source, test.target), (test.sources, test.references)
+            for side, tag, lines in zip(_SIDES, tags, texts, strict=True):
                 exact = self._exact.setdefault((tag, side), collections.defaultdict(list))
                 near = self._shingles.setdefault((tag, side), collections.defaultdict(list))
                 for n, line in enumerate(lines):
@@ -194,10 +193,40 @@ def section(overlaps: Sequence[Overlap], training_lines: int, is_left_out: bool)
     return Section("overlap", title, _html(overlaps, data), data, tuple(alarms))
 
 
-def without_overlap(overlap: Overlap, lines: Sequence[str]) -> list[str]:
-    """Returns the lines of a test set, or translations of it, without sentences that overlap."""
-    left_out = overlap.lines()
-    return [line for number, line in enumerate(lines) if number not in left_out]
+def leave_out(
+    overlaps: Sequence[Overlap], systems: Sequence[dict[tuple[str, str], list[str]]]
+) -> list[TestSet]:
+    """Removes the sentences that overlap with the training text from test sets and translations.
+
+    Args:
+      overlaps: the overlap of each test set.
+      systems: the translations of each system by direction; changed here.
+
+    Returns:
+      The test sets that have sentences left.
+
+    Raises:
+      UserError: no sentence is left.
+    """
+    tests = []
+    for overlap in overlaps:
+        left_out, test = overlap.lines(), overlap.test
+
+        def remaining(lines: Sequence[str], left_out: set[int] = left_out) -> list[str]:
+            return [line for number, line in enumerate(lines) if number not in left_out]
+
+        sources, references = remaining(test.sources), remaining(test.references)
+        for lines in systems:
+            if (test.source, test.target) in lines:
+                lines[test.source, test.target] = remaining(lines[test.source, test.target])
+        if sources:
+            tests.append(dataclasses.replace(test, sources=sources, references=references))
+    if not tests:
+        raise UserError(
+            "--leave_out_overlap leaves out all test sentences, because all are in the training text. "
+            "Give a corpus with another test set."
+        )
+    return tests
 
 
 def _as_json(overlap: Overlap, is_left_out: bool) -> dict[str, Any]:
@@ -224,7 +253,7 @@ def _as_json(overlap: Overlap, is_left_out: bool) -> dict[str, Any]:
 def _example(overlap: Overlap, side: Side, number: int) -> Mapping[str, str] | None:
     match = overlap.matches[side].get(number)
     lines = overlap.test.sources if side == "source" else overlap.test.references
-    return match and {"test": lines[number], "training": match.training}
+    return {"test": lines[number], "training": match.training} if match else None
 
 
 _COLUMNS = (
@@ -255,6 +284,7 @@ def _html(overlaps: Sequence[Overlap], data: Mapping[str, Any]) -> str:
     return (
         f"<p>Compared with {data['training_pairs']:,} training pairs. Exact: only case, spaces, "
         "punctuation, digits and placeholders differ. Near: both sentences share at "
-        f"least {100 * NEAR:.0f} % of the word triples of the longer one.</p>\n<div class='wide'><table><thead><tr>{header}</tr>"
+        f"least {100 * NEAR:.0f} % of the word triples of the longer one.</p>\n"
+        f"<div class='wide'><table><thead><tr>{header}</tr>"
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>\n{''.join(examples)}"
     )

@@ -1,6 +1,7 @@
 """Looks for faults of the systems of an evaluation: starved baselines, experts without tokens."""
 
 import json
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,10 @@ _USED_EXPERTS = 0.6
 
 
 def alarms(
-    run: RunFolder, languages: Sequence[str], baselines: Mapping[str, RunFolder]
+    run: RunFolder,
+    languages: Sequence[str],
+    baselines: Mapping[str, RunFolder],
+    scores: Mapping[str, float] = types.MappingProxyType({}),
 ) -> Iterator[str]:
     """Yields a sentence for each fault of the run and its baselines.
 
@@ -25,8 +29,10 @@ def alarms(
       run: the run that is evaluated.
       languages: the languages of the evaluation.
       baselines: the run folder of the baseline of each language; {} if there are none.
+      scores: known scores of baselines by language.
     """
-    if baselines and (missing := [tag for tag in languages if tag not in baselines]):
+    compared = {*baselines, *scores}
+    if compared and (missing := [tag for tag in languages if tag not in compared]):
         yield f"There is no baseline of {', '.join(missing)}; the mean gain is over the other languages."
     yield from _starved(run, languages, baselines)
     improving = [
