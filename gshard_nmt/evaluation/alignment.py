@@ -73,7 +73,8 @@ def _language_alarms(
         got is not None and want in profiles.languages and got != want
         for got, want in zip(seen, (test.source, test.target), strict=True)
     ]
-    if seen == [test.target, test.source] or _others_say_swapped(test, tests):
+    is_third = any(got not in (None, test.source, test.target) for got in seen)
+    if seen == [test.target, test.source] or (not is_third and _others_say_swapped(test, tests)):
         yield (
             f"{_name(test)}: sources and references look swapped: the sources are in {test.target} and "
             f"the references in {test.source}."
@@ -157,9 +158,9 @@ def _shift_alarms(test: TestSet, outputs: Sequence[str]) -> Iterator[str]:
 
 def _best_shift(outputs: Sequence[str], references: Sequence[str]) -> int:
     """Returns the shift at which outputs agree clearly better with references; 0 if there is none."""
-    sets = [
+    out, ref = (
         [frozenset(normal_form.words(line)) for line in lines] for lines in (outputs, references)
-    ]
+    )
     agreements = {
         shift: float(np.mean([_f1(a, b) for a, b in _shifted(out, ref, shift) if b] or [0.0]))
         for shift in (0, *_SHIFTS)
