@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import alignment, output_checks, overlap, run_checks
+from gshard_nmt.evaluation import alignment, outputs_section, overlap, run_checks
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
@@ -71,7 +71,7 @@ def sections(
     outputs = {"": systems.outputs, "baseline": systems.baseline_outputs}
     return [
         _checks_section(alarms),
-        output_checks.check(tests, outputs),
+        outputs_section.check(tests, outputs),
         overlap.section(search.overlaps, count, leave_out_overlap),
     ], search.overlaps
 

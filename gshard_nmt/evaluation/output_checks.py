@@ -7,19 +7,13 @@ often than its references.
 import collections
 import dataclasses
 import functools
-import html
 import math
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from gshard_nmt.data import normal_form
 from gshard_nmt.evaluation.language_profiles import LanguageProfiles
-from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
-
-EXAMPLES = 3
-"""Lines of each fault that the report shows."""
 
 _CERTAINTY = 3.0
 """Standard deviations: the share of faulty lines must be above its limit with this certainty."""
@@ -30,6 +24,8 @@ _LOOP_TIMES = 4
 _LOOP_WORDS = 6
 _SAME_OUTPUT_SOURCES = 3
 _LENGTH_FACTOR = 3.0
+_LENGTH_RATIOS = (0.6, 1.6)
+"""Lengths of all outputs against those of all references between which nothing is suspicious."""
 _LENGTH_SLACK = 15
 """Characters that are added before lengths are compared, so short lines may differ more."""
 
@@ -57,8 +53,8 @@ KINDS = (
     Kind("wrong_script", "outputs are in a script that the references do not use", 0.02),
     Kind("wrong_language", "outputs look like another language", 0.05),
     Kind("length", "outputs are three times as long or as short as their reference", 0.05),
-    Kind("placeholders", "outputs lack a placeholder or an address of their source", 0.15),
-    Kind("numbers", "outputs lack a number of their source", 0.15),
+    Kind("placeholders", "outputs whose source has a placeholder or an address lack it", 0.15),
+    Kind("numbers", "outputs whose source has a number lack it", 0.15),
 )
 """All kinds. Human translations stay below each limit; docs/evaluation.md has the measurements."""
 
@@ -113,52 +109,49 @@ class Checked:
     faults: list[Fault]
     length_ratio: float
 
-    def alarms(self) -> Iterator[str]:
-        """Yields a sentence for each kind of fault that is too frequent."""
-        name = f"{self.test.source}-{self.test.target}"
-        name = f"{name} ({self.system})" if self.system else name
-        for fault in self.faults:
-            if fault.is_alarming:
-                yield (
-                    f"{name}: {len(fault.lines):,} of {fault.possible:,} {fault.kind.plural} "
-                    f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %)."
-                )
-        ratio, low, high = self.length_ratio, 0.6, 1.6
-        if len(self.outputs) >= 10 and not low < ratio < high:
+    @property
+    def has_usual_length(self) -> bool:
+        """Whether the length ratio is one that translations have."""
+        return _LENGTH_RATIOS[0] < self.length_ratio < _LENGTH_RATIOS[1]
+
+    @property
+    def name(self) -> str:
+        """The direction, with the system if it is not the run."""
+        direction = f"{self.test.source}-{self.test.target}"
+        return f"{direction} ({self.system})" if self.system else direction
+
+
+def alarms(checked: Sequence[Checked]) -> Iterator[str]:
+    """Yields a sentence for each kind of fault that is too frequent, over all directions."""
+    for kind in KINDS:
+        faults = [
+            (part, fault)
+            for part in checked
+            for fault in part.faults
+            if fault.kind == kind and fault.is_alarming
+        ]
+        if faults:
+            part, fault = faults[0]
             yield (
-                f"{name}: the outputs have {ratio:.2f} times the length of the references; "
-                f"between {low} and {high} is usual."
+                f"{part.name}: {len(fault.lines):,} of {fault.possible:,} {kind.plural} "
+                f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %)"
+                f"{_and_others([part for part, _ in faults[1:]])}."
             )
+    odd = [part for part in checked if len(part.outputs) >= 10 and not part.has_usual_length]
+    if odd:
+        low, high = _LENGTH_RATIOS
+        yield (
+            f"{odd[0].name}: the outputs have {odd[0].length_ratio:.2f} times the length of the "
+            f"references; between {low} and {high} is usual{_and_others(odd[1:])}."
+        )
 
 
-def check(
-    tests: Sequence[TestSet], outputs: Mapping[str, Mapping[tuple[str, str], Sequence[str]]]
-) -> Section:
-    """Checks the translations of all systems and directions.
-
-    Args:
-      tests: the test sets of the evaluation.
-      outputs: system -> (source language, target language) -> the translations, in the order of the test
-        set. A system may lack directions.
-
-    Returns:
-      A section with the number and the share of each fault and with examples; an alarm for each fault
-      that is too frequent.
-    """
-    profiles = profiles_of(tests)
-    checked = [
-        check_direction(test, outputs[system][test.source, test.target], profiles, system)
-        for test in tests
-        for system in outputs
-        if (test.source, test.target) in outputs[system]
-    ]
-    return Section(
-        "output_checks",
-        "Faults in the outputs",
-        _html(checked),
-        [_as_json(part) for part in checked],
-        tuple(alarm for part in checked for alarm in part.alarms()),
-    )
+def _and_others(others: Sequence[Checked]) -> str:
+    """Returns the end of an alarm that names other directions with the same fault; "" without any."""
+    if not others:
+        return ""
+    rest = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    return f"; the same fault in {', '.join(part.name for part in others[:5])}{rest}"
 
 
 def profiles_of(tests: Sequence[TestSet]) -> LanguageProfiles:
@@ -322,74 +315,6 @@ def _lacks(
     """Returns whether an output lacks a part that the source and the reference have; None without one."""
     counts = [collections.Counter(parts_of(text)) for text in (source, reference)]
     needed = counts[0] & counts[1]
-    return bool(needed - collections.Counter(parts_of(output))) if needed else None
-
-
-def _as_json(part: Checked) -> dict[str, Any]:
-    return {
-        "source": part.test.source,
-        "target": part.test.target,
-        "system": part.system,
-        "sentences": len(part.outputs),
-        "length_ratio": round(part.length_ratio, 3),
-        "faults": {
-            fault.kind.name: {
-                "count": len(fault.lines),
-                "possible": fault.possible,
-                "share": round(fault.share, 4),
-                "share_of_references": round(fault.usual, 4),
-                "examples": [
-                    {
-                        "line": n + 1,
-                        "source": part.test.sources[n],
-                        "reference": part.test.references[n],
-                        "output": part.outputs[n],
-                    }
-                    for n in fault.lines[:EXAMPLES]
-                ],
-            }
-            for fault in part.faults
-        },
-    }
-
-
-def _html(checked: Sequence[Checked]) -> str:
-    names = "".join(f"<th>{kind.name.replace('_', ' ')}</th>" for kind in KINDS)
-    rows = []
-    for part in checked:
-        faults = {fault.kind.name: fault for fault in part.faults}
-        cells = "".join(f"<td>{_cell(faults.get(kind.name))}</td>" for kind in KINDS)
-        direction = html.escape(f"{part.test.source}-{part.test.target} {part.system}".strip())
-        rows.append(f"<tr><th>{direction}</th>{cells}<td>{part.length_ratio:.2f}</td></tr>")
-    return (
-        "<p>Number of outputs with each fault. Bold numbers are above the limit of an alarm.</p>\n"
-        f"<div class='wide'><table><thead><tr><th>direction</th>{names}<th>length ratio</th></tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>\n" + "".join(map(_examples, checked))
-    )
-
-
-def _cell(fault: Fault | None) -> str:
-    if fault is None:
-        return "–"
-    return f"<b>{len(fault.lines):,}</b>" if fault.is_alarming else f"{len(fault.lines):,}"
-
-
-def _examples(part: Checked) -> str:
-    """Returns the examples of a direction, folded; "" if it has no fault."""
-    tables = []
-    for fault in part.faults:
-        for n in fault.lines[:EXAMPLES]:
-            lines = (
-                (fault.kind.name.replace("_", " "), f"line {n + 1}"),
-                ("source", part.test.sources[n]),
-                ("reference", part.test.references[n]),
-                ("output", part.outputs[n]),
-            )
-            rows = "".join(
-                f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>'
-                for name, text in lines
-            )
-            tables.append(f"<table class='sample'>{rows}</table>")
-    direction = html.escape(f"{part.test.source}-{part.test.target} {part.system}".strip())
-    content = "".join(tables)
-    return f"<details><summary>{direction}</summary>{content}</details>" if tables else ""
+    if not needed or not output.strip():
+        return None
+    return bool(needed - collections.Counter(parts_of(output)))

@@ -8,7 +8,7 @@ read once, line by line.
 import collections
 import dataclasses
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from gshard_nmt.data import normal_form
@@ -79,20 +79,31 @@ class Overlap:
         """Returns the number of sentences with an exact copy, or with only a near copy, of a side."""
         return sum(match.is_exact == is_exact for match in self.matches[side].values())
 
-    def alarm(self) -> str:
-        """Returns a sentence if the overlap is too large, else ""."""
+    @property
+    def is_alarming(self) -> bool:
+        """Whether the overlap is too large to be an accident."""
         size = len(self.test.sources)
-        if (
-            len(self.exact_pairs) <= _MOST_EXACT_PAIRS * size
-            and len(self.pairs) <= _MOST_PAIRS * size
-            and self.count("source", True) <= _MOST_SOURCES * size
-        ):
-            return ""
         return (
-            f"{self.test.source}-{self.test.target}: {len(self.matches['source']):,} of {size:,} test "
-            f"sources are in the training text, {len(self.pairs):,} of them with their reference. "
-            "gshard-eval --leave_out_overlap scores without them."
+            len(self.exact_pairs) > _MOST_EXACT_PAIRS * size
+            or len(self.pairs) > _MOST_PAIRS * size
+            or self.count("source", True) > _MOST_SOURCES * size
         )
+
+
+def _alarms(overlaps: Sequence[Overlap]) -> Iterator[str]:
+    """Yields one sentence if the overlap of any direction is too large."""
+    alarming = [overlap for overlap in overlaps if overlap.is_alarming]
+    if not alarming:
+        return
+    names = [f"{overlap.test.source}-{overlap.test.target}" for overlap in alarming]
+    rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    yield (
+        f"{', '.join(names[:6])}{rest}: "
+        f"{sum(len(overlap.matches['source']) for overlap in alarming):,} of "
+        f"{sum(len(overlap.test.sources) for overlap in alarming):,} test sources are in the training "
+        f"text, {sum(len(overlap.pairs) for overlap in alarming):,} of them with their reference. "
+        "gshard-eval --leave_out_overlap scores without them."
+    )
 
 
 class OverlapSearch:
@@ -183,14 +194,13 @@ def section(overlaps: Sequence[Overlap], training_lines: int, is_left_out: bool)
       training_lines: number of training pairs that were compared; 0 if the corpus has no training text.
       is_left_out: whether the scores are without the sentences that overlap.
     """
-    alarms = [alarm for overlap in overlaps if (alarm := overlap.alarm())]
     data = {
         "training_pairs": training_lines,
         "left_out": is_left_out,
         "directions": [_as_json(overlap, is_left_out) for overlap in overlaps],
     }
     title = "Overlap of test and training text"
-    return Section("overlap", title, _html(overlaps, data), data, tuple(alarms))
+    return Section("overlap", title, _html(overlaps, data), data, tuple(_alarms(overlaps)))
 
 
 def leave_out(

@@ -181,8 +181,14 @@ FAULTS = {
         outputs_of(0.9, lambda world, tag, n: world.outputs[tag][n][:6]),
         "{tag}-en: the outputs have 0\\... times the length",
     ),
-    "broken placeholders": (without("[%<>]"), "{tag}-en: .* outputs lack a placeholder"),
-    "broken numbers": (without(r"\d$|\d "), "{tag}-en: .* outputs lack a number of their source"),
+    "broken placeholders": (
+        without("[%<>]"),
+        "{tag}-en: .* outputs whose source has a placeholder",
+    ),
+    "broken numbers": (
+        without(r"\d$|\d "),
+        "{tag}-en: .* outputs whose source has a number lack it",
+    ),
     "same outputs for two languages": (same_outputs_for_two, "and .*-en have the same output in"),
     "starved baseline": (starve, "The baseline of {tag} saw 100 training tokens"),
     "baseline ended too early": (end_too_early, "1 baselines were still improving .*: {tag}"),

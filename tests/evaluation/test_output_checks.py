@@ -1,7 +1,5 @@
 """The checks of single translations."""
 
-import json
-
 import pytest
 
 from gshard_nmt.evaluation import output_checks, translations
@@ -82,18 +80,3 @@ def test_an_alarm_needs_a_share_that_is_surely_above_the_limit():
     assert not is_alarming(1, 20)
     assert not is_alarming(15, 1000)
     assert not is_alarming(30, 1000, usual=0.02)
-
-
-def test_the_section_has_counts_and_three_examples():
-    sources = [f"le <b> {chr(97 + n)}" for n in range(9)]
-    test = translations.TestSet("fr", "fr", "en", 9, sources, [f"the {s}" for s in sources])
-    outputs = {"": {("fr", "en"): [""] * 9}, "baseline": {}}
-    section = output_checks.check([test], outputs)
-    (row,) = section.data
-    empty = row["faults"]["empty"]
-    assert (empty["count"], empty["possible"], empty["share"]) == (9, 9, 1)
-    assert [example["line"] for example in empty["examples"]] == [1, 2, 3]
-    assert section.alarms == ("fr-en: 9 of 9 outputs are empty (100 %; references 0 %).",)
-    assert "le &lt;b&gt; a" in section.html
-    assert "<b> a" not in section.html
-    assert json.loads(json.dumps(section.data)) == section.data
