@@ -25,8 +25,8 @@ _LEAST_SHINGLES = 3
 """Shorter sentences, of four words or less, have exact copies only."""
 EXAMPLES = 3
 _MOST_EXACT_PAIRS = 0.005
-_MOST_PAIRS = 0.03
-_MOST_SOURCES = 0.1
+_MOST_PAIRS = 0.05
+_MOST_SOURCES = 0.2
 """An alarm is raised above these shares of the test sentences: those with an exact copy of both sides in
 one training pair, with a copy of both sides, and with an exact copy of the source."""
 
