@@ -120,7 +120,7 @@ def evaluate(
             lines = baseline_lines.get(direction)
             results.append(_score(run, test, run_lines[direction], compared, lines))
             advance()
-    made_again = decodes.descriptions(run.path / "decodes")
+    current = decodes.descriptions(run.path / "decodes")
     facts = [
         ("run", str(run.path)),
         ("decoding", translations[-1].made_by),
@@ -129,7 +129,7 @@ def evaluate(
         *(
             ("translated again", f"{name}: what was stored is of other weights, settings or text")
             for name, description in stored.items()
-            if made_again.get(name) != description
+            if current.get(name) != description
         ),
     ]
     language_results = [result for result, _ in results]

@@ -70,21 +70,21 @@ def _language_alarms(
         return
     seen = [_language(lines, profiles) for lines in sides]
     wrong = [
-        got is not None and want in profiles.languages and got != want
-        for got, want in zip(seen, (test.source, test.target), strict=True)
+        language is not None and expected in profiles.languages and language != expected
+        for language, expected in zip(seen, (test.source, test.target), strict=True)
     ]
-    is_third = any(got not in (None, test.source, test.target) for got in seen)
+    is_third = any(language not in (None, test.source, test.target) for language in seen)
     if seen == [test.target, test.source] or (not is_third and _others_say_swapped(test, tests)):
         yield (
             f"{_name(test)}: sources and references look swapped: the sources are in {test.target} and "
             f"the references in {test.source}."
         )
         return
-    for name, got, want, is_wrong in zip(
+    for name, language, expected, is_wrong in zip(
         ("sources", "references"), seen, (test.source, test.target), wrong, strict=True
     ):
         if is_wrong:
-            yield f"{_name(test)}: the {name} look like {got}, not like {want}."
+            yield f"{_name(test)}: the {name} look like {language}, not like {expected}."
 
 
 def _language(lines: Sequence[str], profiles: LanguageProfiles) -> str | None:

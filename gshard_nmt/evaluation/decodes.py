@@ -5,6 +5,7 @@ The description has the SHA-256 of the text. A text with another SHA-256 is neve
 was cut or edited, or if its description was not written yet.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -66,5 +67,12 @@ def store(
 
 
 def descriptions(folder: Path) -> dict[str, bytes]:
-    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en"."""
-    return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.json"))}
+    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en".
+
+    Files that cannot be read are left out.
+    """
+    contents = {}
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError):
+            contents[path.stem] = path.read_bytes()
+    return contents

@@ -21,9 +21,9 @@ def search_for(*rows, languages=("fr", "en"), tests=(TEST,)):
     return search.overlaps[0]
 
 
-def counts(found: overlap.Overlap) -> dict[str, int]:
+def counts(result: overlap.Overlap) -> dict[str, int]:
     """Returns the counts of the section that are not zero."""
-    (row,) = overlap.section([found], 1, False).data["directions"]
+    (row,) = overlap.section([result], 1, False).data["directions"]
     names = ("source_exact", "source_near", "target_exact", "target_near")
     names += ("both_sides_exact", "both_sides")
     return {name: row[name] for name in names if row[name]}
@@ -55,17 +55,17 @@ def test_a_training_pair(source, target, expected):
 
 
 def test_both_sides_must_be_in_one_training_pair():
-    found = search_for(("Ouvrir", "x"), ("y", "Open"))
-    assert counts(found) == {"source_exact": 1, "target_exact": 1}
+    result = search_for(("Ouvrir", "x"), ("y", "Open"))
+    assert counts(result) == {"source_exact": 1, "target_exact": 1}
 
 
 def test_an_exact_copy_is_counted_once_and_wins_over_a_near_copy():
     near = "le petit chat noir dort sur la chaise"
-    found = search_for(
+    result = search_for(
         (near, "x"), (TEST.sources[0], "y"), (TEST.sources[0].upper(), "z"), (near, "x")
     )
-    assert counts(found) == {"source_exact": 1}
-    assert found.matches["source"][0].training == TEST.sources[0]
+    assert counts(result) == {"source_exact": 1}
+    assert result.matches["source"][0].training == TEST.sources[0]
 
 
 def test_the_training_text_of_another_pair_counts_for_its_own_languages():
@@ -74,8 +74,8 @@ def test_the_training_text_of_another_pair_counts_for_its_own_languages():
 
 
 def test_the_columns_of_the_training_text_may_be_in_either_order():
-    found = search_for(("Open", "Ouvrir"), languages=("en", "fr"))
-    assert counts(found) == {
+    result = search_for(("Open", "Ouvrir"), languages=("en", "fr"))
+    assert counts(result) == {
         "source_exact": 1,
         "target_exact": 1,
         "both_sides_exact": 1,
@@ -90,9 +90,9 @@ def test_text_without_spaces_has_near_copies():
 
 
 def test_lines_that_overlap_are_left_out():
-    found = search_for(("Ouvrir", "x"))
+    result = search_for(("Ouvrir", "x"))
     outputs = {("fr", "en"): ["one", "two", "three"]}
-    (test,) = overlap.leave_out([found], [outputs, {}])
+    (test,) = overlap.leave_out([result], [outputs, {}])
     assert test.sources == [TEST.sources[0], TEST.sources[2]]
     assert test.references == [TEST.references[0], TEST.references[2]]
     assert outputs == {("fr", "en"): ["one", "three"]}
