@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 LEFT_OUT_OF_CHECK := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tpu demo test test-all soak check bench lock clean
+.PHONY: help venv tpu demo test test-all soak check bench look lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ check: $(READY)  ## lint, format, types and the unit tests
 
 bench: $(TPU_READY)  ## measure training, decoding and compilation on this machine
 	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done
+
+# `make look RUN=runs/demo` looks at the report of a run. Pictures go to build/look/.
+RUN ?=
+
+look: $(READY)  ## try the page of a report in headless Chromium, if it is installed, and take pictures
+	@$(BIN)/python scripts/look.py $(if $(RUN),"$(RUN)")
 
 lock:  ## resolve requirements.lock and requirements-tpu.lock anew (after a change of setup.py)
 	@bash scripts/make_lock.sh

@@ -43,9 +43,10 @@ EXTRAS = {
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
     # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
-    # libretranslatepy is the client that the tests of gshard-serve use.
+    # libretranslatepy is the client that the tests of gshard-serve use. mini-racer is the JavaScript
+    # engine (V8) that the tests run the script of the report in.
     "dev": [
-        *("hypothesis>=6.100", "libretranslatepy>=2.1", "mypy>=1.15"),
+        *("hypothesis>=6.100", "libretranslatepy>=2.1", "mini-racer>=0.14,<1", "mypy>=1.15"),
         *("pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"),
     ],
 }
@@ -61,7 +62,7 @@ setuptools.setup(
     python_requires=">=3.11,<3.14",
     packages=[*setuptools.find_packages(include=["gshard_nmt*"]), "gshard_nmt.configs"],
     package_dir={"gshard_nmt.configs": "configs"},
-    package_data={"gshard_nmt": ["templates/*.html"], "gshard_nmt.configs": ["*/*.gin"]},
+    package_data={"gshard_nmt": ["templates/*"], "gshard_nmt.configs": ["*/*.gin"]},
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     entry_points={

@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import Direction, TrainedModel
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.resize import nearest_mesh
@@ -31,14 +31,14 @@ _FACTS = json_shape.fields({"format": json_shape.text("gshard-nmt savedmodel .*"
 
 
 def export(
-    workdir: Path, out: Path, search: Mapping[str, Any] | None = None, checkpoint: str = "best"
+    workdir: Path, out: Path, changes: Changes | None = None, checkpoint: str = "best"
 ) -> None:
     """Writes a trained model as a TensorFlow SavedModel, and a file that says which model it is.
 
     Args:
       workdir: the run folder.
       out: the folder to make. If it holds an earlier export, the new one takes its place at the end.
-      search: changed settings of the search, by their names in `Decode`.
+      changes: settings of `Decode` that replace those of the run.
       checkpoint: the checkpoint to export, see `load_translator`.
 
     Raises:
@@ -49,9 +49,8 @@ def export(
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
-    config = read_run_config(run.config)
-    decode = {**(search or {}), "method": "beam"}
-    config = config.replace(decode=decode, mesh=nearest_mesh(config.mesh, 1))
+    config = (changes or Changes()).apply(read_run_config(run.config))
+    config = config.replace(decode={"method": "beam"}, mesh=nearest_mesh(config.mesh, 1))
     translator = load_translator(config, run, checkpoint=checkpoint)
     model = _trained_model(config, run, translator)
     console = Console(highlight=False)
@@ -101,9 +100,8 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
       UserError: a weight has values that are not finite. Then the model has no translations.
     """
     ids = translator.of_ids
-    weights = {name: np.asarray(array) for name, array in ids.parameters.items()}
-    for name, array in weights.items():
-        if not np.isfinite(array.astype(np.float32)).all():
+    for name, array in ids.parameters.items():
+        if not np.isfinite(np.asarray(array).astype(np.float32)).all():
             raise UserError(
                 f"the weight {name} of {translator.origin} has values that are not finite, so the "
                 "model cannot translate. Choose another checkpoint of the run."
@@ -118,7 +116,7 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
     return TrainedModel(
         config,
         ids.search,
-        weights,
+        {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
         source_vocabulary=(run.path / "source.model").read_bytes(),
         target_vocabulary=(run.path / "target.model").read_bytes(),
         directions=directions,

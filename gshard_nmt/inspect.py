@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, outputs
-from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
+from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
+from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import communication, compute, hlo, memory, terminal
 from gshard_nmt.inspection.advice import suggestions
@@ -166,7 +167,8 @@ def adapt(request: Request, topology: Topology) -> Target:
     if request.decoding:
         shape = decoding_shape(config)
         notes.append(
-            f"the decoding step is one batch of gshard-decode: {config.decode.rows} sources of "
+            f"the decoding step is one batch of gshard-decode: {_decoding_rows(config, topology)} "
+            f"sources of "
             f"{shape.source_length} tokens, beam {config.decode.beam}, all {shape.max_steps} steps of "
             "the search"
         )
@@ -221,7 +223,7 @@ def inspect_one(request: Request, target: Target) -> Inspection:
         counts=count(config, target.functions),
         compilation=Compilation(lower_seconds, None, None, None),
         memory=memory.estimated(lowered.signature, mesh, 0, 0, temporaries=True),
-        tokens_per_step=_tokens_per_step(request, config),
+        tokens_per_step=_tokens_per_step(request, config, topology),
         overrides=mesh.overrides,
         notes=list(target.notes),
     )
@@ -229,7 +231,9 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     try:
         with terminal.waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
-            compiled = ahead_of_time.compile_for(topology, devices, lowered, donate)
+            compiled = ahead_of_time.compile_for(
+                topology, devices, lowered, donate, independent_rows=request.decoding
+            )
     except DoesNotFit as error:
         return _refused(inspection, config, lowered, error)
     with terminal.waiting("reading the compiled program"):
@@ -271,10 +275,15 @@ def lower_step(request: Request, target: Target, devices: Runtime) -> LoweredFun
     return lower_train_step(config, functions, config.mesh)
 
 
-def _tokens_per_step(request: Request, config: Config) -> int:
+def _decoding_rows(config: Config, topology: Topology) -> int:
+    """Returns the rows of a batch of gshard-decode, which are at least `Decode.rows`."""
+    return batch_rows(config, is_cpu=topology.chip is None)
+
+
+def _tokens_per_step(request: Request, config: Config, topology: Topology) -> int:
     data = config.data
     if request.decoding:
-        return config.decode.rows * decoding_shape(config).max_steps
+        return _decoding_rows(config, topology) * decoding_shape(config).max_steps
     return data.rows * max(data.source_length, data.target_length)
 
 

@@ -6,6 +6,7 @@ the new content takes the place of the old one in a single step.
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -157,6 +158,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
     Pipes and devices have no partial file: the text goes into them at once.
 
     Raises:
+      UserError: another program writes the same partial file.
       OSError: the file cannot be written.
     """
     if files.is_stream(path):
@@ -164,7 +166,23 @@ def text_file(path: Path) -> Iterator[TextIO]:
             yield stream
         return
     target, partial = Path(os.path.realpath(path)), partial_file(path)
-    file = partial.open("w", encoding="utf-8", newline="\n")
+    with locked(partial, path) as descriptor:
+        os.ftruncate(descriptor, 0)
+        with _replacing(target, partial, descriptor, path) as file:
+            yield file
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, partial: Path, descriptor: int, path: Path) -> Iterator[TextIO]:
+    """Opens the text of a partial file, and renames the file if the block ends without an error.
+
+    Args:
+      target: the place of the complete file.
+      partial: the partial file.
+      descriptor: the same file, open and locked. It stays open.
+      path: the complete file as the user named it.
+    """
+    file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
     try:
         with named(partial):
             yield file
@@ -180,6 +198,49 @@ def text_file(path: Path) -> Iterator[TextIO]:
         if _keep_complete_lines(partial):
             error.add_note(f"The lines that were finished are in {partial}; {path} is as before.")
         raise
+
+
+@contextlib.contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Opens a file to read and write, and makes it if it does not exist. Yields its descriptor."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(partial: Path, output: Path) -> Iterator[int]:
+    """Opens a partial file, and keeps other programs from writing it. Yields its descriptor.
+
+    Raises:
+      UserError: another program writes it.
+    """
+    while True:
+        with opened(partial, 0) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another program writes {partial} at this moment. Wait until {output} is "
+                    "there, or give another --output."
+                ) from None
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                    raise  # some file systems have no locks
+            # The other program may have finished in between: then this is its output, under a new name.
+            if _is_at(descriptor, partial):
+                yield descriptor
+                return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Returns whether an open file still has this path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _keep_complete_lines(file: Path) -> bool:

@@ -34,7 +34,6 @@ from gshard_nmt.settings.divides import (
     check_can_decode,
     check_divides,
     check_validation,
-    decoding_note,
 )
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -94,8 +93,6 @@ def train(
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
-    if note := decoding_note(config):
-        progress.note(note)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:
@@ -217,7 +214,9 @@ class _Trainer:
         limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
         control = self.programs.control()
         if self.state.owes_validation:
-            # The checkpoint was saved when the validation failed. Its scores come too late for it.
+            # The checkpoint was saved when the validation failed. Its scores come too late for it. If
+            # this start dies before its next checkpoint, the next one validates again, so that patience
+            # counts this validation once.
             self._validate()
             if self._is_complete(self.state.counters):
                 return "done"
@@ -417,9 +416,11 @@ class _Trainer:
                 f"saved {workdir} at step {counters.step}; the same command goes on from there"
             )
         if ending == "time":
+            limit = self.start.limit
+            goes_on = "; the same command goes on from there" * (limit.flag == "--max_minutes")
             self.progress.note(
-                f"saved {workdir} at step {counters.step}, because the {self.start.limit.minutes:g} "
-                "minutes of --max_minutes are over; the same command goes on from there"
+                f"saved {workdir} at step {counters.step}, because the {limit.minutes:g} minutes of "
+                f"{limit.flag} are over{goes_on}"
             )
             return False
         if ending == "patience":
@@ -432,47 +433,6 @@ class _Trainer:
             f"{counters.seconds:.0f} s of training"
         )
         return True
-
-
-def train_baselines(
-    config: Config,
-    data: Path,
-    multilingual: Path,
-    workdir: Path,
-    processes: Processes = ALONE,
-    start: Start | None = None,
-) -> None:
-    """Trains one bilingual model for each language of a multilingual run.
-
-    Each model sees the same number of tokens of its language as the multilingual run did.
-
-    Args:
-      config: the config of the bilingual models. Each model has its own Data.languages and
-        Train.tokens instead of the config's.
-      data: the prepared data of the multilingual run.
-      multilingual: the run folder of the multilingual run.
-      workdir: gets one run folder for each language. Finished ones are skipped, others resumed.
-      processes: as for `train`.
-      start: as for `train`; the time limit is for all models together.
-
-    Raises:
-      UserError: the multilingual run has not been trained.
-    """
-    tokens_by_language = RunFolder(multilingual).budget().get("tokens_by_language")
-    if not tokens_by_language:
-        raise UserError(
-            f"{multilingual} has no budget.json; train it with gshard-train before its baselines."
-        )
-    if processes.is_first:
-        workdir.mkdir(parents=True, exist_ok=True)
-        baselines = {"of": str(multilingual), "tokens_by_language": tokens_by_language}
-        RunFolder(workdir).write_json("baselines.json", baselines)
-    # It decides where the programs of all processes are.
-    RunFolder(workdir).wait_for("baselines.json")
-    for language, tokens in sorted(tokens_by_language.items(), key=lambda item: -item[1]):
-        bilingual = config.replace(data={"languages": (language,)}, train={"tokens": tokens})
-        if not train(bilingual, data, workdir / language, processes, start):
-            return
 
 
 def _starting(workdir: Path, counters: RunCounters, config: Config) -> str:

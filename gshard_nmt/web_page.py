@@ -2,21 +2,57 @@
 
 import base64
 import html
+import json
 import string
 from pathlib import Path
+from typing import Any
 
 _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
+_TEMPLATES = Path(__file__).with_name("templates")
+
+# Inside <script>, a browser looks for these characters before it reads the JSON.
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def page(title: str, headline: str, body: str) -> str:
-    """Returns a whole page. `title` and `headline` are plain text, `body` is HTML."""
-    template = Path(__file__).with_name("templates") / "page.html"
-    return string.Template(template.read_text(encoding="utf-8")).substitute(
-        title=html.escape(title), headline=html.escape(headline), body=body
+def page(title: str, headline: str, body: str, style: str = "") -> str:
+    """Returns a whole page. `title` and `headline` are plain text, `body` is HTML, `style` is CSS."""
+    return string.Template(template("page.html")).substitute(
+        title=html.escape(title), headline=html.escape(headline), body=body, style=style
     )
 
 
-def image(content: bytes, kind: str, alt: str) -> str:
-    """Returns an <img> element that contains the image. `kind` is "png" or "svg"; `alt` describes it."""
-    data = base64.b64encode(content).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:{_TYPES[kind]};base64,{data}">'
+def template(name: str) -> str:
+    """Returns the text of a file of the templates, such as "report.js"."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def script(text: str) -> str:
+    """Returns a <script> element. `text` is JavaScript of this package."""
+    return f"<script>\n{text}</script>"
+
+
+def data(name: str, value: Any) -> str:
+    """Returns an element that holds a value as JSON, for scripts. `name` is its id."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False).translate(_ESCAPES)
+    return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
+
+
+def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:
+    """Returns an element that contains an image.
+
+    Args:
+      content: the image.
+      kind: "png" or "svg".
+      alt: describes the image.
+      dark: the image for a dark page; None uses the same image.
+    """
+    element = f'<img alt="{html.escape(alt)}" src="{_address(content, kind)}">'
+    if dark is None:
+        return element
+    source = f'media="(prefers-color-scheme: dark)" srcset="{_address(dark, kind)}"'
+    return f"<picture><source {source}>{element}</picture>"
+
+
+def _address(content: bytes, kind: str) -> str:
+    """Returns the address of an image that is its content."""
+    return f"data:{_TYPES[kind]};base64,{base64.b64encode(content).decode()}"

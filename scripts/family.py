@@ -113,8 +113,13 @@ def train_and_judge(arguments: argparse.Namespace) -> int:
         print(f"no model finished within {arguments.minutes:g} minutes", file=sys.stderr)
         return 75
     baselines = folder / "baselines"
-    flags = ["--config", "baseline", "--data", prepared, "--workdir", baselines]
-    flags += ["--baselines_of", folder / finished[0], "--until", "converged"]
+    flags = ["--config", "bilingual", "--data", prepared, "--workdir", baselines]
+    flags += ["--baselines_of", folder / finished[0], "--until", "converged", "--sizes", "small"]
+    # Each language tries two rates of dropout. Compiling and validation take a part of the time too.
+    models = 2 * len(
+        json.loads((folder / finished[0] / "budget.json").read_text())["tokens_by_language"]
+    )
+    flags += [f"--max_minutes_each={0.7 * minutes_left(0.95) / models:.2f}"]
     program("train", *flags, f"--max_minutes={minutes_left(0.95):.1f}")
     report = folder / "report"
     runs = [flag for name in finished for flag in ("--workdir", folder / name)]

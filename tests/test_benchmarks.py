@@ -10,7 +10,7 @@ import venv
 import numpy as np
 import pytest
 
-from gshard_nmt.decoding.translator import batch_shape
+from gshard_nmt.decoding.batch_shapes import batch_shape
 from gshard_nmt.run.arrays import step_functions
 
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"

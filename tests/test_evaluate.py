@@ -7,6 +7,10 @@ from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
+from gshard_nmt.evaluation import test_sets
+from gshard_nmt.evaluation.candidates import Others
+from gshard_nmt.evaluation.metrics import Measures
+from gshard_nmt.evaluation.studies import Options
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -56,11 +60,37 @@ def scores_of(folders, translate, **options):
     return json.loads((folders / "report" / "bleu.json").read_text())
 
 
+def test_the_report_and_the_terminal_say_how_the_baselines_were_trained(folders, capsys):
+    contents = scores_of(folders, Translator(), baselines=folders / "baselines")
+    assert "baselines" not in contents
+    assert "It is not recorded how" in contents["provenance"]["baselines"]
+    record = {
+        **dict.fromkeys(("weights", "steps", "tokens", "seconds", "train_pairs"), 70),
+        "kind": "converged",
+        "language": "fr",
+        "size": "small",
+        "vocabulary": "shared",
+        "ended": "patience",
+        "key": "0",
+        "limits": {},
+    }
+    (folders / "baselines" / "fr" / "baseline.json").write_text(json.dumps(record))
+    contents = scores_of(folders, Translator(), baselines=folders / "baselines")
+    assert [row["ended"] for row in contents["baselines"]["languages"]] == ["patience"]
+    sentence = (
+        "1 of 1 baselines were trained until dev BLEU did not improve, each the best of a search."
+    )
+    assert sentence in contents["provenance"]["baselines"]
+    assert sentence in (folders / "report" / "index.html").read_text()
+    assert sentence in capsys.readouterr().out
+
+
 def test_every_language_is_scored_and_compared(folders, capsys):
     contents = scores_of(folders, Translator(), baselines=folders / "baselines")
     by_language = {row["lang"]: row for row in contents["languages"]}
     assert by_language["fr"]["bleu"] == pytest.approx(100)
     assert by_language["fr"]["sentences"] == 5
+    assert (by_language["fr"]["source"], by_language["fr"]["target"]) == ("fr", "en")
     assert by_language["fr"]["delta_bleu"] == pytest.approx(
         100 - by_language["fr"]["baseline_bleu"]
     )
@@ -70,7 +100,11 @@ def test_every_language_is_scored_and_compared(folders, capsys):
     assert by_language["de"]["delta_ci95"] is None
     page = (folders / "report" / "index.html").read_text()
     assert ": the same corpus" in page
-    assert "average" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "average" in out
+    assert "BLEU: 1 of 1 directions are significantly better than the baseline" in out
+    scores_of(folders, Translator())
+    assert "gain" not in capsys.readouterr().out
 
 
 def test_the_choice_of_weights_is_for_the_run_alone(folders):
@@ -146,8 +180,16 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     ]
     digest = fingerprint([p for p in find_pairs(folders / "corpus") if p.language == "fr"])
     set_data(folders / "run", corpus_fingerprint=digest, pairs=pairs)
-    facts = scores_of(folders, Translator())["provenance"]
+    contents = scores_of(folders, Translator())
+    facts = contents["provenance"]
     assert facts["training text"] == f"fingerprint {digest}: the same corpus"
+    assert {(row["source"], row["target"]) for row in contents["languages"]} == {
+        ("fr", "en"),
+        ("en", "fr"),
+    }
+    assert list(contents["length_buckets"]["directions"]) == ["fr-en", "en-fr"]
+    page = (folders / "report" / "index.html").read_text()
+    assert "<summary>en-fr</summary>" in page
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
@@ -180,7 +222,6 @@ def test_a_corpus_without_a_language_of_the_run_gives_a_partial_report(folders):
         f"de-en is not scored: --corpus {folders / 'corpus'} has no text of de, which "
         f"{folders / 'run'} was trained on; give the corpus of the run."
     )
-    assert contents["provenance"]["training text"].endswith(": another corpus")
 
 
 def test_a_missing_split_is_an_error(folders):
@@ -206,3 +247,108 @@ def test_a_text_that_does_not_fit_its_description_is_translated_again(folders):
     scores_of(folders, translate)
     assert translate.calls == [("run", "fr")]
     assert (folders / "run" / "decodes" / "test.fr-en.txt").read_bytes() == before
+
+
+def test_several_systems_are_compared(folders, capsys):
+    scores = folders / "paper.json"
+    scores.write_text('{"name": "paper", "bleu": {"fr": 30.5}, "device_years": 22.4}')
+    others = Others([folders / "baselines" / "fr"], ["MoE", "small"], [scores])
+    translate = Translator()
+    contents = scores_of(folders, translate, baselines=folders / "baselines", others=others)
+    # The small run is also the baseline, so its translations are used twice.
+    assert sorted(translate.calls) == [("fr", "fr"), ("run", "de"), ("run", "fr")]
+    moe, small, paper = contents["systems"]
+    assert [system["name"] for system in contents["systems"]] == ["MoE", "small", "paper"]
+    assert {row["lang"]: row["bleu"] for row in moe["languages"]} == {
+        row["lang"]: row["bleu"] for row in contents["languages"]
+    }
+    assert small["missing"] == paper["missing"] == ["de"]
+    (row,) = small["languages"]
+    assert (row["delta_bleu"], row["delta_ci95"]) == (0.0, [0.0, 0.0])
+    assert row["difference_ci95"][1] < 0
+    assert paper["device_years"] == 22.4
+    page = (folders / "report" / "index.html").read_text()
+    assert "<p>small has no scores of de.</p>" in page
+    assert "paper.json does not say on which text" in page
+    out = capsys.readouterr().out
+    assert "paper" in out
+
+
+def test_a_run_against_itself_is_zero_everywhere(folders):
+    others = Others([folders / "run"])
+    first, second = scores_of(folders, Translator(), others=others)["systems"]
+    assert first["average"] == second["average"]
+    for row in (*first["languages"], *second["languages"]):
+        assert (row["difference"], row["difference_ci95"]) == (0.0, [0.0, 0.0])
+
+
+def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders):
+    set_data(folders / "baselines" / "fr", pairs=data_facts(["pl"])["pairs"])
+    others = Others([folders / "baselines" / "fr"])
+    translate = Translator()
+    with pytest.raises(UserError, match="have a direction in common"):
+        scores_of(folders, translate, others=others)
+    assert translate.calls == []
+
+
+def test_the_report_of_one_run_lists_it_as_a_system(folders):
+    (system,) = scores_of(folders, Translator())["systems"]
+    assert (system["name"], system["weights"], system["steps"]) == ("run", 5, 9)
+
+
+def test_other_metrics_are_in_the_rows_the_page_and_the_terminal(folders, capsys):
+    options = Options(Measures(("chrf++", "ter")))
+    contents = scores_of(folders, Translator(), options=options, baselines=folders / "baselines")
+    assert list(contents["signature"]) == ["bleu", "chrf", "chrfpp", "ter"]
+    for row in contents["languages"]:
+        assert (row["chrfpp"], row["ter"]) == (pytest.approx(100), 0)
+    page = (folders / "report" / "index.html").read_text()
+    assert ">chrF++</th>" in page
+    assert ">TER</th>" in page
+    assert "Which gains are significant" in page
+    assert "Scores by length of the source" in page
+    out = capsys.readouterr().out
+    assert "TER" in out
+    assert f"TER {contents['signature']['ter']}" in out
+    assert "chrfpp" in (folders / "report" / "bleu.csv").read_text().splitlines()[0]
+
+
+def test_published_scores_may_be_of_a_direction(folders):
+    (folders / "scores.json").write_text('{"fr-en": 30.5, "fr": 20, "de": 10}')
+    contents = scores_of(folders, Translator(), baselines=folders / "scores.json")
+    baselines = {row["lang"]: row["baseline_bleu"] for row in contents["languages"]}
+    assert baselines == {"fr": 30.5, "de": 10}
+
+
+def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
+    place = folders / "flores" / "devtest"
+    place.mkdir(parents=True)
+    for code, change in (("fra_Latn", str.upper), ("eng_Latn", str), ("nob_Latn", str)):
+        lines = [change(line) for line in SENTENCES]
+        (place / f"{code}.devtest").write_text("".join(f"{line}\n" for line in lines))
+    published = test_sets.open_folder(folders / "flores")
+    contents = scores_of(folders, Translator(), published=published, sentences=4)
+    (row,) = contents["languages"]
+    assert (row["source"], row["target"], row["sentences"]) == ("fr", "en", 4)
+    assert row["bleu"] == pytest.approx(100)
+    facts = contents["provenance"]
+    assert facts["test text"].startswith(f"flores.devtest of {folders / 'flores'}; fingerprint ")
+    left_out = (
+        "the test set has no text of de-en, which the run was trained on; the run was not trained on nb, "
+        "so they are left out"
+    )
+    assert facts["left out"] == left_out
+    assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
+    assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()
+
+
+def test_directions_without_a_baseline_are_named(folders):
+    facts = scores_of(folders, Translator(), baselines=folders / "baselines")["provenance"]
+    assert facts["without a baseline"] == "de-en"
+    (folders / "scores.json").write_text('{"french": 30.5}')
+    with pytest.raises(UserError) as raised:
+        scores_of(folders, Translator(), baselines=folders / "scores.json")
+    assert str(raised.value) == (
+        f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
+        "each score by its language or direction."
+    )

@@ -10,6 +10,7 @@ from gshard_nmt import __version__, export
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import Direction
+from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from tests.run.facts import data_facts
@@ -40,7 +41,13 @@ def run(tmp_path, monkeypatch):
 
     def load_translator(config, run, checkpoint):
         state.loaded.append((config, run.path, checkpoint))
-        ids = types.SimpleNamespace(parameters=state.weights, search="the search")
+        ids = types.SimpleNamespace(
+            parameters=state.weights,
+            search="the search",
+            prepared_weights=lambda: {
+                f"{name}/0": array * 2 for name, array in state.weights.items()
+            },
+        )
         return types.SimpleNamespace(of_ids=ids, step=7, checkpoint="step 7, ab12", origin="step 7")
 
     def write(model, folder):
@@ -58,7 +65,8 @@ def run(tmp_path, monkeypatch):
 
 def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     out = tmp_path / "new" / "model"
-    export.export(run.path, out, {"beam": 2, "length_norm": "lingvo"}, "last")
+    changes = Changes().and_decode({"beam": 2, "length_norm": "lingvo"}, "a flag")
+    export.export(run.path, out, changes, "last")
     ((config, folder, checkpoint),) = run.loaded
     assert (folder, checkpoint) == (run.path, "last")
     # Weights that were trained on many devices are read onto one.
@@ -71,7 +79,11 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     (model,) = run.written
     assert model.config == config
     assert model.search == "the search"
-    assert model.weights == run.weights
+    # They are stored as decoding reads them, so that no call has to prepare them.
+    assert {name: array.tolist() for name, array in model.weights.items()} == {
+        "a/w/0": [2.0] * 3,
+        "b/0": [[0.0] * 2] * 2,
+    }
     assert (model.source_vocabulary, model.target_vocabulary) == (
         b"the source pieces",
         b"the target pieces",
@@ -99,7 +111,7 @@ def test_an_earlier_export_is_replaced(run, tmp_path):
     out = tmp_path / "model"
     export.export(run.path, out)
     (out / "saved_model.pb").write_text("older")
-    export.export(run.path, out, {"alpha": 1.0})
+    export.export(run.path, out, Changes().and_decode({"alpha": 1.0}, "a flag"))
     assert (out / "saved_model.pb").read_bytes() == b"x" * 256
     assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
@@ -132,7 +144,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(run, tmp_path, monkeypatch)
     export.export(run.path, out)
     monkeypatch.setattr(saved_model, "write", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export.export(run.path, out, {"alpha": 1.0})
+        export.export(run.path, out, Changes().and_decode({"alpha": 1.0}, "a flag"))
     assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 0.6
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gshard_nmt.settings.gin_reader import load_config
 from scripts import family_results
 from scripts.family_results import Member, contrast, difference, thirds, tokens_to_reach
 
@@ -104,6 +105,17 @@ def test_missing_scores_are_dashes_and_one_model_makes_no_claim_about_others():
     page = family_results.page([fewer], PAIRS, BASE)
     assert "| l1 | 900 | 21.0 | - |" in page
     assert "experts are better" not in page
+
+
+def test_every_member_is_a_config_that_loads(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    from family import FAMILY
+
+    for name, plan in FAMILY.items():
+        model = load_config("demo", plan.settings(100)).model
+        kind, _, layers = name.partition("-")
+        assert (model.encoder_layers, model.decoder_layers) == (int(layers), int(layers))
+        assert f"moe{model.experts}" == kind if model.experts else kind == "dense"
 
 
 def test_the_script_explains_itself():

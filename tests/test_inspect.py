@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 
@@ -102,6 +103,20 @@ sys.exit(code)
     assert last.startswith("parameters: 1,031,")
     assert last.endswith("on each of 2,048 devices")
     assert "parameters/decoder/block/moe_0/wi" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("topology", "rows", "words"),
+    [("cpu:2", 33, "64 sources"), ("cpu:1", 5, "16 sources"), ("v3:2x2", 33, "40 sources")],
+)
+def test_the_decoding_step_has_the_rows_that_gshard_decode_uses(topology, rows, words):
+    target = Topology.parse(topology)
+    decoding = dataclasses.replace(request(f"Decode.rows = {rows}"), decoding=True)
+    adapted_target = inspect.adapt(decoding, target)
+    assert f"one batch of gshard-decode: {words} of 64 tokens" in adapted_target.notes[-1]
+    steps = inspect.decoding_shape(adapted_target.config).max_steps
+    tokens = inspect._tokens_per_step(decoding, adapted_target.config, target)
+    assert tokens == int(words.split()[0]) * steps
 
 
 @pytest.mark.parametrize(

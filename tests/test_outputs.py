@@ -133,6 +133,20 @@ def test_after_an_error_without_a_complete_line_nothing_is_left(tmp_path):
     assert not hasattr(error.value, "__notes__")
 
 
+def test_two_programs_do_not_mix_their_lines_in_one_partial_file(tmp_path):
+    path = tmp_path / "x"
+    with outputs.text_file(path) as file:
+        file.write("of the first\n")
+        file.flush()
+        with (
+            pytest.raises(UserError, match=r"^another program writes .*x\.partial at this moment"),
+            outputs.text_file(path),
+        ):
+            pass
+        assert (tmp_path / "x.partial").read_text() == "of the first\n"
+    assert path.read_text() == "of the first\n"
+
+
 def test_a_device_is_written_at_once():
     with outputs.text_file(outputs.Path("/dev/null")) as file:
         file.write("x")

@@ -1,4 +1,4 @@
-"""gshard-train without compiling: what is checked first, what is saved, and the baselines."""
+"""gshard-train without compiling: what is checked first, and what is saved."""
 
 import numpy as np
 import pytest
@@ -69,32 +69,6 @@ def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path):
     with pytest.raises(UserError, match=r"no language 'frr'; did you mean 'fr'\? It has fr, de;"):
         train.train(config, prepared.folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_each_baseline_gets_its_language_and_the_tokens_of_the_multilingual_run(
-    tmp_path, monkeypatch
-):
-    runs = []
-    monkeypatch.setattr(train, "train", lambda *arguments: runs.append(arguments) or True)
-    of = RunFolder(tmp_path / "run")
-    of.path.mkdir()
-    budget = {"steps": 7, "parameters": 8, "seconds": 1.0}
-    of.write_json("budget.json", budget | {"tokens_by_language": {"de": 5, "fr": 9}})
-    train.train_baselines(DEMO, tmp_path / "data", of.path, tmp_path / "baselines")
-    assert [(config.data.languages, config.train.tokens) for config, *_ in runs] == [
-        (("fr",), 9),
-        (("de",), 5),
-    ]
-    assert [workdir.name for _, _, workdir, *_ in runs] == ["fr", "de"]
-    # The baselines share their compiled programs.
-    folders = {RunFolder(workdir).programs for _, _, workdir, *_ in runs}
-    assert folders == {tmp_path / "baselines" / "programs"}
-
-
-def test_baselines_need_a_trained_multilingual_run(tmp_path):
-    with pytest.raises(UserError, match=r"has no budget\.json; train it with gshard-train before"):
-        train.train_baselines(DEMO, tmp_path, tmp_path, tmp_path / "baselines")
-    assert not (tmp_path / "baselines").exists()
 
 
 def test_a_second_trainer_is_refused_before_it_writes_anything(prepared, tmp_path, monkeypatch):

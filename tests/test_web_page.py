@@ -1,6 +1,7 @@
 """A page is one file: plain text is escaped, and images are inside it."""
 
 import base64
+import json
 
 from gshard_nmt import web_page
 
@@ -16,7 +17,8 @@ def test_title_and_headline_are_text_and_the_body_is_html():
 
 def test_a_page_needs_no_other_file():
     page = web_page.page("title", "headline", "body")
-    assert "http" not in page
+    assert "://" not in page
+    assert "default-src 'none'" in page
     assert "<link" not in page
     assert "<script" not in page
 
@@ -25,3 +27,24 @@ def test_an_image_is_in_the_page_with_its_description():
     element = web_page.image(b"<svg/>", "svg", 'BLEU of "fr"')
     data = base64.b64encode(b"<svg/>").decode()
     assert element == f'<img alt="BLEU of &quot;fr&quot;" src="data:image/svg+xml;base64,{data}">'
+
+
+def test_data_cannot_end_its_script_element():
+    value = {"name": "</script><!-- \u2028 &amp;"}
+    element = web_page.data("report-data", value)
+    text = element.removeprefix('<script type="application/json" id="report-data">')
+    text = text.removesuffix("</script>")
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_a_style_is_in_the_head():
+    page = web_page.page("title", "headline", "<p>body</p>", "p { color: red; }\n")
+    assert page.index("p { color: red; }\n</style>") < page.index("<body>")
+
+
+def test_a_dark_page_may_have_an_image_of_its_own():
+    element = web_page.image(b"light", "png", "BLEU", b"dark")
+    dark = base64.b64encode(b"dark").decode()
+    assert f'media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}"' in element
+    assert web_page.image(b"light", "png", "BLEU") in element

@@ -12,15 +12,15 @@ from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
+from gshard_nmt.cli.baseline_flags import check_baselines, define_baselines, read_request
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.decode_command import DECODE
+from gshard_nmt.cli.eval_command import CORPUS_SOURCE, EVAL
 from gshard_nmt.cli.export_command import EXPORT
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
-    define_checkpoint,
     define_config,
-    define_trust,
     existing_folder,
     help_entry,
     read_config,
@@ -28,20 +28,15 @@ from gshard_nmt.cli.flags import (
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.process_flags import (
     become_worker,
-    define_decoding_processes,
     define_processes,
-    join_to_decode,
     read_processes,
 )
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
 from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.verbs import run_verb
-from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from gshard_nmt.decoding.runs import RunTranslators
-    from gshard_nmt.settings.changes import Changes
     from gshard_nmt.settings.config import Config
 
 
@@ -134,9 +129,6 @@ def _harvest(values: FlagValues) -> None:
     harvest(out, [Path(root) for root in values.root])
 
 
-_CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
-
-
 def _define_prepare(flags: Flags) -> None:
     define_config(flags)
     flags.text("corpus", "DIR", "the corpus folder to read")
@@ -145,7 +137,7 @@ def _define_prepare(flags: Flags) -> None:
 
 def _prepare(values: FlagValues) -> None:
     config = read_config(values)
-    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
+    corpus = existing_folder(values, "corpus", CORPUS_SOURCE, on_this_machine=True)
     out = paths.local_path("out", values.out)
     from gshard_nmt.prepare import prepare
 
@@ -163,13 +155,7 @@ def _define_train(flags: Flags) -> None:
         "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from the "
         "last checkpoint",
     )
-    flags.text(
-        "baselines_of",
-        "RUN",
-        "the run folder of a multilingual model. If given, one bilingual baseline is trained for each of "
-        "its languages, in --workdir/LANGUAGE. Each baseline sees the same number of tokens of its "
-        "language as that model did",
-    )
+    define_baselines(flags)
     flags.number(
         "max_minutes",
         "X",
@@ -186,12 +172,14 @@ def _define_train(flags: Flags) -> None:
 
 
 def _train(values: FlagValues) -> None:
+    check_baselines(values)
     config = read_config(values)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
-    compared_run = None
+    compared_run = request = None
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
+        request = read_request(values)
     from gshard_nmt.spmd.processes import TRAINING
 
     processes = read_processes(values, TRAINING)
@@ -201,99 +189,20 @@ def _train(values: FlagValues) -> None:
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.clock import TimeLimit
-    from gshard_nmt.train import Start, train, train_baselines
+    from gshard_nmt.train import Start, train
 
-    start = Start(TimeLimit(values.max_minutes), values.profile)
+    limit, profile = TimeLimit(values.max_minutes), values.profile
+
+    def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
+        return train(config, data, workdir, processes, Start(limit, profile))
 
     with processes.waiting_for_lost_peers():
-        if compared_run:
-            train_baselines(config, data, compared_run, workdir, processes, start)
-        else:
-            train(config, data, workdir, processes, start)
-
-
-def _define_eval(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
-    flags.text("corpus", "DIR", "the corpus folder with the references")
-    flags.text(
-        "split", "NAME", "split of the corpus to translate, such as test or dev", default="test"
-    )
-    flags.text(
-        "baselines",
-        "DIR|JSON",
-        "bilingual baselines to compare with: the --workdir of gshard-train --baselines_of, or a JSON "
-        'file with the BLEU of each language, such as {"fr": 30.1}',
-    )
-    flags.text("report", "DIR", "the folder of the report to make")
-    flags.integer(
-        "sentences",
-        "N",
-        "number of sentences of each language, from the start of the split; 0 means all",
-        0,
-        minimum=0,
-    )
-    flags.switch(
-        "leave_out_overlap",
-        "score without the test sentences that are in the training text of the corpus, exactly or "
-        "nearly; the report always counts them",
-    )
-    define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
-    define_decoding_processes(flags)
-    define_trust(flags)
-
-
-def _eval(values: FlagValues) -> None:
-    workdir = existing_folder(values, "workdir", "gshard-train")
-    from gshard_nmt.decoding import calls
-    from gshard_nmt.decoding.runs import RunTranslators
-    from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.changes import read_changes
-    from gshard_nmt.settings.values import read_run_config
-
-    changes = read_changes(values.gin)
-
-    def config() -> "Config":
-        return changes.apply(read_run_config(RunFolder(workdir).config))
-
-    processes = join_to_decode(values, "gshard-eval", workdir, config)
-    translators = RunTranslators(values.trust_programs, changes, processes)
-    with processes.waiting_for_lost_peers():
-        if not processes.is_first:
-            calls.follow(translators, processes)
+        if compared_run is None or request is None:
+            train_one(config, data, workdir, limit)
             return
-        with calls.ending(processes):
-            _evaluate(
-                values, workdir, calls.leading(translators, processes, ["translate"]), changes
-            )
+        from gshard_nmt.baselines import train_baselines
 
-
-def _evaluate(
-    values: FlagValues, workdir: Path, translators: "RunTranslators", changes: "Changes"
-) -> None:
-    corpus = existing_folder(values, "corpus", _CORPUS_SOURCE, on_this_machine=True)
-    baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
-    if baselines and not baselines.exists():
-        raise UserError(
-            f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
-            "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
-        )
-    if "/" in values.split:
-        raise UserError(
-            f"--split {values.split} is a path. Give the name of a split, such as test."
-        )
-    report = paths.local_path("report", values.report)
-    outputs.check_folder("--report", report)
-    from gshard_nmt.decoding.runs import Choices
-    from gshard_nmt.decoding.weights import Chosen
-    from gshard_nmt.evaluate import evaluate
-
-    Chosen.parse(values.checkpoint)
-    choices = Choices(values.checkpoint, changes)
-    translate, counted = translators.translate, values.sentences
-    evaluate(
-        *(workdir, corpus, values.split, report, translate, baselines, counted, choices),
-        leave_out_overlap=values.leave_out_overlap,
-    )
+        train_baselines(train_one, config, data, compared_run, workdir, request, processes, limit)
 
 
 HARVEST = Command(
@@ -322,15 +231,6 @@ TRAIN = Command(
     ("config", "data", "workdir"),
     _define_train,
     _train,
-)
-EVAL = Command(
-    "gshard-eval",
-    "translates a test set, scores each language, compares it with baselines and writes a report. "
-    "Translations are kept in the run folder and used again.",
-    "gshard-eval --workdir runs/demo --corpus corpus --report runs/demo/report",
-    ("workdir", "corpus", "report"),
-    _define_eval,
-    _eval,
 )
 COMMANDS = {
     **DATA_VERBS,

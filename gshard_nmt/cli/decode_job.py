@@ -77,7 +77,7 @@ def translate(job: Job, source: Path | None, target: Path | None) -> None:
     from gshard_nmt.decoding.calls import ending
     from gshard_nmt.decoding.formats import FORMATS
     from gshard_nmt.decoding.progress import DecodingProgress
-    from gshard_nmt.decoding.source_lines import SourceLines, survey
+    from gshard_nmt.decoding.source_lines import InputChanged, SourceLines, survey
 
     name = f"--input {source}" if source else "stdin"
     known = survey(source, name) if source and source.is_file() else None
@@ -114,7 +114,7 @@ def translate(job: Job, source: Path | None, target: Path | None) -> None:
             else:
                 decode(translator, request, lines, output, progress, texts)
             if known and lines.sha256 != known.sha256:
-                raise UserError(
+                raise InputChanged(
                     f"{name} was changed while it was translated. Start again when it is complete."
                 )
 
@@ -143,10 +143,14 @@ def show_check(job: Job, source: Path | None) -> None:
     plans = company.arrangements(
         of_ids.mesh, of_ids.rows, of_ids.least_rows, experts, of_ids.is_on_cpu
     )
+    subject = company.Subject(
+        sources=[ids for _, ids in sentences],
+        lines=[number for number, _ in sentences],
+        lengths=decode.source_lengths,
+        weights=of_ids.letters,
+        is_cpu=of_ids.is_on_cpu,
+    )
     outcomes = company.compare(
-        sentences,
-        plans,
-        lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids,
-        decode.source_lengths,
+        subject, plans, lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids
     )
     company.show(outcomes, len(sentences))

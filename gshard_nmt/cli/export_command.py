@@ -20,15 +20,23 @@ def _define_export(flags: Flags) -> None:
     define_checkpoint(flags)
     flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
     define_length_norm(flags)
+    flags.texts(
+        "gin",
+        "'NAME = VALUE'",
+        "a setting of Decode that replaces the run's, such as 'Decode.source_lengths = (16, 128)'; may "
+        "be given several times. An export always uses beam search",
+    )
 
 
 def _export(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     out = paths.local_path("out", values.out)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
-    changes = {name: value for name, value in search.items() if value is not None}
+    flags = {name: value for name, value in search.items() if value is not None}
     from gshard_nmt.export import export
+    from gshard_nmt.settings.changes import read_changes
 
+    changes = read_changes(values.gin, classes=["Decode"]).and_decode(flags, "a flag")
     export(workdir, out, changes, values.checkpoint)
 
 

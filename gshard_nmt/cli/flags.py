@@ -3,8 +3,9 @@
 import dataclasses
 import math
 import re
+import shlex
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,13 @@ class Flags:
     Attributes:
       values: absl's flags.
       placeholders: placeholder of each flag that takes a value.
+      lists: names of the flags that take several words.
     """
 
     def __init__(self) -> None:
         self.values = flags.FlagValues()
         self.placeholders: dict[str, str] = {}
+        self.lists: set[str] = set()
 
     def text(self, name: str, placeholder: str, about: str, default: str | None = None) -> None:
         """Defines a flag with a text, such as a name or a path."""
@@ -62,6 +65,11 @@ class Flags:
         """Defines a flag with a text that may be given several times. Its value is a list."""
         self.placeholders[name] = placeholder
         flags.DEFINE_multi_string(name, [], about, flag_values=self.values)
+
+    def words(self, name: str, placeholder: str, about: str) -> None:
+        """Defines a flag with several words, as in `--metrics bleu chrf`. Its value is a list."""
+        self.lists.add(name)
+        self.texts(name, placeholder, about)
 
     def integer(
         self, name: str, placeholder: str, about: str, default: int | None, minimum: int
@@ -104,7 +112,7 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     values.set_gnu_getopt()
     see = f"See {command.name} --help."
     try:
-        words = values([command.name, *arguments])[1:]
+        words = values([command.name, *_spread(arguments, defined.lists)])[1:]
     except flags.UnrecognizedFlagError as error:
         hint = did_you_mean(error.flagname, values, prefix="--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
@@ -123,12 +131,51 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
             raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
-    missing = [f"--{name}" for name in command.required if not values[name].value]
+    require(command, values, command.required)
+    return values
+
+
+def require(command: Command, values: flags.FlagValues, names: Sequence[str]) -> None:
+    """Raises UserError if one of these flags is missing."""
+    missing = [f"--{name}" for name in names if not values[name].value]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-        raise UserError(f"{listed} {verb} missing. For example:\n  {command.example}\n{see}")
-    return values
+        raise UserError(
+            f"{listed} {verb} missing. For example:\n  {command.example}\nSee {command.name} --help."
+        )
+
+
+def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
+    """Repeats the name of a flag before each of its words: `--a x y` becomes `--a=x --a=y`."""
+    result: list[str] = []
+    current = ""
+    for place, argument in enumerate(arguments):
+        if not argument.startswith("-"):
+            result.append(f"--{current}={argument}" if current else argument)
+            continue
+        name, equals, value = argument.lstrip("-").partition("=")
+        current = name if name in lists else ""
+        following = arguments[place + 1 : place + 2]
+        if not current:
+            result.append(argument)
+        elif equals or not following or following[0].startswith("-"):
+            result.append(f"--{current}={value}")
+    return result
+
+
+def command_text(program: str, values: flags.FlagValues) -> str:
+    """Returns the command that the user has given as one line for a shell."""
+    words = [program]
+    for name in values:
+        if values[name].present:
+            value = values[name].value
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--no{name}")
+            else:
+                texts = value if isinstance(value, list) else [value]
+                words += [f"--{name}={text}" for text in texts]
+    return shlex.join(words)
 
 
 def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:
@@ -224,7 +271,19 @@ def existing_folder(
     Raises:
       UserError: the folder does not exist, it is a file, or its URL cannot be used.
     """
-    text = str(values[name].value)
+    return _existing(str(values[name].value), name, source, on_this_machine)
+
+
+def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
+    """Returns the folders that a flag names which may be given several times.
+
+    Args, errors: those of `existing_folder`.
+    """
+    folders: list[str] = values[name].value or []
+    return [_existing(text, name, source, on_this_machine=False) for text in folders]
+
+
+def _existing(text: str, name: str, source: str, on_this_machine: bool) -> Path:
     path = paths.local_path(name, text) if on_this_machine else paths.folder_path(name, text)
     with paths.reaching(name, path):
         is_file, is_folder = path.is_file(), path.is_dir()
@@ -248,7 +307,16 @@ def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | No
     """
     if not values[name].value:
         return None
-    path = Path(str(values[name].value))
+    return _file(name, str(values[name].value), advice)
+
+
+def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
+    """Returns the files that a flag of several words names. Raises as `existing_file` does."""
+    return [_file(name, text, advice) for text in values[name].value or ()]
+
+
+def _file(name: str, text: str, advice: str) -> Path:
+    path = Path(text)
     if path.is_dir():
         raise UserError(f"--{name} {path}: it is a folder; {advice}.")
     if not path.exists():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl.flags import FlagValues
 
 import gshard_nmt
+from gshard_nmt.cli.baseline_flags import BASELINE_FLAGS
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
@@ -98,6 +99,7 @@ def identity(values: FlagValues, config: "Config") -> dict[str, str]:
         "manifest.json of --data": f"SHA-256 {hashlib.sha256(contents).hexdigest()[:16]}",
         "--workdir": values.workdir,
         "--baselines_of": values.baselines_of or "not given",
+        **{f"--{name}": f"{values[name].value or 'not given'}" for name in BASELINE_FLAGS},
     }
 
 

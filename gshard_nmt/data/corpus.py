@@ -119,6 +119,15 @@ def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterat
         raise UserError(f"{pair.folder} has {pair.source}-{pair.target}, not {source}-{target}.")
 
 
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a text file, which may be compressed, without their newline characters.
+
+    Raises:
+      UserError: a line is not UTF-8, or a compressed file is damaged.
+    """
+    return list(_lines(path))
+
+
 def write_pairs(
     folder: Path, split: str, source: str, target: str, rows: Sequence[tuple[str, str]]
 ) -> None:

@@ -6,19 +6,17 @@ is on the disk before its line is. So the last whole line is true, whenever the 
 """
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from gshard_nmt import json_shape, outputs
-from gshard_nmt.errors import UserError
+from gshard_nmt.decoding.source_lines import InputChanged
 from gshard_nmt.json_shape import fields, mapping_of, text, whole
 
 _FORMAT = "gshard-decode 1"
@@ -58,7 +56,7 @@ class ResumableFile:
         self._until = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._text = self._until.enter_context(_locked(self._partial, self._path))
+        self._text = self._until.enter_context(outputs.locked(self._partial, self._path))
         try:
             self._resume()
         except BaseException:
@@ -94,11 +92,16 @@ class ResumableFile:
                 self._partial.replace(os.path.realpath(self._path))
                 self._progress.unlink(missing_ok=True)
             elif self.lines:
+                then = "goes on from there"
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._text, self._bytes)
+                if isinstance(error, InputChanged):
+                    then = "starts anew, because they may be of the old input or of the new one"
+                    # Without a record nobody goes on there, even if the old input comes back.
+                    self._progress.unlink(missing_ok=True)
                 error.add_note(
                     f"The first {self.lines:,} lines are done and in {self._partial}; the same command "
-                    f"goes on from there. {self._path} is as before."
+                    f"{then}. {self._path} is as before."
                 )
             else:
                 for file in (self._partial, self._progress):
@@ -115,7 +118,9 @@ class ResumableFile:
             self.lines, self._bytes = commit["lines"], commit["bytes"]
             os.ftruncate(self._text, self._bytes)
             os.lseek(self._text, 0, os.SEEK_END)
-            self._record_file = self._until.enter_context(_opened(self._progress, os.O_APPEND))
+            self._record_file = self._until.enter_context(
+                outputs.opened(self._progress, os.O_APPEND)
+            )
             os.ftruncate(self._record_file, length)
             sys.stderr.write(
                 f"{self._partial} has the first {self.lines:,} lines; going on there\n"
@@ -130,7 +135,7 @@ class ResumableFile:
             sys.stderr.write(f"{self._partial} has been changed or damaged; starting anew\n")
         self._digest = hashlib.sha256()
         # A record that is older than the text must never be read with it, so it is emptied first.
-        self._record_file = self._until.enter_context(_opened(self._progress, os.O_TRUNC))
+        self._record_file = self._until.enter_context(outputs.opened(self._progress, os.O_TRUNC))
         os.fsync(self._record_file)
         os.ftruncate(self._text, 0)
         os.lseek(self._text, 0, os.SEEK_SET)
@@ -171,49 +176,6 @@ class ResumableFile:
         with outputs.named(self._progress):
             _write(self._record_file, f"{json.dumps(record)}\n".encode())
             os.fsync(self._record_file)
-
-
-@contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Opens a file to read and write, and makes it if it does not exist. Yields its descriptor."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o666)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _locked(partial: Path, output: Path) -> Iterator[int]:
-    """Opens a partial file, and keeps other programs from writing it. Yields its descriptor.
-
-    Raises:
-      UserError: another program writes it.
-    """
-    while True:
-        with _opened(partial, 0) as descriptor:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"another gshard-decode writes {partial} at this moment. Wait until {output} is "
-                    "there, or give another --output."
-                ) from None
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
-                    raise  # some file systems have no locks
-            # The other program may have finished in between: then this is its output, under a new name.
-            if _is_at(descriptor, partial):
-                yield descriptor
-                return
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Returns whether an open file still has this path."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _write(descriptor: int, content: bytes) -> None:

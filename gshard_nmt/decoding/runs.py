@@ -15,6 +15,11 @@ from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.processes import ALONE, Processes
 
+RULES_VERSION = 2
+"""Raise it if the same weights, settings and text give other translations than before.
+
+Translations that were stored with another version are not used again."""
+
 _MOST = 2
 """The number of translators in memory: for a run and its baseline."""
 

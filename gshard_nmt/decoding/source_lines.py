@@ -17,6 +17,10 @@ _PATIENCE = 50
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
+class InputChanged(UserError):
+    """The input was changed while it was translated, so the finished lines may be of the old text."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Survey:
     """What is known of a file before it is translated.

@@ -99,11 +99,12 @@ class TextTranslator:
         prefixes: Sequence[str] | None = None,
         first_line: int = 1,
     ) -> Iterator[list[Hypothesis]]:
-        """Yields the n-best translations of each line, best first. The lines keep their order.
+        """Yields the translations of each line by falling score. The lines keep their order.
 
         The translation of an empty line is empty, unless it has a prefix. A line that is too long is
-        translated in pieces, and the n-th best translations of all pieces are joined. Its score is the
-        sum of their log-probabilities, divided by the length norm of the sum of their lengths.
+        translated in pieces, and the n-th best translations of all pieces are joined, or the n-th
+        samples of all pieces. The score is the sum of their log-probabilities, divided by the length
+        norm of the sum of their lengths.
 
         Args:
           lines: source text.
@@ -132,14 +133,22 @@ class TextTranslator:
                 parts = [self._decode(line, next(translations)) for _ in pieces]
                 if len(parts) > 1:
                     joined = join(parts, separator(target), self._translator.length_norms)
-                    yield [Hypothesis(text, score, len(parts)) for text, score in joined]
+                    hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
                 else:
                     (nbest,) = parts or [[Translation("", 0.0, 0)]]
-                    yield [Hypothesis(best.text, best.score) for best in nbest]
+                    hypotheses = [Hypothesis(best.text, best.score) for best in nbest]
+                # Samples come in the order of their numbers, and joined lines by the rank of their parts.
+                yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
-    def sentences(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
-        """Returns the ids of all sentences of these lines, EOS included. A long line has several."""
-        return [ids for pieces in self._encode(lines, source, target) for ids in pieces]
+    def sentences(
+        self, lines: Sequence[str], source: str, target: str
+    ) -> list[tuple[int, list[int]]]:
+        """Returns all sentences of these lines: line number and ids, EOS included.
+
+        A long line has several sentences, and an empty line has none. The first line has number 1.
+        """
+        encoded = enumerate(self._encode(lines, source, target), 1)
+        return [(number, ids) for number, pieces in encoded for ids in pieces]
 
     def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
         """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
@@ -180,8 +189,8 @@ class TextTranslator:
     ) -> Iterator[float]:
         """Yields the score of each given translation, in order.
 
-        It is the score that `translate` reports for the same ids with the same settings. An empty
-        translation of an empty line has score 0, as in `translate`.
+        It is the score that `translate` reports for the same ids with the same settings, within 2e-6 of
+        it. An empty translation of an empty line has score 0, as in `translate`.
 
         Args:
           pairs: a source line and its translation.
@@ -278,6 +287,9 @@ def load_translator(
     devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
     retention = Retention.of(config.train)
     checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
+    # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30
+    # seconds after the others, and process 0 may have read a large input first.
+    processes.barrier("all processes read the weights")
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")

@@ -13,56 +13,15 @@ import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS
 from gshard_nmt.decoding import beam_search
+from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_decode_rows
-from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd import memory, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchShape:
-    """The shape of a batch of sentences to translate.
-
-    Attributes:
-      source_length: L, tokens of a row, end of sentence included.
-      max_steps: I, the number of search steps. A translation has at most this number of tokens.
-    """
-
-    source_length: int
-    max_steps: int
-
-
-def batch_shape(config: Config, source_length: int) -> BatchShape:
-    """Returns the shape of the batches whose rows have `source_length` tokens, end included."""
-    decode = config.decode
-    steps = int(decode.length_ratio * source_length) + decode.length_margin
-    return BatchShape(source_length, min(config.data.target_length, steps))
-
-
-FEWEST_PRODUCT_ROWS = 64
-"""The rows of a product, on each CPU device, are a multiple of this number.
-
-XLA's kernels for CPUs add in another order if there are fewer rows, or if the last few rows of many are
-left over. A translation would then depend on the number of rows."""
-
-
-def least_rows(config: Config, devices: runtime.Runtime, nbest: int) -> int:
-    """Returns the number of rows that a device must have at least, and of which it has a multiple.
-
-    Args:
-      config: the run.
-      devices: the devices to translate on.
-      nbest: the number of samples of each sentence, if the method is sampling.
-    """
-    if not devices.is_cpu:
-        return 1
-    hypotheses = nbest if config.decode.method == "sample" else config.decode.beam
-    return FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
 
 
 class Translator:
@@ -89,10 +48,8 @@ class Translator:
         self._functions = functions
         self._devices = devices
         self._nbest = nbest
-        self.least_rows = least_rows(config, devices, nbest)
-        unit = self.least_rows * devices.mesh.axis_size(devices.mesh.partition("B")[0])
-        # On a CPU these are at least `Decode.rows`.
-        self.rows = -(-config.decode.rows // unit) * unit if devices.is_cpu else config.decode.rows
+        self.least_rows = least_rows(config, devices.is_cpu, nbest)
+        self.rows = batch_rows(config.replace(mesh=devices.mesh), devices.is_cpu, nbest)
         self._programs: dict[BatchShape, runtime.Program] = {}
         self._pieces = self._plan()
         self.parameters = parameters
@@ -118,6 +75,12 @@ class Translator:
         return self._devices.is_cpu
 
     @property
+    def letters(self) -> dict[str, str]:
+        """The letters of each array of weights that the search reads, by name."""
+        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
+        return {name: spec.letters for name, spec in weights.items()}
+
+    @property
     def longest_source(self) -> int:
         """The largest number of tokens of a source that is translated whole, EOS included."""
         return max(self._config.decode.source_lengths)
@@ -138,7 +101,9 @@ class Translator:
     def translate_ids(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
     ) -> list[list[tuple[list[int], float]]]:
-        """Returns for each source its n-best translations, best first, as (target ids, score).
+        """Returns for each source its translations as (target ids, score).
+
+        The n-best of a search are in order, best first. Samples are in the order of their numbers.
 
         A source has no translation if the weights have values that are not finite: then no hypothesis
         has a score.
@@ -148,6 +113,9 @@ class Translator:
           prefixes: for each source, the ids that its translations begin with. They fit into
             `longest_target` tokens together with EOS. If a prefix ends with EOS, it is the only
             translation of its source. None means that no prefix has any ids.
+
+        Raises:
+          UserError: a batch needs more memory than the devices have.
         """
         prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
@@ -156,7 +124,7 @@ class Translator:
             arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
-            (hypotheses,) = program(self._prepared_weights(), placed)
+            (hypotheses,) = program(self.prepared_weights(), placed)
             hypotheses = self._devices.fetch(hypotheses)
             ids, scores, lengths = (hypotheses[name] for name in ("ids", "scores", "lengths"))
             for row, index in enumerate(indices):
@@ -165,8 +133,6 @@ class Translator:
                     for n in range(ids.shape[1])
                     if lengths[row, n] > 0 and np.isfinite(scores[row, n])
                 ]
-                # The search gives the best first; sampling gives samples in the order of their numbers.
-                translations[index].sort(key=lambda hypothesis: -hypothesis[1])
         return translations
 
     def warm_up(self) -> None:
@@ -179,9 +145,10 @@ class Translator:
     ) -> list[float]:
         """Returns the score of a given translation of each source.
 
-        The same program that translates computes it. So a translation that this translator found gets
-        the score that was reported with it. The score is NaN if the weights have values that are not
-        finite.
+        The same program that translates computes it. A translation that this translator found gets the
+        score that was reported with it, but not its last bits: it was in another place of the beam. In
+        our tests they differ by 2e-6 of the score at most. The score is NaN if the weights have values
+        that are not finite.
 
         Args:
           sources: ids of each sentence, end of sentence included.
@@ -205,12 +172,8 @@ class Translator:
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
 
-        The weights are those that `_prepared_weights` returns.
-
-        Raises:
-          UserError: the rows of a batch do not divide over the mesh.
+        The weights are those that `prepared_weights` returns.
         """
-        check_decode_rows(self._config)
         rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
@@ -220,14 +183,8 @@ class Translator:
             words = ArraySpec((rows,), np.dtype(np.uint32), "B")
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        pieces = self._pieces
-        weights = _specs(pieces) if pieces else weight_specs(self._functions)
-        search = self._search(shape)
-
-        def translate(weights, batch):
-            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
-
-        return lower(translate, [weights, batch], [letters], mesh)
+        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
+        return lower(self.search(shape), [weights, batch], [letters], mesh)
 
     def _plan(self) -> dict[str, decoding_weights.Piece]:
         """Returns the arrays that the search reads; none if it reads the weights as they are.
@@ -240,7 +197,7 @@ class Translator:
         declared = self._functions.declare_parameters()
         return decoding_weights.plan(self._functions.model, declared, precision)
 
-    def _prepared_weights(self) -> Mapping[str, object]:
+    def prepared_weights(self) -> Mapping[str, object]:
         """Returns the weights that the search reads. They are computed when they are first needed."""
         if self._weights is None:
             pieces, specs = self._pieces, weight_specs(self._functions)
@@ -283,29 +240,34 @@ class Translator:
                 yield shape, indices[start : start + self.rows]
 
     def _program(self, shape: BatchShape) -> runtime.Program:
+        """Returns the program of a shape of batch.
+
+        Raises:
+          UserError: it needs more memory than the devices have.
+        """
         if shape not in self._programs:
             # The seed is in the batches, so all seeds share a program.
             decode = repr(dataclasses.replace(self._config.decode, seed=0))
             functions = repr(self._functions)
             sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
             key = json.dumps(["decode", functions, decode, sizes])
-            self._programs[shape] = self._devices.compile(
-                key, lambda: self.lower(shape), independent_rows=True
-            )
+            program = self._devices.compile(key, lambda: self.lower(shape), independent_rows=True)
+            # The weights as they were trained stay on the devices beside the prepared ones.
+            held = self.parameters if self._pieces else {}
+            self._devices.check_fits(program, memory.DECODING, held)
+            self._programs[shape] = program
         return self._programs[shape]
 
     def search(self, shape: BatchShape) -> Callable:
-        """Returns the search as a function of the weights of the model and of a batch.
+        """Returns the search as a function of the prepared weights and of a batch.
 
         It gives the n-best of each row. The batch may have any number of rows, and `prefix` may be
         missing.
         """
         pieces, search = self._pieces, self._search(shape)
 
-        def translate(p, batch):
-            if pieces:
-                p = decoding_weights.read(pieces, decoding_weights.prepare(pieces, p))
-            return search(p, batch)
+        def translate(weights, batch):
+            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
 
         return translate
 

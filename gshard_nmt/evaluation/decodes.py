@@ -76,3 +76,18 @@ def descriptions(folder: Path) -> dict[str, bytes]:
         with contextlib.suppress(OSError):
             contents[path.stem] = path.read_bytes()
     return contents
+
+
+def translated_again(folder: Path, before: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Returns a fact of the report for each stored translation that did not fit and was made again.
+
+    Args:
+      folder: the folder of the translations.
+      before: their descriptions before the evaluation.
+    """
+    now = descriptions(folder)
+    return [
+        ("translated again", f"{name}: what was stored is of other weights, settings or text")
+        for name, description in before.items()
+        if now.get(name) != description
+    ]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import alignment, outputs_section, overlap, run_checks
+from gshard_nmt.evaluation import alignment, comparison, outputs_section, overlap, run_checks
+from gshard_nmt.evaluation.candidates import Candidate
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
@@ -29,6 +30,7 @@ class Systems:
       baselines: the run folder of the baseline of each language.
       baseline_outputs: the translations of the baselines.
       baseline_scores: known scores of baselines, by language.
+      others: the translations of the systems that the run is compared with, by name.
     """
 
     run: RunFolder
@@ -36,6 +38,7 @@ class Systems:
     baselines: Mapping[str, RunFolder]
     baseline_outputs: Lines
     baseline_scores: Mapping[str, float]
+    others: Mapping[str, Lines] = dataclasses.field(default_factory=dict)
 
 
 def sections(
@@ -68,12 +71,33 @@ def sections(
         ),
         *run_checks.alarms(systems.run, languages, systems.baselines, systems.baseline_scores),
     ]
-    outputs = {"": systems.outputs, "baseline": systems.baseline_outputs}
+    outputs = {"": systems.outputs, "baseline": systems.baseline_outputs, **systems.others}
     return [
         _checks_section(alarms),
         outputs_section.check(tests, outputs),
         overlap.section(search.overlaps, count, leave_out_overlap),
     ], search.overlaps
+
+
+def without_overlap(
+    overlaps: Sequence[overlap.Overlap],
+    lines: comparison.Lines,
+    candidates: Sequence[Candidate],
+) -> tuple[list[TestSet], comparison.Lines, list[Candidate]]:
+    """Returns test sets, translations and candidates without the sentences that overlap.
+
+    Raises:
+      UserError: no sentence is left.
+    """
+    systems = [dict(lines.main), dict(lines.baselines), *map(dict, lines.candidates)]
+    tests = overlap.leave_out(overlaps, systems)
+    remaining = {(test.source, test.target): test for test in tests}
+    shorter = []
+    for candidate in candidates:
+        directions = [(test.source, test.target) for test in candidate.tests]
+        own = [remaining[direction] for direction in directions if direction in remaining]
+        shorter.append(dataclasses.replace(candidate, tests=own))
+    return tests, comparison.Lines(systems[0], systems[1], systems[2:]), shorter
 
 
 def _read_training_text(
@@ -87,6 +111,8 @@ def _read_training_text(
     training: dict[tuple[str, str], list[tuple[str, str]]] = {}
     count, problems = 0, []
     for language in languages:
+        if language not in pairs:
+            continue
         direction = (language, ENGLISH)
         sample = training.setdefault(direction, [])
         try:

@@ -204,7 +204,7 @@ def section(overlaps: Sequence[Overlap], training_lines: int, is_left_out: bool)
 
 
 def leave_out(
-    overlaps: Sequence[Overlap], systems: Sequence[dict[tuple[str, str], list[str]]]
+    overlaps: Sequence[Overlap], systems: Sequence[dict[tuple[str, str], Sequence[str]]]
 ) -> list[TestSet]:
     """Removes the sentences that overlap with the training text from test sets and translations.
 
@@ -225,12 +225,17 @@ def leave_out(
         def remaining(lines: Sequence[str], left_out: set[int] = left_out) -> list[str]:
             return [line for number, line in enumerate(lines) if number not in left_out]
 
-        sources, references = remaining(test.sources), remaining(test.references)
+        sources, references = remaining(test.sources), map(remaining, test.all_references)
+        first, *others = references
         for lines in systems:
             if (test.source, test.target) in lines:
                 lines[test.source, test.target] = remaining(lines[test.source, test.target])
         if sources:
-            tests.append(dataclasses.replace(test, sources=sources, references=references))
+            tests.append(
+                dataclasses.replace(
+                    test, sources=sources, references=first, other_references=tuple(others)
+                )
+            )
     if not tests:
         raise UserError(
             "--leave_out_overlap leaves out all test sentences, because all are in the training text. "

@@ -1,26 +1,23 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and a web page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and the web page."""
 
 import csv
 import dataclasses
-import html
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, web_page
+from gshard_nmt import files
+from gshard_nmt.evaluation import chart, figure, page
+from gshard_nmt.evaluation.metrics import TITLES
+from gshard_nmt.evaluation.systems import DirectionResult, System
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """What `write` writes into the folder of the report."""
-
-_WINDOW = 10
-"""Languages in the sliding mean of the chart, as in GShard Figure 6."""
-_SMALL_WINDOW = 3
-"""The same, if there are fewer languages than `_MANY`."""
-_MANY = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +43,9 @@ class LanguageResult:
       delta_ci95: 95 % interval of the gain in BLEU; None without translations of the baseline.
       tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
         unknown.
-      samples: the first sentences of the test set.
+      samples: sentences of the test set that `samples.choose` has chosen.
+      source, target: BCP 47 tags of the direction; "" if unknown.
+      scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
     """
 
     lang: str
@@ -59,11 +58,27 @@ class LanguageResult:
     tokens: int | None = None
     baseline_tokens: int | None = None
     samples: tuple[Sample, ...] = ()
+    source: str = ""
+    target: str = ""
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def delta_bleu(self) -> float | None:
         """The gain over the baseline in BLEU; None if there is no baseline."""
         return None if self.baseline_bleu is None else self.bleu - self.baseline_bleu
+
+    def direction_result(self) -> DirectionResult:
+        """Returns the scores without the samples."""
+        return DirectionResult(
+            self.lang,
+            (self.source or self.lang, self.target),
+            self.train_pairs,
+            self.sentences,
+            self.bleu,
+            self.chrf,
+            self.baseline_bleu,
+            self.delta_ci95,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +91,7 @@ class Section:
       html: its content on the page.
       data: its value in bleu.json.
       alarms: sentences that the terminal and the top of the page show too.
+      notes: sentences that the terminal shows too.
     """
 
     name: str
@@ -83,6 +99,7 @@ class Section:
     html: str
     data: Any
     alarms: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +112,7 @@ class Report:
       facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
       title: title of the page.
       sections: the studies, in the order of the page.
+      systems: all systems of the figure, the run of `languages` first. () stands for that run alone.
     """
 
     languages: Sequence[LanguageResult]
@@ -102,10 +120,21 @@ class Report:
     facts: Sequence[tuple[str, str]]
     title: str
     sections: Sequence[Section] = ()
+    systems: Sequence[System] = ()
 
     def sorted(self) -> list[LanguageResult]:
         """Returns the results by number of training pairs, largest first."""
         return sorted(self.languages, key=lambda result: (-result.train_pairs, result.lang))
+
+    def compared_systems(self) -> Sequence[System]:
+        """Returns all systems, the run of `languages` first."""
+        results = [result.direction_result() for result in self.languages]
+        return self.systems or (System(self.title, results, ""),)
+
+    def label(self, result: LanguageResult) -> str:
+        """Returns the language of a result, or its direction if another direction has the language."""
+        several = sum(other.lang == result.lang for other in self.languages) > 1
+        return f"{result.source}-{result.target}" if several and result.source else result.lang
 
     def average(self) -> dict[str, float | None]:
         """Returns the means over languages, each language with the same weight."""
@@ -119,16 +148,12 @@ class Report:
 def write(report: Report, folder: Path) -> None:
     """Writes all files of the report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    figure = _figure(report)
-    for suffix in ("png", "svg"):
-        image = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {}
-        figure.savefig(image, format=suffix, dpi=150, metadata=metadata)
-        files.write(folder / f"trendline.{suffix}", image.getvalue())
+    for kind in ("png", "svg"):
+        image = figure.trend(report.compared_systems(), report.title, kind)
+        files.write(folder / f"trendline.{kind}", image)
     files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
     files.write(folder / "bleu.csv", _csv(report))
-    page = _page(report, (folder / "trendline.png").read_bytes())
-    files.write(folder / "index.html", page)
+    files.write(folder / "index.html", page.render(_page_content(report)))
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -145,6 +170,9 @@ def as_json(report: Report) -> dict[str, Any]:
             "delta_ci95": result.delta_ci95 and [_rounded(bound) for bound in result.delta_ci95],
             "tokens": result.tokens,
             "baseline_tokens": result.baseline_tokens,
+            "source": result.source,
+            "target": result.target,
+            **{key: _rounded(value, key) for key, value in result.scores.items()},
         }
         for result in report.sorted()
     ]
@@ -155,80 +183,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "provenance": dict(report.facts),
         **{section.name: section.data for section in report.sections},
     }
-
-
-def sliding_mean(values: Sequence[float], window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the mean of the values in each window of `window` neighbours.
-
-    GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
-    use all windows that lie wholly within the data, so 100 languages give 91 points.
-
-    Returns:
-      The places of the centres of the windows, and the means: float64[len(values) - window + 1] each.
-    """
-    means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
-    return np.arange(len(means)) + (window - 1) / 2, means
-
-
-def _figure(report: Report):
-    """Draws BLEU (or the gain over the baselines) of each language above its number of training pairs."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    results = report.sorted()
-    with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "gshard-nmt"}):
-        figure = Figure(figsize=(9, 5), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        top.set_title(report.title)
-        _draw_scores(top, results)
-        _draw_training_pairs(bottom, results)
-        for axes in (top, bottom):
-            axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def _draw_scores(axes, results: Sequence[LanguageResult]) -> None:
-    places = np.arange(len(results))
-    gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
-    has_all_baselines = len(gains) == len(results)
-    if has_all_baselines:
-        axes.axhline(0, color="0.6", lw=0.8)
-        intervals = {
-            place: result.delta_ci95 for place, result in enumerate(results) if result.delta_ci95
-        }
-        if intervals:
-            lows, highs = zip(*intervals.values(), strict=True)
-            axes.vlines(
-                list(intervals),
-                lows,
-                highs,
-                color="#9db8d9",
-                lw=3,
-                capstyle="round",
-                label="95 % interval",
-            )
-    values = gains if has_all_baselines else [result.bleu for result in results]
-    axes.plot(places, values, "o", color="#1f5fa8", ms=4, label="each language")
-    window = min(_WINDOW if len(results) >= _MANY else _SMALL_WINDOW, len(results))
-    centres, means = sliding_mean(values, window)
-    axes.plot(centres, means, color="#d1492e", lw=2, label=f"mean of {window} neighbours")
-    gain_label = "gain in BLEU over the bilingual baseline"
-    axes.set_ylabel(gain_label if has_all_baselines else "BLEU")
-    axes.legend(frameon=False)
-
-
-def _draw_training_pairs(axes, results: Sequence[LanguageResult]) -> None:
-    import matplotlib.ticker
-
-    places = np.arange(len(results))
-    axes.bar(places, [max(result.train_pairs, 1) for result in results], color="#7a8a99")
-    axes.set_yscale("log")
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-    axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
-    axes.set_ylabel("training pairs")
-    step = max(1, len(results) // 40)
-    axes.set_xticks(places[::step], [result.lang for result in results][::step], rotation=60)
-    axes.set_xlabel("languages, most training pairs first")
 
 
 def _csv(report: Report) -> str:
@@ -242,56 +196,71 @@ def _csv(report: Report) -> str:
     return text.getvalue()
 
 
-def _page(report: Report, figure: bytes) -> str:
-    average = report.average()
-    delta = average["delta_bleu"]
-    gain = "" if delta is None else f", {delta:+.1f} compared with bilingual baselines"
-    headline = f"{average['bleu']:.1f} BLEU on average over {len(report.languages)} languages{gain}"
+def _page_content(report: Report) -> page.Content:
+    """Returns what the page shows."""
+    contents, results = as_json(report), report.sorted()
     signatures = report.signatures.items()
-    facts = [*report.facts, *((f"{name} signature", value) for name, value in signatures)]
-    alt = "BLEU of each language, most training pairs first, with a sliding mean"
-    body = [
-        *(
-            f"<p class='alarm'>{html.escape(alarm)}</p>"
-            for section in report.sections
-            for alarm in section.alarms
-        ),
-        web_page.image(figure, "png", alt),
-        f"<h2>Languages</h2>\n<div class='wide'><table><thead>{_HEADER}</thead><tbody>",
-        *(_row(result) for result in report.sorted()),
-        "</tbody></table></div>\n<h2>What was measured</h2>\n<table class='facts'>",
-        *(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in facts
-        ),
-        "</table>\n<h2>Samples</h2>\n<p>The first sentences of each test set, not selected.</p>",
-        *(_samples(result) for result in report.sorted()),
-        *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
-    ]
-    return web_page.page(report.title, headline, "\n".join(body))
+    return page.Content(
+        report.title,
+        contents["languages"],
+        contents["average"],
+        [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
+        [alarm for section in report.sections for alarm in section.alarms],
+        _trend_lines(report),
+        [[_sample_rows(sample) for sample in result.samples] for result in results],
+        figure.has_gains([result.direction_result() for result in results]),
+        [(section.title, section.html) for section in report.sections],
+        report.systems[0].name if len(report.systems) > 1 else "",
+        _other_systems(report),
+        [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
+    )
 
 
-_COLUMNS = (
-    *("language", "training pairs", "tokens seen", "baseline tokens", "sentences", "BLEU", "chrF"),
-    *("baseline BLEU", "gain", "95 % interval"),
-)
-_HEADER = "<tr>" + "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr>"
+def _trend_lines(report: Report) -> list[chart.Line]:
+    """Returns the trend of each system, over the languages in the order of the page.
+
+    With few languages there is no trend, and the lines are dots. Then the first system has no line,
+    because the chart shows each of its values already.
+    """
+    systems = report.compared_systems()
+    results = [result.direction_result() for result in report.sorted()]
+    window = figure.window_of(len(results))
+    lines = []
+    for system in systems[1:] if window == 1 else systems:
+        values = figure.values_of(system, results, figure.has_gains(results))
+        places, means = figure.sliding_mean(values, window)
+        low, high = figure.band_of(system, values, window) or ([], [])
+        name = system.name if len(systems) > 1 else ""
+        lines.append(
+            chart.Line(
+                name, list(places), list(means), window, system.is_dense, list(low), list(high)
+            )
+        )
+    return lines
 
 
-def _row(result: LanguageResult) -> str:
-    cells = [
-        f"{result.train_pairs:,}",
-        _number(result.tokens),
-        _number(result.baseline_tokens),
-        f"{result.sentences:,}",
-        f"{result.bleu:.1f}",
-        f"{result.chrf:.1f}",
-        "" if result.baseline_bleu is None else f"{result.baseline_bleu:.1f}",
-        "" if result.delta_bleu is None else f"<b>{result.delta_bleu:+.1f}</b>",
-        interval_text(result),
-    ]
-    columns = "".join(f"<td>{cell}</td>" for cell in cells)
-    return f"<tr><th>{html.escape(result.lang)}</th>{columns}</tr>"
+def _other_systems(report: Report) -> list[tuple[str, list[float | None]]]:
+    """Returns BLEU of each system but the first, for each language in the order of the page."""
+    results = [result.direction_result() for result in report.sorted()]
+    others = []
+    for system in report.compared_systems()[1:]:
+        values = figure.values_of(system, results, shows_gains=False)
+        scores = [None if math.isnan(value) else round(float(value), 2) for value in values]
+        others.append((system.name, scores))
+    return others
+
+
+def _sample_rows(sample: Sample) -> list[tuple[str, str]]:
+    rows = [("source", sample.source), ("reference", sample.reference)]
+    rows.append(("multilingual", sample.translation))
+    if sample.baseline is not None:
+        rows.append(("baseline", sample.baseline))
+    return rows
+
+
+def score_text(key: str, value: float) -> str:
+    """Returns a score as users read it. COMET is mostly between 0 and 1, so it has more digits."""
+    return f"{value:.4f}" if key == "comet" else f"{value:.1f}"
 
 
 def interval_text(result: LanguageResult) -> str:
@@ -302,24 +271,5 @@ def interval_text(result: LanguageResult) -> str:
     return f"{low:+.1f} to {high:+.1f}"
 
 
-def _samples(result: LanguageResult) -> str:
-    blocks = []
-    for sample in result.samples:
-        lines = [("source", sample.source), ("reference", sample.reference)]
-        lines.append(("multilingual", sample.translation))
-        if sample.baseline is not None:
-            lines.append(("baseline", sample.baseline))
-        rows = "".join(
-            f'<tr><th>{name}</th><td dir="auto">{html.escape(text)}</td></tr>'
-            for name, text in lines
-        )
-        blocks.append(f"<table class='sample'>{rows}</table>")
-    return f"<details><summary>{html.escape(result.lang)}</summary>{''.join(blocks)}</details>"
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else f"{value:,}"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _rounded(value: float | None, key: str = "") -> float | None:
+    return None if value is None else round(value, 4 if key == "comet" else 2)

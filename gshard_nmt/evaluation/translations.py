@@ -1,6 +1,7 @@
 """The translations of the test sets of a run, all made with one checkpoint.
 
-They are kept in the run folder, and used again if the checkpoint, the config and the text are the same.
+They are kept in the run folder, and used again if the checkpoint, the config, the text and the rules of
+decoding are the same.
 The run may still be trained while it is evaluated.
 """
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gshard_nmt.decoding.runs import Choices
+from gshard_nmt.decoding.runs import RULES_VERSION, Choices
 from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -38,6 +39,7 @@ class TestSet:
       source, target: BCP 47 tags of the direction.
       train_pairs: number of examples that the run was trained on.
       sources, references: the sentences to translate, and the reference of each.
+      other_references: further complete references, if there are several.
     """
 
     language: str
@@ -46,6 +48,12 @@ class TestSet:
     train_pairs: int
     sources: list[str]
     references: list[str]
+    other_references: tuple[list[str], ...] = ()
+
+    @property
+    def all_references(self) -> list[list[str]]:
+        """The references, each with a line for each source."""
+        return [self.references, *self.other_references]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +122,7 @@ def _translate(
         "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": checkpoint,
         "config": choices.settings(run),
+        "version of the decoding rules": RULES_VERSION,
     }
     earlier = decodes.load(folder, name, identity)
     if earlier is not None and len(earlier[0]) == len(test.sources):

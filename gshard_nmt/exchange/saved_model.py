@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS, LINE_BREAKS
-from gshard_nmt.decoding.translator import BatchShape, batch_shape
+from gshard_nmt.decoding.batch_shapes import BatchShape, batch_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
@@ -60,7 +60,8 @@ class TrainedModel:
       config: the run, with the settings of the search.
       search: takes the shape of a batch. Returns a function of the weights and
         a batch, as `Translator.search` does.
-      weights: the weights by their names in the model.
+      weights: the weights by name, as `Translator.prepared_weights` returns them. They are the variables
+        of the SavedModel, so no call has to prepare them.
       source_vocabulary, target_vocabulary: the contents of the SentencePiece model files.
       directions: all directions that the model translates.
     """
@@ -100,8 +101,12 @@ def write(model: TrainedModel, folder: Path) -> None:
 
     module.translate = translate
     signature = translate.get_concrete_function()
+    # The gradients of experts would only make the graph larger, and products in bfloat16 have none.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     with silenced_stderr():
-        tf.saved_model.save(module, str(folder), signatures={"serving_default": signature})
+        tf.saved_model.save(
+            module, str(folder), signatures={"serving_default": signature}, options=options
+        )
 
 
 def _libraries() -> tuple[Any, Any]:

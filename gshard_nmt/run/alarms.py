@@ -14,6 +14,9 @@ class CollapseAlarm:
     A layer has collapsed if its effective experts, exp(entropy of the load), are fewer than a quarter of
     E in LINES log lines in a row. If E is 4 or less, a quarter of E is at most 1. The limit is then 1.1,
     because the value is 1 if one expert gets all tokens.
+
+    The counts are not saved with a checkpoint. A run that is resumed counts anew, so it warns again after
+    LINES log lines: its new log would else not mention a collapse that has begun before.
     """
 
     def __init__(self, experts: int, layers: Sequence[str]) -> None:

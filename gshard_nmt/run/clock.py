@@ -120,13 +120,31 @@ def slow_process_text(process: int, own_seconds: Sequence[float]) -> str:
 
 
 class TimeLimit:
-    """The time that one start of a program may take: --max_minutes."""
+    """The time that one start of a program may take: --max_minutes.
 
-    def __init__(self, minutes: float = 0) -> None:
-        """Starts to measure the time. 0 minutes means no limit."""
+    Attributes:
+      minutes: the limit; 0 means no limit.
+      flag: the flag that sets it, for messages.
+    """
+
+    def __init__(self, minutes: float = 0, flag: str = "--max_minutes") -> None:
+        """Starts to measure the time."""
         self.minutes = minutes
+        self.flag = flag
         self._ends = time.perf_counter() + 60 * minutes
 
     def is_over(self) -> bool:
         """Returns whether the time is over."""
         return bool(self.minutes) and time.perf_counter() >= self._ends
+
+    def within(self, minutes: float, flag: str) -> "TimeLimit":
+        """Returns the limit of a part of the work: its own, or this one if it is over sooner.
+
+        Args:
+          minutes: the limit of the part; 0 means that it has none of its own.
+          flag: the flag that sets it.
+        """
+        part = TimeLimit(minutes, flag)
+        if not minutes or (self.minutes and self._ends <= part._ends):
+            return self
+        return part

@@ -95,7 +95,7 @@ def is_second(workdir: Path, attempt: str) -> bool:
 def newest_steps(workdir: Path) -> dict[str, int]:
     """Returns the step of the newest committed checkpoint of each run, by its folder of checkpoints."""
     newest: dict[str, int] = {}
-    for pattern in ("checkpoints", "*/checkpoints"):
+    for pattern in ("checkpoints", "*/checkpoints", "candidates/*/*/checkpoints"):
         for commit in workdir.glob(f"{pattern}/*/{COMMIT_FILE}"):
             name = str(commit.parents[1].relative_to(workdir))
             newest[name] = max(newest.get(name, 0), int(commit.parent.name))

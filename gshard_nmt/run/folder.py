@@ -40,6 +40,9 @@ RUN_FORMAT = "gshard-nmt run 1"
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
+CANDIDATES = "candidates"
+"""Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
+
 _DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
 _DATA = fields(
@@ -98,9 +101,12 @@ class RunFolder:
         Programs are code: training executes what is in this folder. Whoever resumes a run that
         somebody else has trained should remove it first.
 
-        The bilingual baselines of one run have equal programs, so they share one folder.
+        The bilingual baselines of one run have equal programs, so they share one folder. It is beside
+        their baselines.json. The candidates of a search are two folders deeper.
         """
         parent = self.path.parent
+        if parent.parent.name == CANDIDATES:
+            parent = parent.parent.parent
         shared = (parent / "baselines.json").exists()
         return (parent if shared else self.path) / "programs"
 

@@ -24,15 +24,17 @@ class Patience:
     validations: int = 0
 
     def count(self, scores: Scores) -> None:
-        """Counts a validation. A validation without the score is not counted."""
+        """Counts a validation, unless it has no score, or BLEU has been 0 until now."""
         score = scores.values.get(self.metric)
         if score is None:
             return
         if self.best is None or dict(self.scored_with) != dict(scores.scored_with):
             improves = True
+        elif self.metric.startswith("dev_bleu"):
+            # Until the first n-grams match, BLEU is 0, whatever the model learns.
+            improves = score > self.best or score == self.best == 0
         else:
-            is_higher = score > self.best
-            improves = is_higher if self.metric.startswith("dev_bleu") else score < self.best
+            improves = score < self.best
         if improves:
             self.best, self.scored_with, self.validations = score, dict(scores.scored_with), 0
         else:

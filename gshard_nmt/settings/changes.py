@@ -31,6 +31,16 @@ class Changes:
         """Whether a setting of Mesh is changed."""
         return any(class_name == "Mesh" for class_name, _ in self.settings)
 
+    def and_decode(self, values: Mapping[str, Any], where: str) -> "Changes":
+        """Returns these changes together with settings of Decode, which replace them.
+
+        Args:
+          values: the settings by their names in Decode.
+          where: what has set them, for messages.
+        """
+        new = {("Decode", name): Setting(value, where) for name, value in values.items()}
+        return Changes({**self.settings, **new})
+
     def apply(self, config: Config) -> Config:
         """Returns the config of a run with these changes.
 
@@ -54,11 +64,15 @@ class Changes:
         return build(recorded | new)
 
 
-def read_changes(statements: Sequence[str]) -> Changes:
+def read_changes(statements: Sequence[str], classes: Sequence[str] = CHANGEABLE) -> Changes:
     """Reads the `--gin` flags of a program that decodes.
 
+    Args:
+      statements: the values of the flags.
+      classes: the classes whose settings this program can change.
+
     Raises:
-      UserError: a statement cannot be read, or it changes something other than Mesh and Decode.
+      UserError: a statement cannot be read, or it changes a setting of another class.
     """
     if not statements:
         return Changes()
@@ -66,10 +80,13 @@ def read_changes(statements: Sequence[str]) -> Changes:
 
     settings = read_statements(statements)
     for (class_name, field), setting in settings.items():
-        if class_name not in CHANGEABLE:
+        if class_name not in classes:
+            reason = "has no effect on this program"
+            if class_name not in CHANGEABLE:
+                reason = "belongs to the trained run, so it cannot change now"
             raise UserError(
-                f"{setting.where}: {class_name}.{field} belongs to the trained run, so it cannot change "
-                "now. Here --gin takes only settings of Mesh and Decode."
+                f"{setting.where}: {class_name}.{field} {reason}. Here --gin takes only settings of "
+                f"{' and '.join(classes)}."
             )
     return Changes(settings)
 

@@ -42,8 +42,8 @@ class Train:
     """The run also ends as soon as it has seen this number of tokens, source and target, without
     padding. 0 means no limit."""
     patience: int = 0
-    """The run also ends after this number of validations in a row without a better score. 0 means that
-    it never ends early."""
+    """The run also ends after this number of validations in a row without a better score. While dev BLEU
+    is still 0, they are not counted. 0 means that it never ends early."""
 
     # Randomness
     seed: int = 1
@@ -170,7 +170,8 @@ class Decode:
 
     # Batches
     rows: int = 64
-    """B, the number of sentences in a batch."""
+    """B, the number of sentences in a batch. It is rounded up to a number that divides over the mesh;
+    on a CPU, also to one that gives each device a multiple of 64 hypotheses."""
     source_lengths: Sequence[int] = (16, 64)
     """The source lengths that programs are compiled for, in tokens, end of sentence included. A
     sentence uses the smallest length that holds it. A line longer than all of them is translated in

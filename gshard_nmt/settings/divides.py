@@ -50,24 +50,16 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
         raise UserError(problem.text)
 
 
-def check_decode_rows(config: Config) -> None:
-    """Checks that the batches of the decoder divide over the mesh.
-
-    Raises:
-      UserError: they do not. The message has the nearest sizes that do.
-    """
-    for problem in _uneven(config, "Decode.rows", "B", (config.decode.rows,)):
-        raise UserError(problem.text)
-
-
 def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Iterator[Problem]:
     """Yields every size that decoding needs and that does not fit the mesh or the model.
+
+    Rows are no problem: the translator rounds `Decode.rows` up, see `Translator.rows`.
 
     Args:
       config: the run.
       weights: the weights of the model, by name.
     """
-    yield from _decoding_problems(config)
+    yield from _unfit_lengths(config)
     for name, spec in weights.items():
         yield from _uneven(config, name, spec.letters, spec.shape)
 
@@ -86,7 +78,7 @@ def check_validation(config: Config) -> None:
     """Checks that a run that validates with BLEU can decode, so that it does not stop at that moment.
 
     Raises:
-      UserError: the model has no source, or the batches of the decoder do not fit model and mesh.
+      UserError: the model has no source, or fewer positions than the decoder's source lengths.
     """
     if not (config.train.dev_every and config.train.bleu_sentences):
         return
@@ -96,8 +88,7 @@ def check_validation(config: Config) -> None:
             "a language model has no source to translate. Set Train.bleu_sentences to 0.",
             ["Train.bleu_sentences", "Model.encoder_layers"],
         )
-    for problem in _decoding_problems(config):
-        raise UserError(problem.text)
+    check_can_decode(config)
 
 
 def check_can_decode(config: Config) -> None:
@@ -111,19 +102,6 @@ def check_can_decode(config: Config) -> None:
             raise UserError(problem.text)
 
 
-def decoding_note(config: Config) -> str:
-    """Returns a note if the batches of the decoder do not divide over the mesh of the run, else ""."""
-    if not config.model.encoder_layers:
-        return ""
-    uneven = next(_uneven(config, "Decode.rows", "B", (config.decode.rows,)), None)
-    if uneven is None:
-        return ""
-    return (
-        f"{uneven.text} Training does not need it; gshard-decode will choose another mesh, unless you "
-        "change Decode.rows"
-    )
-
-
 def problems(
     config: Config, arrays: Mapping[str, ArraySpec], decoding: bool = False
 ) -> Iterator[Problem]:
@@ -132,7 +110,7 @@ def problems(
     Args:
       config: the run.
       arrays: as for `check_divides`.
-      decoding: whether to check the batches of the decoder too.
+      decoding: whether to check the source lengths of the decoder too.
     """
     texts: set[str] = set()
     causes: set[Hashable] = set()
@@ -152,18 +130,12 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     """Yields the problems that are known from the settings alone."""
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
     if decoding and config.model.encoder_layers:  # language models do not translate
-        yield from _decoding_problems(config)
+        yield from _unfit_lengths(config)
     if config.model.experts:
         yield from _uneven(config, "Model.experts", "E", (config.model.experts,))
         if config.model.encoder_layers:
             yield from _uneven_groups(config, "source_length")
         yield from _uneven_groups(config, "target_length")
-
-
-def _decoding_problems(config: Config) -> Iterator[Problem]:
-    """Yields the settings of the decoder that do not fit the mesh or the model."""
-    yield from _uneven(config, "Decode.rows", "B", (config.decode.rows,))
-    yield from _unfit_lengths(config)
 
 
 def _unfit_lengths(config: Config) -> Iterator[Problem]:

@@ -158,7 +158,11 @@ def _tpu_devices(topology: Topology) -> list[Any]:
 
 
 def compile_for(
-    topology: Topology, devices: Runtime, lowered: LoweredFunction, donate: Sequence[int] = ()
+    topology: Topology,
+    devices: Runtime,
+    lowered: LoweredFunction,
+    donate: Sequence[int] = (),
+    independent_rows: bool = False,
 ) -> Compiled:
     """Partitions and compiles a lowered function for the devices of a topology.
 
@@ -167,6 +171,8 @@ def compile_for(
       devices: its devices, as `devices_of` returned them.
       lowered: a function that was lowered with the mesh of `devices`.
       donate: indices of the input groups whose memory the outputs may reuse.
+      independent_rows: whether sums must have the same order for any number of rows, as in
+        `Runtime.compile`.
 
     Raises:
       DoesNotFit: the compiler says that the program needs more memory than a device has.
@@ -177,7 +183,8 @@ def compile_for(
     began, began_cpu = time.perf_counter(), time.process_time()
     jitted, arguments = devices.jit(as_jax_function(lowered), lowered.signature, donate)
     try:
-        executable = jitted.lower(*arguments).compile()
+        options = devices.compiler_options(independent_rows)
+        executable = jitted.lower(*arguments).compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
         raise _explained(topology, error) from error
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu

@@ -44,6 +44,35 @@ class ProgramMemory:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The work of a program, in the words of a message about its memory.
+
+    Attributes:
+      name: what needs the memory.
+      advice: a sentence that says what to change.
+      settings: the settings that determine the memory.
+    """
+
+    name: str
+    advice: str
+    settings: tuple[str, ...]
+
+
+TRAINING = Work(
+    "the training step",
+    "Lower Data.rows, split the weights over more devices (Mesh.shape, Mesh.rules), or set Model.remat; "
+    "gshard-inspect shows what takes the memory.",
+    ("Data.rows", "Mesh.shape"),
+)
+DECODING = Work(
+    "a batch of decoding",
+    "Lower the beam (--beam), with --sample the number of samples (--nbest), or the rows (--gin "
+    "'Decode.rows = ...'); or leave out the largest of Decode.source_lengths.",
+    ("Decode.beam", "Decode.rows", "Decode.source_lengths"),
+)
+
+
 def of_program(executable: Any) -> ProgramMemory:
     """Returns the memory of jax's compiled object, by the compiler's own count."""
     stats = executable.memory_analysis()
@@ -55,30 +84,34 @@ def of_program(executable: Any) -> ProgramMemory:
     )
 
 
-def check_fits(needed: ProgramMemory, device: Any, local_devices: int) -> None:
+def check_fits(
+    needed: ProgramMemory, device: Any, local_devices: int, work: Work = TRAINING, held: int = 0
+) -> None:
     """Checks that the devices of this process have the memory that a program needs.
 
     Args:
       needed: the memory of the program on one device.
       device: one of the devices, as jax describes it.
       local_devices: the number of devices of this process. CPU devices share one memory.
+      work: the work of the program.
+      held: the bytes of other arrays that stay on each device meanwhile.
 
     Raises:
       UserError: the program needs more memory than there is.
     """
     if device.platform == "cpu":
-        available, total = machine_memory(), needed.total * local_devices
+        available, total = machine_memory(), (needed.total + held) * local_devices
         owner = f"this machine, for {local_devices} CPU devices"
     else:
         stats = device.memory_stats() or {}
-        available, total = stats.get("bytes_limit", 2**62), needed.total
+        available, total = stats.get("bytes_limit", 2**62), needed.total + held
         owner = "a device"
     if total > available:
+        beside = f" beside {size_text(held)} of other arrays" if held else ""
         raise UserError(
-            f"the training step needs {needed.text()}, {size_text(total)} in all; the memory of {owner} "
-            f"is {size_text(available)}. Lower Data.rows, split the weights over more devices "
-            "(Mesh.shape, Mesh.rules), or set Model.remat; gshard-inspect shows what takes the memory.",
-            ["Data.rows", "Mesh.shape"],
+            f"{work.name} needs {needed.text()}{beside}, {size_text(total)} in all; the memory of "
+            f"{owner} is {size_text(available)}. {work.advice}",
+            work.settings,
         )
 
 

@@ -22,7 +22,7 @@ def nearest_mesh(mesh: Mesh, devices: int) -> Mesh:
     for size in mesh.shape[:0:-1]:
         shape.insert(0, math.gcd(size, left))
         left //= shape[0]
-    return _of_shape(mesh, (left, *shape))
+    return of_shape(mesh, (left, *shape))
 
 
 def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
@@ -61,7 +61,7 @@ def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
     for axis in range(len(shape)):
         while mesh.shape[axis] > shape[axis] and left > 1 and left % 2 == 0:
             shape[axis], left = shape[axis] * 2, left // 2
-    reduced = _of_shape(mesh, shape)
+    reduced = of_shape(mesh, shape)
     if reduced.num_devices != devices:
         raise UserError(
             f"--equivalence on {devices} devices: the mesh with axes {list(mesh.axes)} can be reduced "
@@ -72,6 +72,8 @@ def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
     return reduced
 
 
-def _of_shape(mesh: Mesh, shape: Sequence[int]) -> Mesh:
-    """Returns the mesh with another shape, without its device order, which fits only the old shape."""
+def of_shape(mesh: Mesh, shape: Sequence[int]) -> Mesh:
+    """Returns the mesh with a shape. A new shape drops the device order, which fits only the old one."""
+    if tuple(shape) == tuple(mesh.shape):
+        return mesh
     return dataclasses.replace(mesh, axes=mesh.axes or ("x",), shape=tuple(shape), device_order=())

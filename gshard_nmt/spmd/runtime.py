@@ -30,7 +30,7 @@ from gshard_nmt.spmd.lowering import (
     as_jax_function,
     unflatten,
 )
-from gshard_nmt.spmd.memory import ProgramMemory, check_fits, of_program
+from gshard_nmt.spmd.memory import TRAINING, ProgramMemory, Work, check_fits, of_program
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -240,14 +240,23 @@ class Runtime:
             spec.shape, sharding, lambda index: part_of(array, index, rows)
         )
 
-    def check_fits(self, program: Program) -> None:
+    def check_fits(
+        self, program: Program, work: Work = TRAINING, held: Mapping[str, Any] | None = None
+    ) -> None:
         """Checks that a program fits into the memory of the devices.
+
+        Args:
+          program: the program.
+          work: its work, for the message.
+          held: arrays on the devices that stay there but are no inputs of the program.
 
         Raises:
           UserError: it needs more memory than there is.
         """
         local = list(self.devices.local_devices)
-        check_fits(program.memory(), local[0], len(local))
+        shards = [shard for array in (held or {}).values() for shard in array.addressable_shards]
+        beside = sum(shard.data.nbytes for shard in shards) // len(local)
+        check_fits(program.memory(), local[0], len(local), work, beside)
 
     def local_rows(self, spec: ArraySpec) -> np.ndarray:
         """Returns the rows of a whole array that the devices of this process hold, int64[n], sorted."""
@@ -299,12 +308,16 @@ class Runtime:
         jitted, arguments = self.jit(exported.call, signature, donate)
         lowered = jitted.lower(*arguments)
         with program_cache.mended(self.cache):
-            options = _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
+            options = self.compiler_options(independent_rows)
             executable = lowered.compile(compiler_options=options)
         compile_seconds = time.perf_counter() - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")
         return Program(signature, executable, lower_seconds, compile_seconds)
+
+    def compiler_options(self, independent_rows: bool) -> dict[str, str] | None:
+        """Returns XLA's options for a program; `compile` explains `independent_rows`."""
+        return _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
 
     def jit(
         self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()

@@ -290,8 +290,16 @@ def test_an_input_that_changes_meanwhile_is_an_error(tmp_path, capsys, run_folde
     (tmp_path / "out.txt").write_text("translated before\n")
     content = b"a long line that fills the first block of the file\n" * 2000
     assert decode_files(tmp_path, run_folder, content) == 2
-    assert "in.txt was changed while it was translated." in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "in.txt was changed while it was translated." in error
+    assert "the same command starts anew, because they may be of the old input or of" in error
+    assert "goes on from there" not in error
     assert (tmp_path / "out.txt").read_text() == "translated before\n"
+    # Also if the old input comes back: some lines may be of the text that it had meanwhile.
+    upper.translate = usual
+    assert decode_files(tmp_path, run_folder, content) == 0
+    assert "out.txt.partial has no record of its lines; starting anew" in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_bytes() == content.upper()
 
 
 @pytest.mark.parametrize(

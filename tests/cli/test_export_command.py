@@ -18,10 +18,18 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     assert commands.export_program(flags) == 0
     assert commands.export_program([*flags, "--checkpoint=500", "--beam=2", "--alpha=0.8"]) == 0
     assert commands.main(["export", *flags, "--length_norm=lingvo", "--checkpoint=last"]) == 0
-    assert exported == [
-        (tmp_path, tmp_path / "out", {}, "best"),
-        (tmp_path, tmp_path / "out", {"beam": 2, "alpha": 0.8}, "500"),
-        (tmp_path, tmp_path / "out", {"length_norm": "lingvo"}, "last"),
+    gin = ["--gin=Decode.rows = 8", "--gin=Decode.beam = 3"]
+    assert commands.export_program([*flags, *gin, "--beam=5"]) == 0
+    assert [(*places, checkpoint) for *places, _, checkpoint in exported] == [
+        (tmp_path, tmp_path / "out", checkpoint) for checkpoint in ("best", "500", "last", "best")
+    ]
+    settings = [
+        {name: setting.value for (_, name), setting in changes.settings.items()}
+        for _, _, changes, _ in exported
+    ]
+    assert settings == [
+        *({}, {"beam": 2, "alpha": 0.8}, {"length_norm": "lingvo"}),
+        {"rows": 8, "beam": 5},  # a flag comes before --gin
     ]
 
 
@@ -44,6 +52,16 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
         (
             ["--out=out", "--format=savedmodel", "--beam=0"],
             "--beam is '0'; it must be",
+        ),
+        (
+            ["--out=out", "--format=savedmodel", "--gin=Mesh.shape = (2,)"],
+            "--gin 'Mesh.shape = (2,)': Mesh.shape has no effect on this program. Here --gin takes only "
+            "settings of Decode.",
+        ),
+        (
+            ["--out=out", "--format=savedmodel", "--gin=Model.heads = 2"],
+            "--gin 'Model.heads = 2': Model.heads belongs to the trained run, so it cannot change now. "
+            "Here --gin takes only settings of Decode.",
         ),
     ],
 )

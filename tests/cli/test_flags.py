@@ -1,7 +1,9 @@
+import shlex
+
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.cli.flags import Command, Flags, flag_help, help_text, parse_flags
+from gshard_nmt.cli.flags import Command, Flags, command_text, flag_help, help_text, parse_flags
 from gshard_nmt.cli.runner import run
 from gshard_nmt.errors import UserError
 
@@ -14,6 +16,7 @@ def command(action=lambda values: None) -> Command:
         flags.choice("norm", "NAME", "how", ["gnmt", "none"])
         flags.texts("root", "DIR", "a folder")
         flags.number("alpha", "X", "exponent", 1e12, minimum=0)
+        flags.words("name", "WORD ...", "names")
 
     return Command("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
 
@@ -80,6 +83,21 @@ def test_a_flag_for_several_texts_collects_them():
     assert parse_flags(command(), ["--out=x"]).root == []
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--name", "a", "b"], ["a", "b"]),
+        (["--name=a", "b", "--beam", "3", "--name", "c"], ["a", "b", "c"]),
+        (["-name", "a", "--scores"], ["a"]),
+        (["--name"], [""]),
+        (["--name", "--beam=3"], [""]),
+        ([], []),
+    ],
+)
+def test_a_flag_of_several_words_collects_them(words, names):
+    assert parse_flags(command(), ["--out", "x", *words]).name == names
+
+
 def test_all_missing_flags_are_named_at_once(capsys):
     assert commands.train_program([]) == 2
     assert capsys.readouterr().err == (
@@ -97,6 +115,7 @@ def test_help_is_complete():
         "  --norm NAME             how\n"
         "  --root DIR              a folder\n"
         "  --alpha X               exponent (default: 1e+12)\n"
+        "  --name WORD ...         names\n"
         "  --help                  print this text\n"
         "  --version               print the version\n"
     )
@@ -141,3 +160,14 @@ def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
         f"gshard-eval: --corpus {gone}: there is no such folder; make it with gshard-data harvest, "
         "or put your own text there.\n"
     )
+
+
+def test_the_text_of_a_command_gives_the_same_values_again():
+    arguments = ["--out", "a folder/it's", "--root=a", "--root=b", "--scores", "--beam", "7"]
+    values = parse_flags(command(), arguments)
+    text = command_text("gshard-try", values)
+    program, *words = shlex.split(text)
+    assert program == "gshard-try"
+    assert "alpha" not in text
+    again = parse_flags(command(), words)
+    assert again.flag_values_dict() == values.flag_values_dict()

@@ -23,16 +23,28 @@ GOOD = {
     "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
-    "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
+    "eval": {
+        "workdir": "run",
+        "corpus": "corpus",
+        "baselines": "scores.json",
+        "report": "new",
+        "scores": "published.json",
+    },
+    "score": {"hypotheses": "text", "references": "text", "target": "en"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
 }
-"""A good command line of each program; the paths are in the folder of the test."""
+"""A good command line of each program; the paths are in the folder of the test.
+
+"score" stands for gshard-eval without a run.
+"""
+NAMES = {"score": "eval"}
 
 READ_FOLDERS = [
     *[("harvest", "root"), ("prepare", "corpus"), ("train", "data"), ("train", "baselines_of")],
+    *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
-    *[("export", "workdir")],
+    *[("export", "workdir"), ("eval", "test_set")],
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
@@ -40,7 +52,9 @@ WRITTEN_FOLDERS = [
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
-    *[("decode", "prefix"), ("decode", "score")],
+    *[("decode", "prefix"), ("decode", "score"), ("eval", "spm_model"), ("eval", "comet_model")],
+    *[("score", flag) for flag in ("hypotheses", "references", "sources")],
+    *[("eval", "scores")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
@@ -68,6 +82,7 @@ def folder(tmp_path_factory):
     (root / "run" / "config.gin").write_text(load_config("demo").text)
     (root / "run" / "data.json").write_text(json.dumps(data_facts()))
     (root / "scores.json").write_text('{"fr": 30.1}')
+    (root / "published.json").write_text('{"name": "a model", "bleu": {"fr": 30.1}}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
     (root / "a link to nothing").symlink_to("nowhere")
@@ -100,7 +115,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", pytest.fail)
     before = contents(folder)
     arguments = [f"--{name}={value}" for name, value in (GOOD[program] | {flag: wrong}).items()]
-    assert commands.main([program, *arguments]) == 2
+    assert commands.main([NAMES.get(program, program), *arguments]) == 2
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     (message,) = [line for line in err.splitlines() if line.startswith("gshard-")]
@@ -133,8 +148,8 @@ def test_eval_passes_the_choice_of_weights_and_of_sentences_on(folder, monkeypat
     monkeypatch.chdir(folder)
     choices = []
 
-    def evaluate(*words, leave_out_overlap):
-        choices.append((words[-1].checkpoint, leave_out_overlap))
+    def evaluate(*words, options, **more):
+        choices.append((words[-1].checkpoint, options.leave_out_overlap))
 
     monkeypatch.setattr("gshard_nmt.evaluate.evaluate", evaluate)
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
@@ -147,13 +162,13 @@ def test_the_table_has_every_flag_that_takes_a_path():
     """A new flag with a placeholder such as DIR or FILE must be added to the table."""
     from gshard_nmt.cli.flags import Flags
 
-    tested = {(program, flag) for program, flag, _ in MISTAKES}
+    tested = {(NAMES.get(program, program), flag) for program, flag, _ in MISTAKES}
     of_the_doctor = {("inspect", "data"), ("inspect", "workdir")}
     for program, command in commands.COMMANDS.items():
         defined = Flags()
         command.define(defined)
         for flag, placeholder in defined.placeholders.items():
-            if placeholder in ("DIR", "FILE", "RUN", "DIR|JSON", "NAME|FILE"):
+            if placeholder in ("DIR", "FILE", "RUN", "DIR|JSON", "NAME|FILE", "FILE ..."):
                 assert (program, flag) in tested | of_the_doctor
 
 

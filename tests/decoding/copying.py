@@ -10,7 +10,14 @@ from gshard_nmt.settings.gin_reader import load_config
 
 EOS = 1
 CONFIG = load_config("demo").replace(
-    decode={"rows": 3, "source_lengths": (8, 4), "length_ratio": 1.5, "length_margin": 2, "beam": 2}
+    mesh={"shape": (1,)},
+    decode={
+        "rows": 3,
+        "source_lengths": (8, 4),
+        "length_ratio": 1.5,
+        "length_margin": 2,
+        "beam": 2,
+    },
 )
 
 
@@ -26,6 +33,7 @@ class CopyingDevices:
     def __init__(self, nbest: int = 1) -> None:
         self.nbest = nbest
         self.compiled: list[str] = []
+        self.checked: list[tuple[str, ...]] = []
         self.batches: list[dict[str, np.ndarray]] = []
 
     def compile(self, key, lower, independent_rows):
@@ -36,6 +44,9 @@ class CopyingDevices:
         return type(
             "Program", (), {"signature": signature, "__call__": lambda _, *g: program(*g)}
         )()
+
+    def check_fits(self, program, work, held):
+        self.checked.append((work.name, *held))
 
     def put(self, arrays, specs):
         self.batches.append(arrays)

@@ -44,25 +44,40 @@ def test_a_smaller_machine_keeps_the_axes_and_says_so_once(counts, capsys):
         "the mesh of the run has 64 devices, and this machine has few devices. Decoding on the mesh "
         "x=1 x y=8; --gin 'Mesh.shape = ...' chooses another.\n"
     )
+
+
+def test_process_0_chooses_for_all_processes_and_says_so(counts, capsys, monkeypatch):
+    sent = []
+    monkeypatch.setattr(
+        Processes, "broadcast", lambda self, content: sent.append(content) or sent[0]
+    )
+    counts(8, 6)
+    assert shape_of(POD, Processes("h:1", 2, 0)) == (1, 8)
+    assert "Decoding on the mesh x=1 x y=8" in capsys.readouterr().err
+    counts(2)  # the machine of process 1 has fewer cores
     assert shape_of(POD, Processes("h:1", 2, 1)) == (1, 8)
-    assert capsys.readouterr().err == ""  # process 0 says it
+    assert capsys.readouterr().err == ""
 
 
 def test_numbers_of_devices_over_which_a_size_does_not_divide_are_passed_over(counts, capsys):
-    counts(64, 6, 3, 2, 1)
-    assert shape_of(POD.replace(decode={"rows": 6})) == (1, 2)  # and H does not divide by 3
-    assert shape_of(POD.replace(decode={"rows": 4})) == (1, 2)
+    run = POD.replace(mesh={"rules": {"E": ("x", "y"), "H": "x"}})
+    counts(64, 6, 3, 2, 1)  # there are 8 experts, so neither 64 nor 6 nor 3 devices
+    assert shape_of(run) == (1, 2)
     # The machine has the devices of the run, so the reason is another one.
-    reasons = capsys.readouterr().err.splitlines()
-    assert reasons[0].startswith(
-        "Decode.rows: dimension B has size 6, which does not divide over the 64"
-    )
+    reason = capsys.readouterr().err
+    assert "dimension E has size 8, which does not divide over the 64" in reason
+
+
+def test_rows_that_do_not_divide_are_rounded_up_and_change_no_mesh(counts, capsys):
+    counts(64, 1)
+    assert shape_of(POD.replace(decode={"rows": 6})) == (8, 8)
+    assert capsys.readouterr().err == ""
 
 
 def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
     counts(64, 1)
     config = POD.replace(model={"positions": "learned", "max_positions": 63})
     functions = step_functions(config)
-    assert fitting.fitted(config, functions, Processes()) is config
+    assert fitting.fitted(config, functions, Processes()) == config
     with pytest.raises(UserError, match=r"^Decode\.source_lengths: 64 tokens are more than Model"):
         fitting.check(config, functions)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from gshard_nmt import outputs
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.errors import UserError
 
@@ -183,7 +184,7 @@ def test_two_programs_do_not_write_the_same_output(tmp_path):
             pass
         assert (tmp_path / "x.partial").read_text() == "a\n"
     assert str(error.value) == (
-        f"another gshard-decode writes {path}.partial at this moment. Wait until {path} is there, or "
+        f"another program writes {path}.partial at this moment. Wait until {path} is there, or "
         "give another --output."
     )
     assert path.read_text() == "a\n"
@@ -193,13 +194,12 @@ def test_an_output_that_another_program_finishes_meanwhile_is_not_emptied(tmp_pa
     """The other program holds the lock until its partial file has become the output."""
     path, partial = tmp_path / "x", tmp_path / "x.partial"
     partial.write_text("of the other program")
-    from gshard_nmt.decoding import resumable_file
 
     def finish_first(descriptor, operation):
         if partial.exists() and not path.exists():
             partial.rename(path)
 
-    monkeypatch.setattr(resumable_file.fcntl, "flock", finish_first)
+    monkeypatch.setattr(outputs.fcntl, "flock", finish_first)
     file = ResumableFile(path, MADE_OF)
     file.__enter__()
     file.__exit__(RuntimeError, RuntimeError(), None)

@@ -13,6 +13,7 @@ from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint import Restored
 from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention
+from gshard_nmt.spmd.processes import Processes
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 
 
@@ -77,6 +78,34 @@ def test_the_n_best_of_a_long_line_are_joined_as_far_as_every_piece_has_them():
     # Pieces of 5, 5 and 4 ids: an odd number of ids has no second translation.
     assert [best.text for best in first] == ["ab. cd. ef"]
     assert [best.text for best in second] == ["abc. defg"] * 2
+
+
+def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined():
+    ids = [[ord(letter), EOS] for letter in "xyz"]
+    by_piece = {"ab.": (-1.0, -3.0, -2.0), "cdef": (-9.0, -1.0, -1.0), "g": (-3.0, -1.0, -2.0)}
+
+    def translate_ids(sources, prefixes):
+        texts = ["".join(map(chr, source[1:-1])) for source in sources]
+        return [
+            [(tokens[:-1], score) for tokens, score in zip(ids, by_piece[text], strict=True)]
+            for text in texts
+        ]
+
+    translator = text_translator(nbest=3)
+    translator._translator.translate_ids = translate_ids
+    (long, short) = translator.translate(["ab. cdef", "g"], "fr", "en")
+    # A sample is joined with the samples of its number, so that the pieces stay independent.
+    assert [best.text for best in long] == ["z z", "y y", "x x"]
+    assert [best.text for best in short] == ["y", "z", "x"]
+    for hypotheses in (long, short):
+        assert [best.score for best in hypotheses] == sorted(
+            (best.score for best in hypotheses), reverse=True
+        )
+
+
+def test_sentences_have_the_numbers_of_their_lines():
+    sentences = text_translator().sentences(["ab", "", "ab. cdefg", "c"], "fr", "en")
+    assert [(number, len(ids)) for number, ids in sentences] == [(1, 4), (3, 5), (3, 7), (4, 3)]
 
 
 def test_a_long_line_in_chinese_is_joined_without_spaces():
@@ -144,11 +173,15 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
             assert rules == Retention.of(CONFIG.train)
 
         def restore_best(self, groups):
+            # A collective fails if another process is still reading a large input.
+            assert barriers == ["all processes read the weights"]
             step = [3, 5][len(damaged)]
             weights = {"weights of": step, "names": list(groups["parameters"])}
             manifest = Manifest(step, {}, saved_at=1.0)
             return Restored(manifest, {"parameters": weights}, tuple(damaged))
 
+    barriers = []
+    monkeypatch.setattr(Processes, "barrier", lambda _, name: barriers.append(name))
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
     monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.decoding.sampling import random_words
-from gshard_nmt.decoding.translator import BatchShape, Translator, batch_shape
+from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.spmd.mesh import Mesh
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
@@ -73,12 +74,6 @@ def test_a_sentence_that_is_too_long_keeps_its_beginning_and_its_end():
     assert devices.batches[0]["source_ids"][0].tolist() == [10, 11, 12, 13, 14, 15, 16, EOS]
 
 
-def test_a_translation_is_never_longer_than_the_models_target_length():
-    assert batch_shape(CONFIG, 8) == BatchShape(8, 14)
-    short = CONFIG.replace(data={"target_length": 9})
-    assert batch_shape(short, 8) == BatchShape(8, 9)
-
-
 def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():
     search, devices = copying()
     sources = [[5, EOS], [6, 7, EOS], [8, EOS]]
@@ -103,7 +98,7 @@ def test_the_score_of_a_translation_comes_from_the_program_that_translates():
     assert np.isnan(search.score_ids([[5, EOS]], [[9]])).all()
 
 
-def test_sampling_gets_random_words_of_each_sentence_and_gives_the_best_sample_first():
+def test_sampling_gets_random_words_of_each_sentence_and_gives_samples_by_their_numbers():
     config = CONFIG.replace(decode={"method": "sample", "seed": 4})
     devices = CopyingDevices(nbest=3)
     search = Translator(config, step_functions(CONFIG), devices, {}, nbest=3)
@@ -115,7 +110,7 @@ def test_sampling_gets_random_words_of_each_sentence_and_gives_the_best_sample_f
         }
     ]
     (samples, _) = search.translate_ids([[5, EOS], [6, EOS]])
-    assert samples == [([8], -1.0), ([7], -2.0), ([9], -3.0)]
+    assert samples == [([7], -2.0), ([8], -1.0), ([9], -3.0)]
     (batch,) = devices.batches
     words = list(zip(batch["random0"].tolist(), batch["random1"].tolist(), strict=True))
     assert words[:2] == [tuple(random_words(ids, 4)) for ids in ([5, EOS], [6, EOS])]
@@ -141,6 +136,25 @@ def test_n_best_translations_that_do_not_exist_are_left_out():
     assert odd == [([6, 7], -3.0)]
 
 
+@pytest.mark.parametrize("is_cpu", [False, True])
+def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
+    devices = CopyingDevices()
+    devices.is_cpu = is_cpu
+    search = Translator(CONFIG, step_functions(CONFIG), devices, {"w": None})
+
+    def run(batch):
+        raise AssertionError("a program ran that does not fit")
+
+    def refuse(program, work, held):
+        assert dict(held) == ({"w": None} if is_cpu else {})
+        raise UserError(f"{work.name} does not fit. {work.advice}")
+
+    devices.search, devices.check_fits = run, refuse
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"^a batch of decoding does not fit\. Lower the beam "):
+            search.translate_ids([[5, EOS]])
+
+
 @pytest.mark.parametrize(
     ("beam", "devices", "rows", "expected"),
     [(4, 1, 64, 64), (4, 1, 3, 16), (4, 2, 33, 64), (3, 1, 3, 64), (128, 2, 3, 4)],
@@ -153,5 +167,6 @@ def test_a_cpu_gets_a_multiple_of_64_hypotheses_for_each_device(beam, devices, r
     assert search.rows == expected
     search.translate_ids([[5, EOS]])
     assert fake.batches[0]["source_ids"].shape[0] == expected
-    fake.is_cpu = False
-    assert Translator(config, step_functions(config), fake, {}).rows == rows
+    fake.is_cpu = False  # here the rows must only divide over the mesh
+    expected = -(-rows // devices) * devices
+    assert Translator(config, step_functions(config), fake, {}).rows == expected

@@ -69,5 +69,10 @@ def test_the_descriptions_change_with_the_translations(folder):
     decodes.store(folder, "test.fr-en", IDENTITY | {"sources": "x"}, LINES, "step 5")
     (folder / "a folder.json").mkdir()
     after = decodes.descriptions(folder)
-    assert list(after) == ["test.fr-en"] and after != before
+    assert list(after) == ["test.fr-en"]
+    assert after != before
+    ((name, fact),) = decodes.translated_again(folder, before)
+    assert name == "translated again"
+    assert fact.startswith("test.fr-en: ")
+    assert decodes.translated_again(folder, after) == []
     assert decodes.descriptions(folder / "none") == {}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluate import evaluate
+from gshard_nmt.evaluate import Options, evaluate
 from gshard_nmt.evaluation import decodes
 from tests.evaluation.small_evaluation import LANGUAGES, LINES, SmallEvaluation, small_evaluation
 
@@ -274,7 +274,9 @@ def test_sentences_that_overlap_can_be_left_out(tmp_path):
     world = small_evaluation(tmp_path, seed=4)
     leak(world, "fr", random.Random(4))
     world.write()
-    report = report_of(world, leave_out_overlap=True, baselines=tmp_path / "baselines")
+    report = report_of(
+        world, options=Options(leave_out_overlap=True), baselines=tmp_path / "baselines"
+    )
     counts = {row["lang"]: row["sentences"] for row in report["languages"]}
     assert counts == {"fr": LINES - 3, "de": LINES, "ru": LINES}
     french = next(row for row in report["overlap"]["directions"] if row["source"] == "fr")

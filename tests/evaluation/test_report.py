@@ -1,14 +1,14 @@
 """The files of a report have the promised contents, and the page needs no other file."""
 
 import dataclasses
-import html.parser
 import json
 
 import numpy as np
 import pytest
 
-from gshard_nmt.evaluation import report
+from gshard_nmt.evaluation import figure, page, report
 from gshard_nmt.evaluation.report import LanguageResult, Sample
+from gshard_nmt.evaluation.systems import Budget, System
 
 
 def random_report(number: int, baselines: bool = True) -> report.Report:
@@ -65,58 +65,54 @@ def test_without_baselines_their_values_are_null(tmp_path):
     assert contents["average"]["delta_bleu"] is None
 
 
-class Page(html.parser.HTMLParser):
-    """Collects the open tags of a page, and the addresses that it refers to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.references: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-        self.references += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+def test_the_page_shows_the_trend_of_the_figure():
+    results = random_report(25).sorted()
+    (line,) = report._page_content(random_report(25)).lines
+    places, means = figure.sliding_mean([result.delta_bleu for result in results], 10)
+    assert (line.window, list(line.places), list(line.values)) == (10, [*places], [*means])
+    assert all(
+        low < mean < high for low, mean, high in zip(line.low, means, line.high, strict=True)
+    )
 
 
-def test_the_page_closes_its_tags_escapes_text_and_needs_no_other_file(tmp_path):
-    report.write(random_report(4), tmp_path)
-    text = (tmp_path / "index.html").read_text()
-    page = Page()
-    page.feed(text)
-    assert page.open == []
-    assert page.references
-    assert all(address.startswith("data:") for address in page.references)
-    assert "{{" not in text
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in text
+def test_the_page_shows_each_system():
+    main = random_report(25)
+    results = [result.direction_result() for result in main.languages]
+    weaker = [dataclasses.replace(r, bleu=r.bleu - 1) for r in results[:-1]]
+    systems = [System("experts", results), System("dense", weaker, budget=Budget(experts=0))]
+    whole = dataclasses.replace(main, systems=systems)
+    first, second = report._page_content(whole).lines
+    assert (first.name, first.dashed, second.name, second.dashed) == (
+        "experts",
+        False,
+        "dense",
+        True,
+    )
+    ((name, scores),) = report._page_content(whole).systems
+    missing = [result.lang for result in main.sorted()].index(main.languages[-1].lang)
+    assert (name, scores.index(None), len(scores)) == ("dense", missing, 25)
+    assert "dense: mean of 10 neighbours (dense)" in page.render(report._page_content(whole))
 
 
-def test_the_sliding_mean_uses_whole_windows_only():
-    centres, means = report.sliding_mean([3.0] * 100, 10)
-    assert len(means) == 91
-    np.testing.assert_allclose(means, 3.0)
-    centres, means = report.sliding_mean(np.arange(20.0), 10)
-    np.testing.assert_allclose(means, centres)
+def test_with_few_languages_the_chart_has_the_values_and_no_mean():
+    main = random_report(4)
+    assert report._page_content(main).lines == []
+    results = [result.direction_result() for result in main.languages]
+    whole = dataclasses.replace(main, systems=[System("a", results), System("b", results)])
+    content = report._page_content(whole)
+    assert [(line.name, line.window, len(line.values)) for line in content.lines] == [("b", 1, 4)]
+    assert "a: each language" in page.render(content)
 
 
-@pytest.mark.parametrize(
-    ("baselines", "label"),
-    [(True, "gain in BLEU over the bilingual baseline"), (False, "BLEU")],
-)
-def test_the_chart_shows_gains_if_all_languages_have_a_baseline(baselines, label):
-    top, bottom = report._figure(random_report(25, baselines)).axes
-    assert top.get_ylabel() == label
-    (points,) = [line for line in top.lines if line.get_label() == "each language"]
-    results = random_report(25, baselines).sorted()
-    values = [result.delta_bleu if baselines else result.bleu for result in results]
-    np.testing.assert_allclose(points.get_ydata(), values)
-    (trend,) = [line for line in top.lines if line.get_label() == "mean of 10 neighbours"]
-    assert len(trend.get_xdata()) == 16
-    heights = [bar.get_height() for bar in bottom.patches]
-    assert heights == [result.train_pairs for result in results]
+def test_a_language_without_baseline_leaves_a_gap():
+    whole = random_report(12)
+    languages = [
+        dataclasses.replace(whole.languages[0], baseline_bleu=None, delta_ci95=None),
+        *whole.languages[1:],
+    ]
+    content = report._page_content(dataclasses.replace(whole, languages=languages))
+    assert content.shows_gains
+    assert page.render(content).count('class="point"') == 11
 
 
 def test_the_interval_of_a_gain_in_words():
@@ -133,5 +129,5 @@ def test_a_section_is_on_the_page_and_in_the_json_and_its_alarm_comes_first(tmp_
     report.write(evaluation, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<h2>Copies</h2>\n<p>none</p>" in page
-    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<h2>")
+    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<svg")
     assert json.loads((tmp_path / "bleu.json").read_text(encoding="utf-8"))["copies"] == {"fr": 0}

@@ -16,10 +16,12 @@ from gshard_nmt.data.vocabulary import (
     target_tag,
     train_vocabulary,
 )
+from gshard_nmt.decoding.batch_shapes import BatchShape
 from gshard_nmt.decoding.text_translator import TextTranslator
-from gshard_nmt.decoding.translator import BatchShape, Translator
+from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
+from gshard_nmt.model import decoding_weights
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
@@ -72,7 +74,16 @@ def copying(shape):
     """A search that copies the source. The score is `score_of`, times the only weight, which is 1."""
     import tensorflow as tf
 
+    @tf.custom_gradient
+    def without_gradient(x):
+        def gradient(dy):
+            raise AssertionError("products of packed matrices in bfloat16 have no gradient")
+
+        return tf.identity(x), gradient
+
     def search(weights, batch):
+        assert weights["one/weight"].dtype == tf.bfloat16
+        one = without_gradient(tf.cast(weights["one/weight"], tf.float32))
         (rows,) = {array.shape[0] for array in batch.values()}
         lengths = tf.reduce_sum(batch["source_segments"], axis=1)
         ids = tf.pad(batch["source_ids"], [[0, 0], [0, shape.max_steps - shape.source_length]])
@@ -82,7 +93,7 @@ def copying(shape):
             {
                 "ids": ids[:, tf.newaxis],
                 "lengths": lengths[:, tf.newaxis],
-                "scores": (tf.cast(score, tf.float32) * weights["one/weight"])[:, tf.newaxis],
+                "scores": (tf.cast(score, tf.float32) * one)[:, tf.newaxis],
             }
         ]
 
@@ -102,7 +113,8 @@ def loaded(files, vocabularies, tmp_path_factory):
     import tensorflow as tf
 
     directions = [Direction(*pair, tuple(vocabularies[0].tags(*pair))) for pair in DIRECTIONS]
-    weights = {"one/weight": np.ones((), np.float32)}
+    # Weights of Decode.precision = 'bfloat16' keep their dtype.
+    weights = {"one/weight": np.ones((), tf.bfloat16.as_numpy_dtype)}
     folder = tmp_path_factory.mktemp("saved") / "model"
     trained = TrainedModel(CONFIG, copying, weights, *files, directions)
     saved_model.write(trained, folder)
@@ -208,15 +220,18 @@ class EagerDevices:
     def compile(self, key, lower, independent_rows):
         import tensorflow as tf
 
-        # The program that prepares the weights leaves them as they are, because `search` prepares them.
         def run(weights, batch=None):
+            weights = {name: tf.constant(weight) for name, weight in weights.items()}
             if batch is None:
-                return [weights]
-            weights, batch = (tf.nest.map_structure(tf.constant, dict(g)) for g in (weights, batch))
+                return [decoding_weights.prepare(self.translator._pieces, weights)]
+            batch = {name: tf.constant(array) for name, array in batch.items()}
             return self.translator.search(BatchShape(SHORT, SHORT + 3))(weights, batch)
 
         run.signature = types.SimpleNamespace(inputs=({}, {}))
         return run
+
+    def check_fits(self, program, work, held):
+        pass
 
     def put(self, arrays, specs):
         return arrays
@@ -240,7 +255,9 @@ def test_the_search_of_a_trained_model_gives_what_gshard_decode_gives(
     devices = EagerDevices()
     devices.translator = translator = Translator(config, functions, devices, weights)
     directions = [Direction("fr", "en", tuple(vocabularies[0].tags("fr", "en")))]
-    trained = TrainedModel(config, translator.search, weights, *files, directions)
+    prepared = {name: array.numpy() for name, array in translator.prepared_weights().items()}
+    assert prepared.keys() != weights.keys()
+    trained = TrainedModel(config, translator.search, prepared, *files, directions)
     saved_model.write(trained, tmp_path / "model")
 
     run = types.SimpleNamespace(vocabularies=lambda: vocabularies)

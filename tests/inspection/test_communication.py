@@ -1,4 +1,7 @@
+import dataclasses
+
 import numpy as np
+import pytest
 
 from gshard_nmt.inspection import communication, hlo
 from gshard_nmt.inspection.communication import Context
@@ -135,6 +138,43 @@ def test_collectives_that_the_rules_imply_are_asked_for():
     assert "each device keeps its shard of M" in by_shape["all-reduce", "bf16[16,1024,8192]"].why
     # No product needs the whole batch.
     assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for
+
+
+def of_blocks(kind: str, scope: str, dispatch: str = "blocks") -> communication.Source:
+    """A collective of an MoE layer whose weights have other shapes."""
+    context = dataclasses.replace(CONTEXT, dispatch=dispatch)
+    options = ", dimensions={0}" if kind == "all-gather" else ""
+    (source,) = sources(
+        "  %x = f32[16,64,256]{2,1,0} parameter(0)\n"
+        f"  %y = f32[128,64,256]{{2,1,0}} {kind}(%x), {ALL}{options}, {named(scope)}",
+        context,
+    )
+    return source
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("all-gather", "gathers the tokens for the devices that have their experts"),
+        ("all-reduce", "adds up the outputs of each token's experts"),
+        ("reduce-scatter", "adds up the outputs of each token's experts"),
+    ],
+)
+def test_collectives_of_blocks_say_how_tokens_reach_their_experts(kind, why):
+    source = of_blocks(kind, "encoder_1_moe_0/experts/while/body/add")
+    assert source.why == f"{why}; the collective runs over mesh axes ['x']"
+    assert source.asked_for
+    assert not source.remedy
+    # With slots, the same collective has another cause, and so has one outside the experts.
+    assert why not in of_blocks(kind, "encoder_1_moe_0/experts/while/body/add", "einsum").why
+    assert why not in of_blocks(kind, "encoder_1_moe_0/gating/add").why
+
+
+def test_the_gradients_of_blocks_are_not_named_as_outputs_of_experts():
+    scope = "gradient_tape/encoder_1_moe_0/experts/while/body/add"
+    for kind in ("all-reduce", "reduce-scatter"):
+        assert "adds up partial gradients" in of_blocks(kind, scope).why
+    assert "gathers the tokens" in of_blocks("all-gather", scope).why
 
 
 def test_an_all_reduce_fused_with_a_slice_is_a_reduce_scatter():

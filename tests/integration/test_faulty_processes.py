@@ -107,7 +107,7 @@ def test_processes_wait_for_the_first_one_while_it_watches_a_stale_lock(prepared
 def test_two_processes_train_the_baselines_to_their_tokens(prepared, runs, trained):
     """Process 0 makes each run folder a second after process 1 has looked for it."""
     baselines = runs / "baselines"
-    extra = ["--baselines_of", trained]
+    extra = ["--baselines_of", trained, "--until", "budget"]
     changes = {"Train.steps": 2000, "Train.dev_every": 0, "Train.checkpoint_every": 1000}
     ended = ends(start(prepared, baselines, faults={0: "late"}, extra=extra, **changes))
     assert [code for code, _ in ended] == [0, 0], ended

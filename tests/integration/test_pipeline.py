@@ -167,7 +167,7 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
 
 
 def test_baselines_and_the_report(folder):
-    common = ["--data", folder / "data", "--baselines_of", folder / "run"]
+    common = ["--data", folder / "data", "--baselines_of", folder / "run", "--until", "budget"]
     succeed(
         program("train", "--config", "baseline", *common, "--workdir", folder / "base", *_dense())
     )
@@ -175,6 +175,8 @@ def test_baselines_and_the_report(folder):
     for language, tokens in budget.items():
         trained = json.loads((folder / "base" / language / "budget.json").read_text())
         assert trained["tokens_by_language"][language] >= tokens
+        record = json.loads((folder / "base" / language / "baseline.json").read_text())
+        assert (record["kind"], record["ended"]) == ("budget", "tokens")
     evaluate = ["--workdir", folder / "run", "--corpus", folder / "corpus"]
     evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
     evaluate += ["--trust_programs"]  # training has compiled the search already
@@ -182,6 +184,8 @@ def test_baselines_and_the_report(folder):
     report = json.loads((folder / "report" / "bleu.json").read_text())
     assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
     assert all(row["delta_ci95"] for row in report["languages"])
+    assert {row["ended"] for row in report["baselines"]["languages"]} == {"tokens"}
+    assert "are not converged" in report["provenance"]["baselines"]
     decoded = folder / "run" / "decodes" / "test.fr-en.txt"
     before = decoded.stat().st_mtime_ns
     succeed(program("eval", *evaluate))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.checks.company import Arrangement, arrangements, compare
+from gshard_nmt.checks.company import Arrangement, Subject, arrangements, compare
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
@@ -57,11 +57,12 @@ def sentences(count: int, longest: int) -> list[list[int]]:
 
 def outcomes_of(search: Translator, plans: list[Arrangement], sources: list[list[int]]):
     lengths = search._config.decode.source_lengths
+    subject = Subject(sources, range(1, len(sources) + 1), lengths, search.letters)
 
     def moved(mesh: Mesh, rows: int):
         return search.moved(mesh, rows).translate_ids
 
-    outcomes = list(compare(sources, plans, moved, lengths))
+    outcomes = list(compare(subject, plans, moved))
     assert len({len(source) for source in sources}) > 3
     return outcomes
 

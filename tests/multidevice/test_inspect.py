@@ -7,6 +7,7 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import ahead_of_time, runtime
 
 SMALL = (
     "Model.model_dim = 16",
@@ -109,3 +110,18 @@ def test_the_page_is_whole_and_needs_no_network(inspected):
     assert "{{" not in page
     assert "http" not in page.split("base64,")[0]
     assert "GROWTH with the number of devices" in page
+
+
+def test_the_decoding_step_is_compiled_as_gshard_decode_compiles_it(monkeypatch, capsys):
+    """Its sums have the order that does not depend on the number of rows."""
+    options = []
+
+    def compile_for(topology, devices, lowered, donate=(), independent_rows=False):
+        options.append(devices.compiler_options(independent_rows))
+        raise ahead_of_time.DoesNotFit(2, 1, "the program's arrays")
+
+    monkeypatch.setattr(ahead_of_time, "compile_for", compile_for)
+    config = load_config("demo", [*SMALL, "Decode.rows = 3", "Decode.source_lengths = (8,)"])
+    inspect.inspect(inspect.Request(config, "demo", ["cpu:2"], decoding=True))
+    assert options == [runtime._INDEPENDENT_ROWS]
+    assert "32 sources of 8 tokens" in " ".join(capsys.readouterr().out.split())

@@ -42,3 +42,17 @@ def test_the_count_is_resumed_unless_another_metric_is_followed():
     assert Patience.resumed("dev_nll", patience.facts()) == patience
     assert Patience.resumed("dev_bleu", patience.facts()) == Patience("dev_bleu")
     assert Patience.resumed("dev_nll", None) == Patience("dev_nll")
+
+
+def test_the_count_begins_when_bleu_is_above_0():
+    patience = Patience("dev_bleu")
+    for score in (0.0, 0.0, 0.0, 0.0):
+        patience.count(Scores({"dev_bleu": score}))
+        assert patience.validations == 0
+    for score, validations in ((3.0, 0), (0.0, 1), (3.0, 2), (3.1, 0)):
+        patience.count(Scores({"dev_bleu": score}))
+        assert patience.validations == validations
+    nll = Patience("dev_nll")
+    for validations in (0, 1, 2):
+        nll.count(Scores({"dev_nll": 0.0}))
+        assert nll.validations == validations

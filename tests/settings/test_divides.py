@@ -10,11 +10,9 @@ from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import (
     check_can_decode,
-    check_decode_rows,
     check_decoding,
     check_divides,
     check_validation,
-    decoding_note,
     problems,
 )
 from gshard_nmt.settings.gin_reader import load_config
@@ -40,7 +38,6 @@ def test_the_demo_divides():
     ("part", "values", "problem"),
     [
         ("data", {"rows": 33}, "Data.rows"),
-        ("decode", {"rows": 33}, "Decode.rows"),
         ("model", {"experts": 7}, "Model.experts"),
         ("model", {"num_groups": 1}, "Model.num_groups"),
         # 32 rows of 48 tokens are 3 groups of 512 tokens, and 32 rows of 64 tokens are 4.
@@ -69,12 +66,13 @@ def test_a_size_that_does_not_divide_is_one_problem_that_names_its_setting(part,
 
 
 def test_equal_sizes_of_two_settings_are_two_problems():
-    config = DEMO.replace(data={"rows": 33}, decode={"rows": 33}, model={"num_groups": 0})
-    assert names(config, decoding=True)[:2] == ["Data.rows", "Decode.rows"]
+    config = DEMO.replace(data={"rows": 33}, model={"num_groups": 33, "experts": 33})
+    assert names(config)[:2] == ["Data.rows", "Model.experts"]
 
 
-def test_the_rows_of_the_decoder_matter_only_to_models_that_decode():
-    config = DEMO.replace(decode={"rows": 33})
+def test_the_lengths_of_the_decoder_matter_only_to_models_that_decode():
+    config = DEMO.replace(model={"positions": "learned", "max_positions": 63})
+    assert names(config, decoding=True) == ["Decode.source_lengths"]
     assert names(config, decoding=False) == []
     assert names(config.replace(model={"encoder_layers": 0}), decoding=True) == []
 
@@ -101,11 +99,11 @@ def test_check_divides_raises_the_first_problem():
     check_divides(DEMO, {})
 
 
-def test_the_batches_of_the_decoder_are_checked_alone():
-    config = DEMO.replace(data={"rows": 33}, decode={"rows": 34})
-    check_decode_rows(config)
-    with pytest.raises(UserError, match=r"^Decode\.rows: dimension B has size 35, which does not"):
-        check_decode_rows(config.replace(decode={"rows": 35}))
+def test_rows_of_the_decoder_that_do_not_divide_are_no_problem_because_they_are_rounded_up():
+    config = DEMO.replace(decode={"rows": 33})
+    assert names(config, decoding=True) == []
+    check_validation(config)
+    check_decoding(config, {})
 
 
 SIZES = st.integers(1, 24)
@@ -116,22 +114,19 @@ SIZES = st.integers(1, 24)
     x=st.integers(1, 4),
     y=st.integers(1, 4),
     rows=SIZES,
-    decode_rows=SIZES,
     experts=st.integers(2, 24),
     groups=SIZES,
     hidden=SIZES,
 )
-def test_problems_are_those_of_direct_arithmetic(x, y, rows, decode_rows, experts, groups, hidden):
+def test_problems_are_those_of_direct_arithmetic(x, y, rows, experts, groups, hidden):
     mesh = {"axes": ("x", "y"), "shape": (x, y), "rules": {"B": "x", "G": "x", "E": "x", "H": "y"}}
     config = DEMO.replace(
         mesh=mesh,
         data={"rows": rows},
-        decode={"rows": decode_rows},
         model={"experts": experts, "num_groups": groups, "hidden_dim": hidden},
     )
     expected = {
         "Data.rows": rows % x,
-        "Decode.rows": decode_rows % x,
         "Model.experts": experts % x,
         "Data.rows and Data.source_length": rows * config.data.source_length % groups,
         "Data.rows and Data.target_length": rows * config.data.target_length % groups,
@@ -160,7 +155,6 @@ def test_the_nearest_sizes_divide(x, size):
 @pytest.mark.parametrize(
     ("part", "values", "words"),
     [
-        ("decode", {"rows": 33}, "Decode.rows: dimension B has size 33, which does not divide"),
         ("model", {"encoder_layers": 0}, "Model.encoder_layers is 0, and a language model has no"),
         (
             "model",
@@ -187,14 +181,6 @@ def test_what_no_mesh_can_mend_is_an_error_before_training_even_without_dev_bleu
     ):
         check_can_decode(config)
     check_can_decode(config.replace(model={"encoder_layers": 0}))
-    check_can_decode(DEMO.replace(decode={"rows": 33}))
-
-
-def test_rows_that_only_another_mesh_can_decode_are_a_note():
-    assert decoding_note(DEMO) == ""
-    config = DEMO.replace(decode={"rows": 33})
-    assert decoding_note(config).startswith("Decode.rows: dimension B has size 33, which does not ")
-    assert decoding_note(config.replace(model={"encoder_layers": 0})) == ""
 
 
 def test_decoding_needs_weights_that_divide_and_not_the_batches_of_training():

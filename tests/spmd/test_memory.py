@@ -7,6 +7,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.memory import (
+    DECODING,
     ProgramMemory,
     check_fits,
     free_machine_memory,
@@ -49,6 +50,18 @@ def test_a_program_that_does_not_fit_is_refused_with_both_sizes():
         "temporaries), 3.50 GiB in all; the memory of a device is 3.00 GiB. Lower Data.rows"
     )
     assert caught.value.settings == ("Data.rows", "Mesh.shape")
+
+
+def test_a_batch_of_decoding_is_refused_with_the_settings_to_lower():
+    with pytest.raises(UserError) as caught:
+        check_fits(NEEDED, gpu(bytes_limit=4 * GIB), local_devices=1, work=DECODING, held=GIB)
+    assert str(caught.value).startswith(
+        "a batch of decoding needs 3.50 GiB on each device (1.00 GiB of arguments, 2.00 GiB of "
+        "temporaries) beside 1.00 GiB of other arrays, 4.50 GiB in all; the memory of a device is 4.00 "
+        "GiB. Lower the beam (--beam)"
+    )
+    assert caught.value.settings == ("Decode.beam", "Decode.rows", "Decode.source_lengths")
+    check_fits(NEEDED, gpu(bytes_limit=5 * GIB), local_devices=1, work=DECODING, held=GIB)
 
 
 def test_cpu_devices_share_the_memory_of_their_machine():

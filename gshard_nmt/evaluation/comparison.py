@@ -1,0 +1,256 @@
+"""Compares several systems on the same test sets: other runs and published scores beside the main run.
+
+What can mislead is marked: other training text, other vocabularies, another signature.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from gshard_nmt.data.corpus import CorpusPair
+from gshard_nmt.data.manifest import VOCABULARIES
+from gshard_nmt.evaluation import bleu, convergence, tables
+from gshard_nmt.evaluation.budgets import budget_of, total_budget
+from gshard_nmt.evaluation.candidates import Candidate, key_of, text_digest
+from gshard_nmt.evaluation.corpora import origin
+from gshard_nmt.evaluation.published import Published
+from gshard_nmt.evaluation.report import LanguageResult, Section
+from gshard_nmt.evaluation.systems import Direction, DirectionResult, System
+from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.run.folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """The translations of all systems, by direction.
+
+    Attributes:
+      main: those of the main run.
+      baselines: those of the bilingual baselines; directions may be missing.
+      candidates: those of each candidate; {} for published scores.
+    """
+
+    main: Mapping[Direction, Sequence[str]]
+    baselines: Mapping[Direction, Sequence[str]]
+    candidates: Sequence[Mapping[Direction, Sequence[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Caution:
+    """Something that a reader of a comparison must know.
+
+    Attributes:
+      name: its headline in the facts of the report.
+      text: what it is.
+      is_alarm: whether the terminal and the top of the page show it too.
+    """
+
+    name: str
+    text: str
+    is_alarm: bool = False
+
+
+def systems(
+    name: str,
+    run: RunFolder,
+    rows: Sequence[LanguageResult],
+    tests: Sequence[TestSet],
+    candidates: Sequence[Candidate],
+    lines: Lines,
+) -> list[System]:
+    """Returns the main run and all candidates with their scores.
+
+    Args:
+      name: the name of the main run.
+      run: the main run.
+      rows: its scores.
+      tests: the test set of each of its scores.
+      candidates: the other systems.
+      lines: the translations of all of them.
+    """
+    results = [
+        dataclasses.replace(
+            row.direction_result(), difference_ci95=(0.0, 0.0), text_digest=text_digest(test)
+        )
+        for row, test in zip(rows, tests, strict=True)
+    ]
+    main = System(name, results, str(run.path), budget_of(run))
+    return [
+        main,
+        *(
+            _system_of(candidate, main, lines, own)
+            for candidate, own in zip(candidates, lines.candidates, strict=True)
+        ),
+    ]
+
+
+def baselines_together(runs: Sequence[RunFolder], rows: Sequence[LanguageResult]) -> System | None:
+    """Returns all bilingual baselines as one system; None if there are none.
+
+    Args:
+      runs: their run folders; () if only their scores are known.
+      rows: the scores of the main run, which have those of the baselines.
+    """
+    results = [
+        dataclasses.replace(
+            row.direction_result(),
+            bleu=row.baseline_bleu,
+            chrf=None,
+            baseline_bleu=None,
+            delta_ci95=None,
+        )
+        for row in rows
+        if row.baseline_bleu is not None
+    ]
+    if not results:
+        return None
+    budget = total_budget([budget_of(run) for run in runs])
+    return System("bilingual baselines", results, None, budget)
+
+
+def convergence_sections(
+    run: RunFolder,
+    compared: Sequence[System],
+    candidates: Sequence[Candidate],
+    cross_entropies: Sequence[float],
+) -> Iterator[Section]:
+    """Yields the table of tokens that the runs needed to reach some cross-entropies.
+
+    Args:
+      run: the main run.
+      compared: the main run and the candidates, as systems.
+      candidates: the other systems.
+      cross_entropies: the values; () chooses them.
+    """
+    others = zip(compared[1:], candidates, strict=True)
+    pairs = [
+        (compared[0], run),
+        *((system, candidate.run) for system, candidate in others if candidate.run),
+    ]
+    name, curves = convergence.curves([folder for _, folder in pairs])
+    if not any(curves):
+        return
+    yield tables.convergence_section(
+        [system for system, _ in pairs],
+        name,
+        curves,
+        cross_entropies or convergence.chosen_values(curves),
+        [system.name for system, folder in pairs if other_vocabularies(run, folder)],
+    )
+
+
+def cautions(
+    run: RunFolder,
+    candidates: Sequence[Candidate],
+    pairs: Mapping[str, CorpusPair],
+    bleu_signature: str,
+) -> Iterator[Caution]:
+    """Yields what a reader must know before comparing systems with the main run.
+
+    Args:
+      run: the main run.
+      candidates: the other systems.
+      pairs: the pairs of the corpus that is evaluated, by language.
+      bleu_signature: the signature of the main run's BLEU.
+    """
+    for candidate in candidates:
+        if isinstance(candidate.source, Published):
+            yield from _cautions_of_scores(candidate.name, candidate.source, bleu_signature)
+        else:
+            yield from _cautions_of_run(run, candidate.name, candidate.source, pairs)
+
+
+def other_vocabularies(run: RunFolder, other: RunFolder) -> list[str]:
+    """Returns the names of the vocabularies that differ between two runs."""
+    files, other_files = run.identity(), other.identity()
+    return [name for name in VOCABULARIES if files[name] != other_files[name]]
+
+
+def _cautions_of_run(
+    run: RunFolder, name: str, other: RunFolder, pairs: Mapping[str, CorpusPair]
+) -> Iterator[Caution]:
+    if changed := other_vocabularies(run, other):
+        yield Caution(
+            f"vocabulary of {name}",
+            f"{name} has other vocabularies than the main run ({', '.join(changed)}). BLEU can be "
+            "compared; cross-entropies and numbers of tokens cannot.",
+            is_alarm=True,
+        )
+    if run.data["corpus_fingerprint"] == other.data["corpus_fingerprint"]:
+        return
+    # The fingerprint depends on the languages too. The same corpus may have been used all the same.
+    verdicts = [origin(each, pairs).is_same for each in (run, other)]
+    if verdicts == [True, True]:
+        return
+    known = None not in verdicts
+    yield Caution(
+        f"training text of {name}",
+        f"{name} was {'' if known else 'perhaps '}trained on other text than the main run: the "
+        f"fingerprints of the corpora are {other.data['corpus_fingerprint']} and "
+        f"{run.data['corpus_fingerprint']}. The scores compare the models together with their text.",
+        is_alarm=True,
+    )
+
+
+def _cautions_of_scores(name: str, scores: Published, bleu_signature: str) -> Iterator[Caution]:
+    if not scores.text_digests:
+        yield Caution(
+            f"test text of {name}",
+            f"{scores.file} does not say on which text its scores were measured; nothing could be checked"
+            + (" but the number of sentences." if scores.sentences else "."),
+        )
+    if scores.signature and scores.signature != bleu_signature:
+        yield Caution(
+            f"signature of {name}",
+            f"the BLEU of {name} has the signature {scores.signature}, and that of the main "
+            f"run has {bleu_signature}. The scores may differ for this reason alone.",
+            is_alarm=True,
+        )
+
+
+def _published_result(test: TestSet, scores: Published, main: DirectionResult) -> DirectionResult:
+    score = scores.bleu[key_of(scores.bleu, test)]
+    return dataclasses.replace(
+        main,
+        bleu=score,
+        chrf=None,
+        sentences=scores.sentences.get(key_of(scores.sentences, test)),
+        delta_ci95=None,
+        difference=score - main.bleu,
+        difference_ci95=None,
+        text_digest=scores.text_digests.get(key_of(scores.text_digests, test), ""),
+    )
+
+
+def _system_of(
+    candidate: Candidate, main: System, lines: Lines, own_lines: Mapping[Direction, Sequence[str]]
+) -> System:
+    """Scores a candidate and compares it with the main run and the baselines."""
+    of_main = main.by_direction()
+    source = candidate.source
+    if isinstance(source, Published):
+        results = [
+            _published_result(test, source, of_main[test.source, test.target])
+            for test in candidate.tests
+        ]
+        return System(candidate.name, results, None, source.budget)
+    results = []
+    for test in candidate.tests:
+        direction = test.source, test.target
+        own, reference = own_lines[direction], test.all_references
+        score = bleu.score(own, reference, test.target)
+        baseline, gain_interval = lines.baselines.get(direction), None
+        if baseline is not None:
+            gain_interval = bleu.delta_interval(own, baseline, reference, test.target)
+        results.append(
+            dataclasses.replace(
+                of_main[direction],
+                bleu=score.bleu,
+                chrf=score.chrf,
+                delta_ci95=gain_interval,
+                difference=score.bleu - of_main[direction].bleu,
+                difference_ci95=bleu.delta_interval(
+                    own, lines.main[direction], reference, test.target
+                ),
+            )
+        )
+    return System(candidate.name, results, str(source.path), budget_of(source))

@@ -1,0 +1,139 @@
+"""The test sets of a corpus, and whether it is the corpus that a run was trained on."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gshard_nmt.data.corpus import (
+    CorpusPair,
+    count_lines,
+    fingerprint,
+    first_pairs,
+    read_pairs,
+)
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """How a corpus compares with the training text of a run.
+
+    Attributes:
+      corpus: fingerprint of the corpus, of the languages of the run that it has.
+      trained: fingerprint of the text that the run was trained on.
+      is_same: whether they are the same text. None if this cannot be known, because the run has a part
+        of the languages of its data, or the corpus a part of those of the run.
+    """
+
+    corpus: str
+    trained: str
+    is_same: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """What the report says about the training text."""
+        if self.is_same:
+            return f"fingerprint {self.trained}: the same corpus"
+        if self.is_same is None:
+            return (
+                f"fingerprint {self.trained} of the prepared data. This run may use only some languages "
+                "of that data (Data.languages), so the fingerprint does not tell whether the corpus is "
+                "the same"
+            )
+        return f"fingerprint {self.trained}: another corpus"
+
+
+def test_sets(
+    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str, sentences: int
+) -> tuple[list[TestSet], list[str]]:
+    """Reads the test set of each direction of a run.
+
+    Returns:
+      The test sets, and a sentence for each direction that has none or cannot be read.
+
+    Raises:
+      UserError: there is no test set at all.
+    """
+    tests, notes = [], []
+    for direction in run.data["pairs"]:
+        language, source, target = (direction[key] for key in ("language", "source", "target"))
+        if language not in pairs:
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no text of {language}, which "
+                f"{run.path} was trained on; give the corpus of the run."
+            )
+            continue
+        try:
+            rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
+        except UserError as error:
+            notes.append(f"{source}-{target} is not scored: {error}")
+            continue
+        if not rows:
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no {split} text of {language}."
+            )
+            continue
+        sources, references = (list(side) for side in zip(*rows, strict=True))
+        train_pairs = direction["train_pairs"]
+        tests.append(TestSet(language, source, target, train_pairs, sources, references))
+    if not tests:
+        raise UserError(
+            f"--corpus {corpus} has no {split} text of any language of {run.path} that can be read: "
+            f"{notes[0]} Give another --split or the corpus of the run."
+        )
+    return tests, notes
+
+
+def facts(
+    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Returns what the report says about the text, and an alarm if it is not the text of the run."""
+    try:
+        text = origin(run, pairs)
+    except UserError as error:
+        return [("test text", f"{split} of {corpus}"), ("training text", f"unknown: {error}")], []
+    alarm = f"--corpus {corpus} is not the corpus that {run.path} was trained on."
+    about = f"{split} of {corpus}; fingerprint {text.corpus} (text of the run's languages)"
+    rows = [("test text", about), ("training text", text.verdict)]
+    return rows, [alarm] if text.is_same is False else []
+
+
+def origin(run: RunFolder, pairs: Mapping[str, CorpusPair]) -> Origin:
+    """Compares a corpus with the training text of a run.
+
+    Args:
+      run: the run.
+      pairs: the pairs of the corpus, by the language that is not English.
+    """
+    trained = run.data["corpus_fingerprint"]
+    fingerprints = []
+    for languages in _orders(run, pairs):
+        fingerprints.append(fingerprint([pairs[language] for language in languages]))
+        if fingerprints[-1] == trained:
+            return Origin(trained, trained, is_same=True)
+    is_part = any(direction["language"] not in pairs for direction in run.data["pairs"])
+    is_same = None if is_part or read_run_config(run.config).data.languages else False
+    return Origin(fingerprints[0], trained, is_same)
+
+
+def _orders(run: RunFolder, pairs: Mapping[str, CorpusPair]) -> Iterator[list[str]]:
+    """Yields the languages of a run in each order in which `gshard-data prepare` may have read them.
+
+    A fingerprint depends on the order. If the config names languages, `prepare` takes their order.
+    Otherwise it sorts them by number of lines. The run folder lists them by number of examples, which
+    is mostly the same order.
+    """
+    all_languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
+    by_examples = [language for language in all_languages if language in pairs]
+    yield by_examples
+    named = read_run_config(run.config).data.languages
+    if named:
+        order = [language for language in named if language in by_examples]
+    else:
+        lines = {language: count_lines(pairs[language], "train") for language in by_examples}
+        order = sorted(lines, key=lambda language: (-lines[language], language))
+    if order != by_examples:
+        yield order

@@ -1,0 +1,317 @@
+"""Writes the web page of a report: one file that needs no network, and reads well without its script."""
+
+import dataclasses
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gshard_nmt import web_page
+from gshard_nmt.evaluation import chart, samples
+from gshard_nmt.evaluation.chart import Line, Point
+
+Row = Mapping[str, Any]
+"""The scores of a language, as bleu.json has them."""
+
+_EXTREMES = 5
+"""Languages in the list of the largest gains, and in that of the largest losses."""
+_OPEN_SAMPLES = 5
+"""Languages whose samples can be seen without a click. They are spread over the sizes."""
+_LONGEST_TEXT = 600
+"""Characters of a sentence that the page shows."""
+_BUDGET_FACTS = ("multilingual model", "baselines")
+"""Facts about the training. The page shows them under a headline of their own."""
+_COMMAND_FACTS = ("command", "training command")
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """What the page shows.
+
+    Attributes:
+      title: its title.
+      rows: the languages, most training pairs first.
+      average: the means of "bleu" and "delta_bleu".
+      facts: rows of (name, value) that say what was measured.
+      alarms: sentences for the top of the page.
+      lines: the trend of each system, the system of `rows` first.
+      samples: for each row its samples, each of them rows of (name, text).
+      shows_gains: whether the chart shows gains over baselines, or else BLEU.
+      parts: the studies, as pairs of a headline and HTML.
+      main_system: the name of the system of `rows`; "" if there is no other.
+      systems: the other systems, as (name, BLEU of each row or None).
+      metrics: metrics other than BLEU and chrF, as pairs of a key of `rows` and a title.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    average: Mapping[str, float | None]
+    facts: Sequence[tuple[str, str]]
+    alarms: Sequence[str]
+    lines: Sequence[Line]
+    samples: Sequence[Sequence[Sequence[tuple[str, str]]]]
+    shows_gains: bool
+    parts: Sequence[tuple[str, str]] = ()
+    main_system: str = ""
+    systems: Sequence[tuple[str, Sequence[float | None]]] = ()
+    metrics: Sequence[tuple[str, str]] = ()
+
+
+def render(content: Content) -> str:
+    """Returns the page."""
+    names = labels(content.rows)
+    budgets = [*_token_facts(content.rows), *_facts_named(content, _BUDGET_FACTS)]
+    others = [f for f in content.facts if f[0] not in (*_BUDGET_FACTS, *_COMMAND_FACTS)]
+    body = [
+        *_alarms(content.alarms),
+        *_trend(content, names),
+        *_extremes(content.rows, names),
+        *_language_table(content, names),
+        *_samples(content.samples, names),
+        *(f"<h2>{html.escape(title)}</h2>\n{part}" for title, part in content.parts),
+        *_fact_table("Training budget", budgets),
+        *_fact_table("What was measured", others),
+        *_commands(_facts_named(content, _COMMAND_FACTS)),
+        web_page.data("report-data", {"languages": _hover_rows(content, names)}),
+        web_page.script(web_page.template("report.js")),
+    ]
+    style = web_page.template("report.css")
+    return web_page.page(content.title, headline(content), "\n".join(body), style)
+
+
+def headline(content: Content) -> str:
+    """Returns the result in one sentence or two."""
+    count = _count(len(content.rows), "language")
+    gain = content.average["delta_bleu"]
+    text = f"{content.average['bleu']:.1f} BLEU on average over {count}"
+    if gain is None:
+        return text
+    compared = [row for row in content.rows if row["delta_bleu"] is not None]
+    better = sum(row["delta_bleu"] > 0 for row in compared)
+    text += f", {_signed(gain)} compared with bilingual baselines."
+    text += f" Better than its baseline in {better} of {_count(len(compared), 'language')}"
+    intervals = [row["delta_ci95"] for row in compared if row["delta_ci95"]]
+    if intervals:
+        above = sum(low > 0 for low, _ in intervals)
+        below = sum(high < 0 for _, high in intervals)
+        text += f"; the 95 % interval is above zero in {above} and below zero in {below}"
+    return f"{text}."
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """Returns a short name of each row: its language if this is clear, or else "fr-en"."""
+    languages = [row["lang"] for row in rows]
+    return [
+        row["lang"]
+        if languages.count(row["lang"]) == 1 or not row.get("target")
+        else f"{row['source']}-{row['target']}"
+        for row in rows
+    ]
+
+
+def _alarms(alarms: Sequence[str]) -> Iterator[str]:
+    if alarms:
+        yield "<div class='alarms'><h2>Before you use these scores</h2>"
+        yield from (f"<p class='alarm'>{html.escape(alarm)}</p>" for alarm in alarms)
+        yield "</div>"
+
+
+def _trend(content: Content, names: Sequence[str]) -> Iterator[str]:
+    """Yields the chart of the gains, or of BLEU."""
+    rows, is_gain = content.rows, content.shows_gains
+    axis = "gain in BLEU over the bilingual baseline" if is_gain else "BLEU"
+    points = [
+        Point(
+            name,
+            row["train_pairs"],
+            row["delta_bleu"] if is_gain else row["bleu"],
+            row["delta_ci95"] if is_gain else None,
+            _words(name, row),
+        )
+        for name, row in zip(names, rows, strict=True)
+    ]
+    about = f"{axis} of each language, most training pairs first, with a sliding mean"
+    yield f"<h2>{'Gain' if is_gain else 'BLEU'} by language, most training pairs first</h2>"
+    yield f'<div class="chart">{chart.svg(points, content.lines, axis, about)}</div>'
+    has_intervals = any(point.interval for point in points)
+    yield chart.legend(content.lines, has_intervals, content.main_system)
+    yield (
+        "<p class='hint'>Point at a language to read its scores, or press Tab and then the arrow keys. "
+        "The files trendline.png and trendline.svg have the same figure for papers.</p>"
+    )
+
+
+def _words(name: str, row: Row) -> str:
+    """Returns the scores of a language as one line."""
+    words = [f"{name}: {row['train_pairs']:,} training pairs", f"BLEU {row['bleu']:.1f}"]
+    if row["baseline_bleu"] is not None:
+        words.append(f"baseline {row['baseline_bleu']:.1f}")
+        words.append(f"gain {_signed(row['delta_bleu'])}")
+    if row["delta_ci95"]:
+        words.append(f"95 % interval {interval_text(row['delta_ci95'])}")
+    return ", ".join(words)
+
+
+def _hover_rows(content: Content, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns what the script tells about each language."""
+    keys = ("train_pairs", "bleu", "baseline_bleu", "delta_bleu", "delta_ci95")
+    return [
+        {
+            "label": name,
+            **{key: row[key] for key in keys},
+            "systems": [[system, scores[place]] for system, scores in content.systems],
+        }
+        for place, (name, row) in enumerate(zip(names, content.rows, strict=True))
+    ]
+
+
+def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
+    """Yields the languages that gain most and lose most, compared with their baselines."""
+    compared = [
+        (row["delta_bleu"], name, row)
+        for name, row in zip(names, rows, strict=True)
+        if row["delta_bleu"] is not None
+    ]
+    if not compared:
+        return
+    gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))[:_EXTREMES]
+    losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))[:_EXTREMES]
+    yield "<div class='two'>"
+    for title, chosen, nothing in (
+        ("Largest gains", gains, "No language is better than its baseline."),
+        ("Largest losses", losses, "No language is worse than its baseline."),
+    ):
+        yield f"<section><h2>{title}</h2>"
+        if chosen:
+            heads = "".join(f"<th>{head}</th>" for head in ("language", "gain", "95 % interval"))
+            yield f"<table><thead><tr>{heads}</tr></thead><tbody>"
+            for delta, name, row in chosen:
+                kind = "gain" if delta > 0 else "loss"
+                yield (
+                    f"<tr><th>{html.escape(name)}</th><td class='{kind}'><b>{_signed(delta)}</b></td>"
+                    f"<td>{interval_text(row['delta_ci95']) or 'unknown'}</td></tr>"
+                )
+            yield "</tbody></table>"
+        else:
+            yield f"<p>{nothing}</p>"
+        yield "</section>"
+    yield "</div>"
+
+
+_COLUMNS = (
+    *(("language", "text"), ("training pairs", "number"), ("tokens seen", "number")),
+    *(("baseline tokens", "number"), ("sentences", "number"), ("BLEU", "number")),
+    *(("chrF", "number"), ("baseline BLEU", "number"), ("gain", "number")),
+    ("95 % interval", "number"),
+)
+
+
+def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
+    yield "<h2>Languages</h2>\n<div class='wide'><table class='sortable' id='languages'><thead><tr>"
+    for name, kind in (*_COLUMNS, *((title, "number") for _, title in content.metrics)):
+        sort = " aria-sort='descending'" if name == "training pairs" else ""
+        yield f"<th scope='col' data-kind='{kind}'{sort}>{name}</th>"
+    yield "</tr></thead><tbody>"
+    for name, row in zip(names, content.rows, strict=True):
+        interval = row["delta_ci95"]
+        cells = [
+            _cell(row["train_pairs"], ","),
+            _cell(row["tokens"], ",", "unknown"),
+            _cell(row["baseline_tokens"], ",", "unknown"),
+            _cell(row["sentences"], ","),
+            _cell(row["bleu"], ".1f"),
+            _cell(row["chrf"], ".1f"),
+            _cell(row["baseline_bleu"], ".1f"),
+            _cell(row["delta_bleu"], "+.1f"),
+            # An interval is sorted by its lower bound: the gain that is nearly sure.
+            f"<td data-value='{interval[0] if interval else ''}'>{interval_text(interval)}</td>",
+            # COMET is mostly between 0 and 1, so it has more digits.
+            *(_cell(row[key], ".4f" if key == "comet" else ".1f") for key, _ in content.metrics),
+        ]
+        yield f"<tr><th scope='row'>{html.escape(name)}</th>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _cell(value: float | None, form: str, missing: str = "") -> str:
+    if value is None:
+        return f"<td data-value=''>{missing}</td>"
+    return f"<td data-value='{value}'>{_minus(format(value, form))}</td>"
+
+
+def interval_text(interval: Sequence[float] | None) -> str:
+    """Returns an interval as readers of the page read it; "" if it is unknown."""
+    return "" if interval is None else f"{_signed(interval[0])} to {_signed(interval[1])}"
+
+
+def _signed(value: float) -> str:
+    return _minus(f"{value:+.1f}")
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "\u2212")
+
+
+def _samples(samples_of: Sequence[Sequence[Sequence[tuple[str, str]]]], names: Sequence[str]):
+    """Yields the samples of each language. Those of a few languages are open."""
+    with_samples = [place for place, blocks in enumerate(samples_of) if blocks]
+    if not with_samples:
+        return
+    last = len(with_samples) - 1
+    parts = max(_OPEN_SAMPLES - 1, 1)
+    is_open = {with_samples[round(number * last / parts)] for number in range(_OPEN_SAMPLES)}
+    yield (
+        f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {samples.SEED}. The choice does not "
+        "depend on the translations. The open ones are spread over the languages, from many training "
+        "pairs to few.</p>"
+    )
+    for place in with_samples:
+        opened = " open" if place in is_open else ""
+        yield f"<details{opened}><summary>{html.escape(names[place])}</summary>"
+        for block in samples_of[place]:
+            rows = "".join(
+                f'<tr><th>{html.escape(name)}</th><td dir="auto">{_sentence(text)}</td></tr>'
+                for name, text in block
+            )
+            yield f"<table class='sample'>{rows}</table>"
+        yield "</details>"
+
+
+def _sentence(text: str) -> str:
+    """Returns a sentence as HTML. It is cut if it is very long."""
+    if not text:
+        return "<i class='empty'>empty</i>"
+    if len(text) <= _LONGEST_TEXT:
+        return html.escape(text)
+    return html.escape(f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)")
+
+
+def _token_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Yields the training tokens of the run and of all baselines, if they are known of all languages."""
+    # Two directions of one language name the same tokens.
+    of_language = {row["lang"]: row for row in rows}.values()
+    for key, name in (("tokens", "tokens of the run"), ("baseline_tokens", "tokens of baselines")):
+        numbers = [row[key] for row in of_language]
+        if None not in numbers:
+            yield name, f"{sum(numbers):,} over {_count(len(numbers), 'language')}"
+
+
+def _facts_named(content: Content, names: Sequence[str]) -> list[tuple[str, str]]:
+    return [fact for fact in content.facts if fact[0] in names]
+
+
+def _fact_table(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if facts:
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in facts
+        )
+        yield f"<h2>{title}</h2>\n<table class='facts'>{rows}</table>"
+
+
+def _commands(commands: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if commands:
+        yield "<h2>How this report was made</h2>"
+        yield from (f"<pre class='command'>{html.escape(text)}</pre>" for _, text in commands)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,111 @@
+"""The flags of gshard-eval for test sets, metrics and files without a run."""
+
+import json
+
+import pytest
+
+from gshard_nmt.cli import commands
+from tests.run.facts import data_facts
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.gin").write_text("Model.heads = 4\n")
+    (tmp_path / "run" / "data.json").write_text(json.dumps(data_facts()))
+    for place, name in (("plain", "src.fr"), ("plain", "ref.en"), (".", "system"), (".", "other")):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / name).write_text("a file is not here\nagain\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def message(capsys):
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("gshard-eval: ")
+    return err.removeprefix("gshard-eval: ").split(" For example")[0].strip()
+
+
+RUN = ["--workdir=run", "--report=new"]
+FILES = ["--hypotheses=system", "--references=plain/ref.en", "--target=en"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "--workdir, --corpus and --report are missing."),
+        (["--test_set=plain"], "--workdir and --report are missing."),
+        (["--hypotheses=system"], "--references and --target are missing."),
+        (
+            [*RUN, "--corpus=plain", "--test_set=plain"],
+            "--test_set takes the place of a corpus, so it cannot be used with --corpus. Give "
+            "one of them.",
+        ),
+        (
+            [*RUN, "--corpus=plain", "--format=wmt"],
+            "--format is for --test_set, which is not given. Give --test_set DIR.",
+        ),
+        (
+            [*FILES, *RUN],
+            "--hypotheses scores files and no run, so it cannot be used with --workdir. Give "
+            "one of them.",
+        ),
+        (
+            [*RUN, "--corpus=plain", "--target=en"],
+            "--target is for --hypotheses, which is not given. Give the translations with --hypotheses "
+            "FILE.",
+        ),
+        (
+            [*FILES, "--metrics", "bleu", "blue"],
+            "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. Choose "
+            "among these.",
+        ),
+        (
+            [*FILES, "--metrics"],
+            "--metrics names ''; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. Choose "
+            "among these.",
+        ),
+        (
+            [*FILES, "--length_edges", "20", "10"],
+            "--length_edges is 20 10; lengths are whole numbers from 1 in ascending order. Give for "
+            "example --length_edges 10 20 30 40.",
+        ),
+        (
+            [*FILES, "--length_edges=1.5"],
+            "--length_edges is '1.5'; lengths are whole numbers from 1. Give for example --length_edges "
+            "10 20 30 40.",
+        ),
+        (
+            [*RUN, "--test_set=run"],
+            "--test_set run has no known test set. It must have files such as devtest/fra_Latn.devtest "
+            "(flores), newstest2019-ref.fra.txt (ntrex), newstest2014-deen-src.de (wmt), or src.de and "
+            "ref.en (plain).",
+        ),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_one_message(folder, capsys, words, expected):
+    assert commands.main(["eval", *words]) == 2
+    assert message(capsys) == expected
+    assert not (folder / "new").exists()
+
+
+def test_files_are_scored_without_a_run(folder, capsys):
+    words = ["--hypotheses", "system", "other", "--references", "plain/ref.en", "--target=en"]
+    more = ["--metrics", "chrf++,ter", "--length_edges", "3", "--sources=plain/src.fr"]
+    assert commands.main(["eval", *words, *more, "--report=new"]) == 0
+    contents = json.loads((folder / "new" / "bleu.json").read_text())
+    assert [row["file"] for row in contents["hypotheses"]] == ["system", "other"]
+    assert contents["length_buckets"]["edges"] == [3]
+    assert contents["languages"][0]["ter"] == 0
+    assert "chrF++" in capsys.readouterr().out
+
+
+def test_a_test_set_and_the_metrics_reach_the_evaluation(folder, monkeypatch):
+    calls = []
+    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words, **more: calls.append(more))
+    assert commands.main(["eval", *RUN, "--test_set=plain", "--metrics", "ter"]) == 0
+    (call,) = calls
+    assert call["options"].measures.names == ("ter",)
+    assert call["published"].name == "plain"
+    assert list(call["published"].directions) == [("fr", "en")]

@@ -1,0 +1,27 @@
+import pytest
+
+from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
+from gshard_nmt.evaluation.corpora import origin
+from tests.evaluation.run_folders import make_run
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    for language in ("fr", "de"):
+        write_pairs(tmp_path / "corpus" / f"{language}-en", "train", language, "en", [("a", "b")])
+    return {pair.language: pair for pair in find_pairs(tmp_path / "corpus")}
+
+
+def test_the_corpus_of_a_run_is_recognised(tmp_path, pairs):
+    digest = fingerprint([pairs["fr"], pairs["de"]])
+    text = origin(make_run(tmp_path / "run", corpus_fingerprint=digest), pairs)
+    assert text.is_same
+    assert text.verdict == f"fingerprint {digest}: the same corpus"
+
+
+def test_another_corpus_is_told_from_one_that_cannot_be_compared(tmp_path, pairs):
+    assert origin(make_run(tmp_path / "other"), pairs).is_same is False
+    some = make_run(tmp_path / "some", config="Data.languages = ['fr', 'de']\n")
+    assert origin(some, pairs).is_same is None
+    more = make_run(tmp_path / "more", ("fr", "de", "pl"))
+    assert origin(more, pairs).is_same is None

@@ -1,0 +1,116 @@
+"""The files of baselines: what makes a model another model, how its end is read, where it lies."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.manifest import MANIFEST
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.errors import UserError
+from gshard_nmt.run import baseline_files as files
+from gshard_nmt.run.baseline_search import Candidate
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.training_state import write_budget
+from gshard_nmt.settings.gin_reader import load_config
+from tests.data.synthetic import write_prepared_data
+
+CONFIG = load_config("bilingual").replace(
+    data={"source_length": 24, "target_length": 20, "languages": ("fr",)}
+)
+CANDIDATE = Candidate("small", 0.3, "shared")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "prepared"
+    return write_prepared_data(folder, CONFIG.data, {"fr": 40, "de": 20})
+
+
+def with_checksum(prepared, start):
+    """Returns the data as if the files whose names begin so had other contents."""
+    manifest = json.loads((prepared.folder / MANIFEST).read_text())
+    changed = {name: "0" * 64 for name in manifest["checksums"] if name.startswith(start)}
+    assert changed
+    return PreparedData(prepared.folder, manifest | {"checksums": manifest["checksums"] | changed})
+
+
+def test_the_key_changes_with_the_text_the_vocabularies_and_the_settings(prepared):
+    key = files.content_key(CONFIG, prepared, "budget")
+    assert files.content_key(CONFIG, prepared, "budget") == key
+    assert files.content_key(CONFIG, prepared, "converged") != key
+    for start in ("fr-en/train", "fr-en/dev", "source.model", "target.model"):
+        assert files.content_key(CONFIG, with_checksum(prepared, start), "budget") != key
+    for part in (
+        {"model": {"input_dropout": 0.2}},
+        {"data": {"rows": 8}},
+        {"optimizer": {"warmup_steps": 7}},
+        {"train": {"seed": 7}},
+        {"train": {"dev_every": 7}},
+        {"decode": {"beam": 1}},
+    ):
+        assert files.content_key(CONFIG.replace(**part), prepared, "budget") != key
+
+
+def test_the_key_does_not_change_with_other_languages_the_mesh_and_the_limits(prepared):
+    key = files.content_key(CONFIG, prepared, "budget")
+    assert files.content_key(CONFIG, with_checksum(prepared, "de-en/train"), "budget") == key
+    for part in (
+        {"mesh": {"shape": (1,)}},
+        {"train": {"steps": 7, "tokens": 7, "patience": 7}},
+        {"train": {"log_every": 7, "checkpoint_every": 7, "keep_last": 3}},
+    ):
+        assert files.content_key(CONFIG.replace(**part), prepared, "budget") == key
+
+
+def test_the_key_changes_with_the_version(prepared, monkeypatch):
+    key = files.content_key(CONFIG, prepared, "budget")
+    monkeypatch.setattr(files.gshard_nmt, "__version__", "99")
+    assert files.content_key(CONFIG, prepared, "budget") != key
+
+
+def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path):
+    checkpoints = CheckpointWriter(tmp_path / "checkpoints")
+    patience = {"metric": "dev_bleu", "best": 12.5, "scored_with": {}, "validations": 3}
+    facts = {"step": 7, "tokens": {"fr": 90}, "seconds": 1.5, "patience": patience}
+    checkpoints.save(7, {"parameters": {"w": np.zeros((4, 2), np.float32)}}, {}, facts)
+    checkpoints.close()
+    write_budget(RunFolder(tmp_path), checkpoints.newest())
+    of = files.outcome(tmp_path, CONFIG)
+    end = {"weights": 8, "steps": 7, "tokens": 90, "seconds": 1.5}
+    assert of == end | {"dev_bleu": 12.5, "ended": "minutes"}
+    for limits, ended in (
+        ({"patience": 3}, "patience"),
+        ({"patience": 3, "tokens": 90}, "patience"),
+        ({"tokens": 90}, "tokens"),
+        ({"tokens": 91}, "minutes"),
+        ({"steps": 7}, "steps"),
+    ):
+        assert files.outcome(tmp_path, CONFIG.replace(train=limits))["ended"] == ended
+
+
+def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
+    patience = {"metric": "dev_nll", "best": 1.5}
+    monkeypatch.setattr(files, "patience_of", lambda run: patience)
+    assert files.outcome(tmp_path, CONFIG)["dev_bleu"] is None
+
+
+def test_an_earlier_baseline_without_a_record_is_put_aside_as_it_is(tmp_path, prepared):
+    (tmp_path / "fr").mkdir()
+    (tmp_path / "fr" / "data.json").write_text("{}")
+    name = files.folder_name(CANDIDATE, "k" * 64)
+    folder = files.candidate_folder(tmp_path, "fr", name, "k" * 64, prepared)
+    assert folder == tmp_path / "candidates" / "fr" / "small-dropout0.3-shared-kkkkkkkk"
+    folder.mkdir(parents=True)
+    assert files.put_in_place(tmp_path, "fr", folder) == tmp_path / "fr"
+    assert (tmp_path / "candidates" / "fr" / "earlier" / "data.json").exists()
+    assert not folder.exists()
+
+
+def test_a_damaged_record_names_the_file(tmp_path):
+    (tmp_path / "baseline.json").write_text('{"kind": 3}')
+    with pytest.raises(UserError, match=r"baseline\.json"):
+        files.read_record(tmp_path)
+    assert files.read_record(tmp_path / "none") is None
+    assert files.read_search(tmp_path / "none") == []
