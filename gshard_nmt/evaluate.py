@@ -3,19 +3,21 @@
 import dataclasses
 import functools
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
 from gshard_nmt import outputs
-from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs, first_pairs, read_pairs
+from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs
 from gshard_nmt.decoding.runs import Choices
-from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import (
     baselines_section,
     comparison,
+    corpora,
+    decodes,
+    faults,
     hypothesis_files,
     report,
     routing,
@@ -34,7 +36,6 @@ from gshard_nmt.evaluation.baselines import (
 )
 from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
-from gshard_nmt.evaluation.corpora import origin
 from gshard_nmt.evaluation.hypothesis_files import Files
 from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options, Studied
@@ -90,8 +91,9 @@ def evaluate(
       count_experts: counts which experts the runs use for the test sets; None leaves this out.
 
     Raises:
-      UserError: the corpus lacks the split or a language, the baselines or another system cannot be read
-        or compared, no run has experts and they are to be counted, or the report cannot be written.
+      UserError: the corpus has the split of no language, the baselines or another system cannot be
+        read or compared, no run has experts and they are to be counted, or the report cannot be
+        written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
@@ -107,16 +109,28 @@ def evaluate(
             console.print(f"--test_set: {note}", markup=False, soft_wrap=True)
         text_facts = test_sets.facts(published, tests, notes)
     else:
-        pairs = {p.language: p for p in find_pairs(corpus) if ENGLISH in (p.source, p.target)}
-        tests = _test_sets(run, corpus, pairs, split, sentences)
-        text_facts = list(_corpus_facts(run, corpus, pairs, split))
+        all_pairs = find_pairs(corpus, damaged=True)
+        pairs = {p.language: p for p in all_pairs if ENGLISH in (p.source, p.target)}
+        tests, notes = corpora.test_sets(run, corpus, pairs, split, sentences)
+        text_facts, remarks = corpora.facts(run, corpus, pairs, split)
+        notes += remarks
     compared = read_baselines(baselines, [test.language for test in tests])
     without = directions_without(compared, baselines, tests)
     main_name, candidates = read_candidates(run, tests, others)
     runs = [(run, tests), *((other.run, other.tests) for other in candidates if other.run)]
     if count_experts is not None:
         routing.check_any_has_experts([each for each, _ in runs])
+    stored = decodes.descriptions(run.path / "decodes")
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
+    checks, overlaps = faults.sections(
+        tests,
+        _systems(run, tests, lines, compared, candidates),
+        pairs,
+        [] if published else notes,
+        options is not None and options.leave_out_overlap,
+    )
+    if options and options.leave_out_overlap:
+        tests, lines, candidates = faults.without_overlap(overlaps, lines, candidates)
     results, studied = [], {}
     for test in tests:
         direction = test.source, test.target
@@ -133,6 +147,7 @@ def evaluate(
         *budget_facts(run, compared),
         *([("without a baseline", ", ".join(without))] if without else []),
         *([("command", command)] if command else []),
+        *decodes.translated_again(run.path / "decodes", stored),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
@@ -143,6 +158,7 @@ def evaluate(
         *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
         *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),
+        *checks,
     ]
     title = f"{workdir.name}: {split} BLEU"
     if count_experts is not None:
@@ -151,6 +167,23 @@ def evaluate(
     with outputs.named(folder):
         report.write(evaluation, folder)
     terminal.show(evaluation, folder)
+
+
+def _systems(
+    run: RunFolder,
+    tests: Sequence[TestSet],
+    lines: Lines,
+    baselines: Baselines,
+    candidates: Sequence[Candidate],
+) -> faults.Systems:
+    """Returns the systems whose translations are checked for faults."""
+    scores = {t.language: score for t in tests if (score := baselines.score_of(t)) is not None}
+    others = {
+        candidate.name: own
+        for candidate, own in zip(candidates, lines.candidates, strict=True)
+        if candidate.run
+    }
+    return faults.Systems(run, lines.main, baselines.runs, lines.baselines, scores, others)
 
 
 def _translate(
@@ -209,31 +242,6 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
     terminal.show(evaluation, folder)
 
 
-def _test_sets(
-    run: RunFolder, corpus: Path, pairs: dict[str, CorpusPair], split: str, sentences: int
-) -> list[TestSet]:
-    """Reads the test set of each direction of the run, except those without text in this split."""
-    tests = []
-    for direction in run.data["pairs"]:
-        language, source, target = (direction[key] for key in ("language", "source", "target"))
-        if language not in pairs:
-            raise UserError(
-                f"--corpus {corpus} has no text of {language}, which {run.path} was trained on; give the "
-                "corpus of the run."
-            )
-        rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
-        if rows:
-            sources, references = (list(side) for side in zip(*rows, strict=True))
-            train_pairs = direction["train_pairs"]
-            tests.append(TestSet(language, source, target, train_pairs, sources, references))
-    if not tests:
-        raise UserError(
-            f"--corpus {corpus} has no {split} text of any language of {run.path}; give another --split "
-            "or the corpus of the run."
-        )
-    return tests
-
-
 def _result(
     run: RunFolder,
     test: TestSet,
@@ -287,15 +295,3 @@ def _samples(
 def _tokens_seen(run: RunFolder, language: str) -> int | None:
     """Returns the number of training tokens of a language that a run has seen; None if unknown."""
     return run.budget().get("tokens_by_language", {}).get(language)
-
-
-def _corpus_facts(
-    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str
-) -> Iterator[tuple[str, str]]:
-    """Yields what the report says about the text: its fingerprint, and whether it is the run's own."""
-    text = origin(run, pairs)
-    yield (
-        "test text",
-        f"{split} of {corpus}; fingerprint {text.corpus} (text of the run's languages)",
-    )
-    yield "training text", text.verdict

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -215,12 +216,14 @@ def test_a_pair_without_english_does_not_hide_a_language(folders):
     assert {row["lang"]: row["sentences"] for row in rows} == {"fr": 5, "de": 5}
 
 
-def test_a_corpus_without_a_language_of_the_run_is_an_error(folders, tmp_path):
-    for path in (folders / "corpus" / "de-en").iterdir():
-        path.unlink()
-    (folders / "corpus" / "de-en").rmdir()
-    with pytest.raises(UserError, match="has no text of de"):
-        scores_of(folders, Translator())
+def test_a_corpus_without_a_language_of_the_run_gives_a_partial_report(folders):
+    shutil.rmtree(folders / "corpus" / "de-en")
+    contents = scores_of(folders, Translator())
+    assert [row["lang"] for row in contents["languages"]] == ["fr"]
+    assert contents["checks"][0] == (
+        f"de-en is not scored: --corpus {folders / 'corpus'} has no text of de, which "
+        f"{folders / 'run'} was trained on; give the corpus of the run."
+    )
 
 
 def test_a_missing_split_is_an_error(folders):

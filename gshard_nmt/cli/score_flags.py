@@ -1,5 +1,6 @@
 """The flags of gshard-eval that choose the test set, the metrics, and files to score without a run."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,11 @@ def define_metrics(flags: Flags) -> None:
         "N ...",
         "source lengths, in words, at which the buckets of the scores by length begin; if not given, 10 "
         "20 30 40",
+    )
+    flags.switch(
+        "leave_out_overlap",
+        "score without the test sentences that are in the training text of the corpus, exactly or "
+        "nearly; the report always counts them",
     )
 
 
@@ -147,9 +153,10 @@ def read_options(values: FlagValues) -> "Options":
             )
     from gshard_nmt.evaluate import Measures, Options
 
-    options = Options(Measures(names, spm_model, comet_model))
+    measures = Measures(names, spm_model, comet_model)
+    options = Options(measures, leave_out_overlap=values.leave_out_overlap)
     if edges:
-        options = Options(options.measures, tuple(map(int, edges)))
+        options = dataclasses.replace(options, length_edges=tuple(map(int, edges)))
     options.check()
     return options
 

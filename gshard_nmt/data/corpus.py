@@ -66,11 +66,16 @@ class CorpusPair:
         return None
 
 
-def find_pairs(corpus: Path) -> list[CorpusPair]:
+def find_pairs(corpus: Path, damaged: bool = False) -> list[CorpusPair]:
     """Returns the language pairs of a corpus folder, sorted by name.
 
+    Args:
+      corpus: the folder.
+      damaged: whether to return pairs with a split that lacks a side too; reading that split fails.
+
     Raises:
-      UserError: the folder does not exist, or it contains no language pair.
+      UserError: the folder does not exist, or it contains no language pair. Without `damaged`, also if a
+        split lacks a side.
     """
     layout = "it must contain files such as fr-en/train.fr and fr-en/train.en; they may end in .gz"
     if not corpus.is_dir():
@@ -80,7 +85,13 @@ def find_pairs(corpus: Path) -> list[CorpusPair]:
         languages = _languages(folder.name)
         if languages:
             pair = CorpusPair(folder, *languages)
-            if any(pair.files(split) for split in SPLITS):
+            try:
+                has_text = any(pair.files(split) for split in SPLITS)
+            except UserError:
+                if not damaged:
+                    raise
+                has_text = True
+            if has_text:
                 pairs.append(pair)
     if not pairs:
         raise UserError(f"--corpus {corpus} contains no language pair; {layout}.")

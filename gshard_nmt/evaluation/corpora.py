@@ -1,9 +1,18 @@
-"""Whether the corpus that is evaluated is the corpus that a run was trained on."""
+"""The test sets of a corpus, and whether it is the corpus that a run was trained on."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from gshard_nmt.data.corpus import CorpusPair, count_lines, fingerprint
+from gshard_nmt.data.corpus import (
+    CorpusPair,
+    count_lines,
+    fingerprint,
+    first_pairs,
+    read_pairs,
+)
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -35,6 +44,61 @@ class Origin:
                 "the same"
             )
         return f"fingerprint {self.trained}: another corpus"
+
+
+def test_sets(
+    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str, sentences: int
+) -> tuple[list[TestSet], list[str]]:
+    """Reads the test set of each direction of a run.
+
+    Returns:
+      The test sets, and a sentence for each direction that has none or cannot be read.
+
+    Raises:
+      UserError: there is no test set at all.
+    """
+    tests, notes = [], []
+    for direction in run.data["pairs"]:
+        language, source, target = (direction[key] for key in ("language", "source", "target"))
+        if language not in pairs:
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no text of {language}, which "
+                f"{run.path} was trained on; give the corpus of the run."
+            )
+            continue
+        try:
+            rows = first_pairs(read_pairs(pairs[language], split, source, target), sentences)
+        except UserError as error:
+            notes.append(f"{source}-{target} is not scored: {error}")
+            continue
+        if not rows:
+            notes.append(
+                f"{source}-{target} is not scored: --corpus {corpus} has no {split} text of {language}."
+            )
+            continue
+        sources, references = (list(side) for side in zip(*rows, strict=True))
+        train_pairs = direction["train_pairs"]
+        tests.append(TestSet(language, source, target, train_pairs, sources, references))
+    if not tests:
+        raise UserError(
+            f"--corpus {corpus} has no {split} text of any language of {run.path} that can be read: "
+            f"{notes[0]} Give another --split or the corpus of the run."
+        )
+    return tests, notes
+
+
+def facts(
+    run: RunFolder, corpus: Path, pairs: Mapping[str, CorpusPair], split: str
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Returns what the report says about the text, and an alarm if it is not the text of the run."""
+    try:
+        text = origin(run, pairs)
+    except UserError as error:
+        return [("test text", f"{split} of {corpus}"), ("training text", f"unknown: {error}")], []
+    alarm = f"--corpus {corpus} is not the corpus that {run.path} was trained on."
+    about = f"{split} of {corpus}; fingerprint {text.corpus} (text of the run's languages)"
+    rows = [("test text", about), ("training text", text.verdict)]
+    return rows, [alarm] if text.is_same is False else []
 
 
 def origin(run: RunFolder, pairs: Mapping[str, CorpusPair]) -> Origin:

@@ -5,6 +5,7 @@ The description has the SHA-256 of the text. A text with another SHA-256 is neve
 was cut or edited, or if its description was not written yet.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -63,3 +64,30 @@ def store(
     }
     files.write(folder / f"{name}.txt", content)
     files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
+
+
+def descriptions(folder: Path) -> dict[str, bytes]:
+    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en".
+
+    Files that cannot be read are left out.
+    """
+    contents = {}
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError):
+            contents[path.stem] = path.read_bytes()
+    return contents
+
+
+def translated_again(folder: Path, before: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Returns a fact of the report for each stored translation that did not fit and was made again.
+
+    Args:
+      folder: the folder of the translations.
+      before: their descriptions before the evaluation.
+    """
+    now = descriptions(folder)
+    return [
+        ("translated again", f"{name}: what was stored is of other weights, settings or text")
+        for name, description in before.items()
+        if now.get(name) != description
+    ]

@@ -28,10 +28,12 @@ class Options:
     Attributes:
       measures: the metrics.
       length_edges: the source lengths at which the buckets of lengths begin.
+      leave_out_overlap: whether to score without the test sentences that are in the training text.
     """
 
     measures: Measures = dataclasses.field(default_factory=Measures)
     length_edges: tuple[int, ...] = length_buckets.EDGES
+    leave_out_overlap: bool = False
 
     def check(self) -> None:
         """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""

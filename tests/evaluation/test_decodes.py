@@ -60,3 +60,19 @@ def test_after_an_interrupted_write_no_wrong_text_is_used(
 def test_damaged_files_are_not_used(folder, name, content):
     (folder / name).write_bytes(content)
     assert load(folder) is None
+
+
+def test_the_descriptions_change_with_the_translations(folder):
+    before = decodes.descriptions(folder)
+    assert list(before) == ["test.fr-en"]
+    assert decodes.descriptions(folder) == before
+    decodes.store(folder, "test.fr-en", IDENTITY | {"sources": "x"}, LINES, "step 5")
+    (folder / "a folder.json").mkdir()
+    after = decodes.descriptions(folder)
+    assert list(after) == ["test.fr-en"]
+    assert after != before
+    ((name, fact),) = decodes.translated_again(folder, before)
+    assert name == "translated again"
+    assert fact.startswith("test.fr-en: ")
+    assert decodes.translated_again(folder, after) == []
+    assert decodes.descriptions(folder / "none") == {}

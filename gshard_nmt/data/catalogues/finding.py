@@ -19,6 +19,7 @@ from pathlib import Path
 from gshard_nmt.data.catalogues.locales import bcp47, is_english
 from gshard_nmt.data.catalogues.messages import Message, UnreadableError, clean, read_catalogue
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
+from gshard_nmt.data.normal_form import message_form, sentence_form
 
 _LIST_DOMAINS = re.compile(
     r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
@@ -73,7 +74,6 @@ _FUNCTION_WORDS = frozenset(
 _SENTENCE = re.compile(r"[.?!:…,;]\s|[.?!:…]$|%[sdn(]|\{")
 _MINIMUM_LIST = 40
 _LIST_SHARE = 0.9
-_KEY = re.compile(r"[\W_\d]+")
 _BUCKETS = 1000
 _Row = tuple[str, str]  # translation, English
 
@@ -180,9 +180,10 @@ def read_and_split(
 ) -> Harvest:
     """Reads the catalogues, cleans their messages, removes duplicates, and splits them.
 
-    A hash of the English side decides the split. The hash ignores case, spacing, punctuation and
-    digits, so no English sentence is in two splits, in any language. Another hash decides the order
-    within a split. So the corpus depends neither on the file system nor on the number of workers.
+    A hash of the English side decides the split. The hash ignores case, spacing, punctuation, digits,
+    placeholders and plural endings. So all variants of a message are in the same split, in every
+    language. Another hash decides the order within a split. So the corpus depends neither on the file
+    system nor on the number of workers.
 
     Args:
       catalogues: the files.
@@ -192,6 +193,7 @@ def read_and_split(
     """
     dropped: collections.Counter[str] = collections.Counter()
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
+    families = Families()
     unreadable = 0
     for number, (catalogue, cleaned, reasons) in enumerate(_read_all(catalogues, workers), 1):
         unreadable += cleaned is None
@@ -200,6 +202,8 @@ def read_and_split(
         for message in cleaned or ():
             before = len(rows)
             rows.add((message.translation, message.english))
+            if message.singular:
+                families.join(message_form(message.english), message_form(message.singular))
             dropped["duplicate"] += len(rows) == before
         if progress:
             progress(number)
@@ -209,7 +213,8 @@ def read_and_split(
     bounds = (round(test_share * _BUCKETS), round((test_share + dev_share) * _BUCKETS))
     splits: dict[tuple[str, str], list[_Row]] = {}
     for language, rows in sentences.items():
-        splits |= {(language, s): r for s, r in _split(rows, split_of, bounds, dropped).items()}
+        by_split = _split(rows, families, split_of, bounds, dropped)
+        splits |= {(language, split): kept for split, kept in by_split.items()}
     for language, rows in names.items():
         only_names = rows - sentences.get(language, set())
         splits[language, "names"] = sorted(only_names, key=lambda row: _digest("\t".join(row)))
@@ -246,11 +251,6 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
             folder = out / "names" / f"{language}-{ENGLISH}"
             write_pairs(folder, "train", language, ENGLISH, names)
     return languages
-
-
-def normalised(english: str) -> str:
-    """Returns the letters of an English side in lower case. Sides with equal letters count as equal."""
-    return _KEY.sub("", english.casefold()) or english
 
 
 def _read_all(
@@ -319,6 +319,7 @@ def _looks_like_name(english: str) -> bool:
 
 def _split(
     rows: Iterable[_Row],
+    families: "Families",
     split_of: dict[str, str],
     bounds: tuple[int, int],
     dropped: collections.Counter[str],
@@ -329,15 +330,16 @@ def _split(
 
     Args:
       rows: (translation, English) of one language.
-      split_of: normalised English side -> split; filled here, and shared by all languages.
+      families: the forms of messages that must be in the same split.
+      split_of: `message_form` of the English side -> split; filled here, and shared by all languages.
       bounds: hashes below the first number go to test, other hashes below the second go to dev.
       dropped: reason -> number of messages left out; changed here.
     """
     splits: dict[str, list[tuple[str, _Row]]] = {split: [] for split in SPLITS}
     for row in rows:
-        key = normalised(row[1])
+        key = message_form(row[1])
         if key not in split_of:
-            digest = _digest(f"split {key}")
+            digest = _digest(f"split {families.first(key)}")
             bucket = int(digest[:8], 16) % _BUCKETS
             split = "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
             split_of[key] = split
@@ -346,10 +348,33 @@ def _split(
     for split in ("dev", "test"):
         first: dict[str, _Row] = {}
         for _, row in sorted(splits[split]):
-            first.setdefault(normalised(row[1]), row)
+            first.setdefault(sentence_form(row[1]) or row[1], row)
         dropped[f"same English in {split}"] += len(splits[split]) - len(first)
         result[split] = list(first.values())
     return result
+
+
+class Families:
+    """Joins the forms of messages that are variants of each other although their letters differ.
+
+    An example is the entry with the singular "once a day" and the plural "every %d days".
+    """
+
+    def __init__(self) -> None:
+        """Starts with each form in a family of its own."""
+        self._earlier: dict[str, str] = {}
+
+    def first(self, form: str) -> str:
+        """Returns the first form, in the order of the alphabet, of the family of a form."""
+        while (earlier := self._earlier.get(form, form)) != form:
+            form = earlier
+        return form
+
+    def join(self, form: str, other: str) -> None:
+        """Makes one family of the families of two forms."""
+        first, second = sorted((self.first(form), self.first(other)))
+        if first != second:
+            self._earlier[second] = first
 
 
 def _digest(text: str) -> str:

@@ -11,25 +11,38 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from gshard_nmt.data.normal_form import (
+    split_at_placeholders,
+    without_markup,
+    without_placeholders,
+)
+
 MAXIMUM_CHARACTERS = 200
 
 _CONTEXT_END = "\x04"
 _PLURAL = "\x00"
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
 _SPACE = re.compile(r"\s+")
 # Accelerator marks: `_File`, `&File` and `~File`; Chinese, Japanese and Korean end in `(_F)` or `(&F)`.
 _CJK_MARK = re.compile(r"\s*[(（][_&~]?[A-Z0-9][)）](?=\W*$)|\s*[(（][_&~][A-Za-z0-9][)）]")
 _LATIN_MARK = re.compile(r"(?<![\w&_~.])[_&~](?=\w)|(?<=[^\W_])[_&](?=[^\W_])")
+_IDENTIFIER = re.compile(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b")
 _KEY = re.compile(r"[\w.-]+")
 _CODE = re.compile(r"[{}<>=\\|#$@^]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """An English text and its translation."""
+    """An English text and its translation.
+
+    Attributes:
+      english: the English text.
+      translation: its translation.
+      singular: the English singular, if the message is the plural form of an entry; else "".
+    """
 
     english: str
     translation: str
+    singular: str = ""
 
 
 class UnreadableError(ValueError):
@@ -56,10 +69,10 @@ def read_catalogue(path: Path) -> Iterator[Message]:
         elif (
             len(translations) == 1
         ):  # the language has no plural; pair its form with English's plural
-            yield Message(forms[1], translations[0])
+            yield Message(forms[1], translations[0], forms[0])
         else:
             yield Message(forms[0], translations[0])
-            yield Message(forms[1], translations[-1])
+            yield Message(forms[1], translations[-1], forms[0])
 
 
 def clean(message: Message) -> Message | str:
@@ -78,20 +91,21 @@ def clean(message: Message) -> Message | str:
         return "identical"
     if longest > 10 + 4 * shortest:
         return "length ratio"
-    if not any(c.isalpha() for c in english) or not any(c.isalpha() for c in translation):
+    bare_english = without_placeholders(english)
+    if not any(c.isalpha() for c in bare_english) or not any(c.isalpha() for c in translation):
         return "no letters"
     if not english.isascii() and sum(c.isalpha() and not c.isascii() for c in english) > 3:
         return "not English"
     if " " not in english and _KEY.fullmatch(english) and re.search(r"[._\d]|[a-z][A-Z]", english):
         return "key"
-    if len(_CODE.findall(english)) * 6 > len(english):
+    if len(_CODE.findall(bare_english)) * 6 > len(bare_english):
         return "code"
-    return Message(english, translation)
+    return Message(english, translation, _clean_text(message.singular))
 
 
 def _clean_text(text: str) -> str:
     if "<" in text or "&" in text:
-        text = html.unescape(_TAG.sub(" ", text))
+        text = html.unescape(without_markup(text))
     if "_" in text or "&" in text or "~" in text:
         text = _without_mark(text)
     return _SPACE.sub(" ", text).strip()
@@ -100,10 +114,13 @@ def _clean_text(text: str) -> str:
 def _without_mark(text: str) -> str:
     """Removes the accelerator mark, if there is exactly one and it is not part of an identifier."""
     text = _CJK_MARK.sub("", text)
-    if re.search(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b|%\(", text):
+    # A placeholder such as <FILE_NAME> has no mark.
+    parts = split_at_placeholders(text)
+    if any(_IDENTIFIER.search(part) for part in parts[::2]) or "%(" in text:
         return text
-    marks = _LATIN_MARK.findall(text)
-    return _LATIN_MARK.sub("", text) if len(marks) == 1 else text
+    if sum(len(_LATIN_MARK.findall(part)) for part in parts[::2]) == 1:
+        parts[::2] = [_LATIN_MARK.sub("", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ def test_contexts_and_plurals_of_a_mo_file(tmp_path, order):
     )
     assert list(messages.read_catalogue(path)) == [
         Message("%d file", "%d fichier"),
-        Message("%d files", "%d fichiers"),
+        Message("%d files", "%d fichiers", "%d file"),
         Message("Open", "Ouvrir"),
     ]
 
@@ -23,7 +23,7 @@ def test_contexts_and_plurals_of_a_mo_file(tmp_path, order):
 def test_a_language_without_plural_pairs_its_form_with_many(tmp_path):
     path = tmp_path / "a.mo"
     path.write_bytes(mo([("%d file\0%d files", "%d ファイル")]))
-    assert list(messages.read_catalogue(path)) == [Message("%d files", "%d ファイル")]
+    assert list(messages.read_catalogue(path)) == [Message("%d files", "%d ファイル", "%d file")]
 
 
 def test_fuzzy_entries_of_a_po_file_are_left_out(tmp_path):
@@ -52,6 +52,16 @@ def test_a_damaged_file_is_an_error(tmp_path, cut):
         ("R&D costs", "coûts de R&D", ("R&D costs", "coûts de R&D")),
         ("set my_name", "régler my_name", ("set my_name", "régler my_name")),
         ("<b>Hi</b> %s", "<b>Salut</b> %s", ("Hi %s", "Salut %s")),
+        ("Copy to <name>", "Copier vers <nom>", ("Copy to <name>", "Copier vers <nom>")),
+        ("Copy to &lt;dir&gt;", "Vers &lt;dir&gt;", ("Copy to <dir>", "Vers <dir>")),
+        (
+            "<name>: no _such {FILE_A}",
+            "<nom> {FILE_A}",
+            ("<name>: no such {FILE_A}", "<nom> {FILE_A}"),
+        ),
+        ("See <x>this</x><br>%s", "Voir <x>ici</x><br/>%s", ("See this %s", "Voir ici %s")),
+        ("See <a href='x'>this", "Voir <!-- x -->ici", ("See this", "Voir ici")),
+        ("<name> <b>%s</b>", "<nom> <b>%s</b>", "no letters"),
         ("Tom &amp; Jerry", "Tom et Jerry", ("Tom & Jerry", "Tom et Jerry")),
         ("two\n  lines", "deux\n lignes", ("two lines", "deux lignes")),
         ("OK", "OK", "identical"),

@@ -1,0 +1,142 @@
+"""Placeholders in text, and normal forms in which variants of a sentence are equal.
+
+"Copy %d files to <folder>" has the placeholders `%d` and `<folder>`. Its variants are, for example,
+"Copy %s file to <folder>." and "COPY {count} files to <name>".
+"""
+
+import re
+import unicodedata
+
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
+_TAG_NAME = re.compile(r"[A-Za-z][\w:-]*")
+_FORMATTING = re.compile(
+    "[abiuspq]|br|hr|em|tt|[uod]l|li|d[dt]|t[dhr]|del|ins|img|div|su[bp]|pre|big|body|head|html|font|span"
+    "|small|table|tbody|thead|center|strong|strike|blockquote|h[1-6]"
+)
+"""Names of tags that format text. A tag of another name is a placeholder unless it is closed."""
+
+_PLACEHOLDER = re.compile(
+    r"""
+    %(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
+    (?![A-Za-z])                                  # printf: %s, %-5.2f, %(name)s, %1$d; not 50%discount
+    | %\d+                                        # Qt: %1
+    | \$?\{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}         # {}, {name}, {0:>8}, {{ name }}, ${name}
+    | \$[A-Za-z_]\w*                              # $name
+    | <[A-Za-z][\w .:-]{0,40}>                    # <name>
+    """,
+    re.VERBOSE,
+)
+_URL = re.compile(
+    r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+\.[\w.]+\w"
+)
+_NUMBER = re.compile(r"(?<!\w)\d+(?:[.,:\u00a0\u202f']\d+)*(?!\w)")
+_NOT_LETTERS = re.compile(r"[\W_\d]+")
+_WORDS = re.compile(
+    # Languages without spaces between words: each character counts as a word.
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_]+"
+)
+_SAME_WORD = {
+    **dict.fromkeys(("is", "are", "was", "were", "be"), "be"),
+    **dict.fromkeys(("has", "have"), "have"),
+    **dict.fromkeys(("do", "does"), "do"),
+    **dict.fromkeys(("this", "these", "that", "those"), "this"),
+    **dict.fromkeys(("it", "they", "them", "its", "their"), "it"),
+    **dict.fromkeys(("person", "people"), "person"),
+    **dict.fromkeys(("child", "children"), "child"),
+    # "One file" and "a file" are singular forms of "%d files".
+    **dict.fromkeys(("a", "an", "one", "the"), ""),
+}
+
+
+def without_markup(text: str) -> str:
+    """Replaces the tags that format text by spaces, and keeps placeholders such as `<name>`.
+
+    A tag is markup if it is a comment, is closed (`<x>...</x>`, `<x/>`), has attributes, or has the name
+    of a tag that formats text, such as `<br>`.
+    """
+    if "<" not in text:
+        return text
+    closed = {_tag_name(tag) for tag in _TAG.findall(text) if tag.startswith("</")}
+
+    def replacement(match: re.Match[str]) -> str:
+        tag = match[0]
+        is_markup = (
+            tag.startswith(("</", "<!--"))
+            or tag.endswith("/>")
+            or "=" in tag
+            or _tag_name(tag) in closed
+            or _FORMATTING.fullmatch(_tag_name(tag))
+        )
+        return " " if is_markup else tag
+
+    return _TAG.sub(replacement, text)
+
+
+def _tag_name(tag: str) -> str:
+    match = _TAG_NAME.search(tag)
+    return match[0].casefold() if match else ""
+
+
+def placeholders(text: str) -> list[str]:
+    """Returns the placeholders, web addresses and mail addresses of a text, in their order."""
+    addresses = [match[0].rstrip(".,;:!?") for match in _URL.finditer(text)]
+    return [*_PLACEHOLDER.findall(without_markup(_URL.sub(" ", text))), *addresses]
+
+
+def without_placeholders(text: str) -> str:
+    """Replaces each placeholder of a text by a space."""
+    return _PLACEHOLDER.sub(" ", text) if any(mark in text for mark in "%{$<") else text
+
+
+def split_at_placeholders(text: str) -> list[str]:
+    """Splits a text into the parts between placeholders and the placeholders, in turns."""
+    parts, start = [], 0
+    for match in _PLACEHOLDER.finditer(text):
+        parts += [text[start : match.start()], match[0]]
+        start = match.end()
+    return [*parts, text[start:]]
+
+
+def numbers(text: str) -> list[str]:
+    """Returns the numbers of a text as ASCII digits without separators: "1,000" gives "1000"."""
+    return [
+        "".join(str(unicodedata.digit(c)) for c in match[0] if c.isdecimal())
+        for match in _NUMBER.finditer(_PLACEHOLDER.sub(" ", text))
+    ]
+
+
+def words(text: str) -> list[str]:
+    """Returns the words of a text in lower case, without placeholders, digits and punctuation.
+
+    In languages without spaces between words, such as Chinese and Thai, each character is a word.
+    """
+    return _WORDS.findall(without_placeholders(text).casefold())
+
+
+def sentence_form(text: str) -> str:
+    """Returns the letters of a text in lower case, without placeholders; "" if it has no letters.
+
+    Texts that differ in case, spaces, digits, punctuation or placeholders have equal forms.
+    """
+    return _NOT_LETTERS.sub("", without_placeholders(text).casefold())
+
+
+def message_form(english: str) -> str:
+    """Returns a form that all variants of an English message share; never "" for a text with letters.
+
+    It is like `sentence_form`. Besides, plural endings, articles, and the forms of a few words (is and
+    are) are equal. It decides the split of a message, so messages that differ may share a form, but
+    variants of one message must.
+    """
+    form = "".join(map(_folded, _WORDS.findall(without_placeholders(english).casefold())))
+    return form or sentence_form(english) or english.casefold()
+
+
+def _folded(word: str) -> str:
+    """Returns a word without its plural ending: entries and entry both give entri."""
+    if word in _SAME_WORD:
+        return _SAME_WORD[word]
+    if word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
+    word = word.removesuffix("e")
+    return word[:-1] + "i" if word.endswith("y") else word

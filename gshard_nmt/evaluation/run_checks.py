@@ -1,0 +1,103 @@
+"""Looks for faults of the systems of an evaluation: starved baselines, experts without tokens."""
+
+import json
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.run.alarms import FIGURE, LINES
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
+
+_STARVED = 0.5
+"""A baseline that saw a smaller share of the multilingual model's tokens of its language is starved."""
+_USED_EXPERTS = 0.6
+"""Balanced routers log 0.85 to 1.0 of E as effective experts."""
+
+
+def alarms(
+    run: RunFolder,
+    languages: Sequence[str],
+    baselines: Mapping[str, RunFolder],
+    scores: Mapping[str, float] = types.MappingProxyType({}),
+) -> Iterator[str]:
+    """Yields a sentence for each fault of the run and its baselines.
+
+    Args:
+      run: the run that is evaluated.
+      languages: the languages of the evaluation.
+      baselines: the run folder of the baseline of each language; {} if there are none.
+      scores: known scores of baselines by language.
+    """
+    compared = {*baselines, *scores}
+    if compared and (missing := [tag for tag in languages if tag not in compared]):
+        yield f"There is no baseline of {', '.join(missing)}; the mean gain is over the other languages."
+    yield from _starved(run, languages, baselines)
+    improving = [
+        tag for tag in languages if tag in baselines and _was_improving(baselines[tag], tag)
+    ]
+    if improving:
+        yield (
+            f"{len(improving)} baselines were still improving on dev text when they ended: "
+            f"{', '.join(improving)}. More training would make their gains smaller."
+        )
+    yield from _idle_experts(run)
+
+
+def _starved(
+    run: RunFolder, languages: Sequence[str], baselines: Mapping[str, RunFolder]
+) -> Iterator[str]:
+    tokens = run.budget().get("tokens_by_language", {})
+    for tag in languages:
+        if tag not in baselines or not tokens.get(tag):
+            continue
+        own = baselines[tag].budget().get("tokens_by_language", {}).get(tag)
+        if own is not None and own < _STARVED * tokens[tag]:
+            yield (
+                f"The baseline of {tag} saw {own:,} training tokens, and the multilingual model saw "
+                f"{tokens[tag]:,} of {tag}; the gain is not a fair comparison."
+            )
+
+
+def _was_improving(run: RunFolder, language: str) -> bool:
+    """Returns whether the best score on dev text is the last of three or more."""
+    metric = read_run_config(run.config).train.metric.split("/")[0]
+    scores = [row[f"{metric}/{language}"] for row in _log(run) if f"{metric}/{language}" in row]
+    best = max(scores, default=0) if metric == "dev_bleu" else min(scores, default=0)
+    return len(scores) >= 3 and scores[-1] == best and scores.count(best) == 1
+
+
+def _idle_experts(run: RunFolder) -> Iterator[str]:
+    """Yields a sentence for each layer that uses few of its experts at the end of the log."""
+    model = read_run_config(run.config).model
+    values: dict[str, list[float]] = {}
+    for row in _log(run):
+        for name, value in row.items():
+            if name.startswith(f"{FIGURE}/"):
+                values.setdefault(name.removeprefix(f"{FIGURE}/"), []).append(value)
+    for layer, figures in values.items():
+        mean = float(np.mean(figures[-LINES:]))
+        if model.experts and mean < _USED_EXPERTS * model.experts:
+            yield (
+                f"Layer {layer} works as if it had {mean:.1f} experts, and it has {model.experts}: some "
+                "experts get few tokens or none."
+            )
+
+
+def _log(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl; [] if it cannot be read. Damaged lines are left out."""
+    try:
+        lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append({k: v for k, v in row.items() if isinstance(v, int | float)})
+    return rows

@@ -1,0 +1,64 @@
+"""Placeholders, and the forms in which variants of a text are equal."""
+
+import pytest
+
+from gshard_nmt.data import normal_form
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Copy %d files to %-5.2f", ["%d", "%-5.2f"]),
+        ("%(name)s and %1$s and %2", ["%(name)s", "%1$s", "%2"]),
+        ("{} {name} {0:>8}", ["{}", "{name}", "{0:>8}"]),
+        ("${HOME} $USER {{ user.name }}", ["${HOME}", "$USER", "{{ user.name }}"]),
+        ("Open <file name> at https://a.org/b?c=1.", ["<file name>", "https://a.org/b?c=1"]),
+        ("Write to me@mail.org!", ["me@mail.org"]),
+        ("<b>100% of it</b>, 50%discount, 3 < 4 and 5 > 2", []),
+    ],
+)
+def test_placeholders(text, expected):
+    assert normal_form.placeholders(text) == expected
+
+
+def test_a_text_is_split_into_placeholders_and_the_rest():
+    parts = normal_form.split_at_placeholders("a %s b <c>")
+    assert parts == ["a ", "%s", " b ", "<c>", ""]
+    assert normal_form.without_placeholders("a %s b <c>").split() == ["a", "b"]
+
+
+def test_numbers_are_equal_in_all_digits_and_separators():
+    assert normal_form.numbers("1,000 and ١٠٠٠ and 1000") == ["1000"] * 3
+    assert normal_form.numbers("%1$s {0} x86 file2") == []
+
+
+def test_words_are_characters_if_there_are_no_spaces():
+    assert normal_form.words("Open THE %s file2!") == ["open", "the", "file"]
+    assert normal_form.words("打开文件") == list("打开文件")
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [
+        ("%d files", "{count} file", "1 File", "One file", "a file!"),
+        ("%d entries are left", "One entry is left"),
+        ("2 cookies", "<n> cookie"),
+        ("Delete these processes?", "Delete this process?"),
+        ("%d matches", "%d match"),
+    ],
+)
+def test_variants_of_a_message_have_one_form(variants):
+    assert len({normal_form.message_form(text) for text in variants}) == 1
+
+
+def test_other_messages_have_other_forms():
+    texts = ["Open the file", "Close the file", "Open the folder", "class", "clause", "%", "?"]
+    assert len({normal_form.message_form(text) for text in texts}) == len(texts)
+
+
+def test_sentences_are_equal_without_case_digits_and_placeholders():
+    assert normal_form.sentence_form("Read 3 of %d files.") == normal_form.sentence_form(
+        "read {n} OF files"
+    )
+    assert normal_form.sentence_form("12 %") == ""
+    assert normal_form.sentence_form("files") != normal_form.sentence_form("file")

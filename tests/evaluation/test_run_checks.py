@@ -1,0 +1,56 @@
+"""The checks of the systems. tests/evaluation/test_faults.py seeds each fault."""
+
+import pytest
+
+from gshard_nmt.evaluation import run_checks
+from gshard_nmt.run.folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "config.gin").write_text("Model.experts = 8\n")
+    return RunFolder(tmp_path)
+
+
+def test_a_run_without_a_log_and_a_budget_raises_no_alarm(run):
+    assert list(run_checks.alarms(run, ["fr"], {})) == []
+    assert list(run_checks.alarms(run, ["fr"], {"fr": run})) == []
+
+
+def test_damaged_lines_of_the_log_are_left_out(run):
+    (run.path / "metrics.jsonl").write_bytes(
+        b'{"effective_experts/encoder_1": 1.5}\n{"effec\n[1]\n\xff\n{"event": "resumed"}\n'
+    )
+    (alarm,) = run_checks.alarms(run, ["fr"], {})
+    assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts, and it has 8")
+
+
+def test_only_the_last_lines_of_the_log_count(run):
+    rows = [1.0] * 5 + [7.5] * 3
+    lines = [f'{{"effective_experts/encoder_1": {value}}}\n' for value in rows]
+    (run.path / "metrics.jsonl").write_text("".join(lines))
+    assert list(run_checks.alarms(run, ["fr"], {})) == []
+
+
+def test_known_scores_are_baselines_too(run):
+    (alarm,) = run_checks.alarms(run, ["fr", "de"], {}, {"fr": 30.0})
+    assert alarm == "There is no baseline of de; the mean gain is over the other languages."
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "scores", "improves"),
+    [
+        ("Model.experts = 0\n", "dev_nll", [3, 2, 1], True),
+        ("Model.experts = 0\n", "dev_nll", [3, 1, 2], False),
+        ("Model.experts = 0\n", "dev_nll", [2, 1], False),
+        ("Train.bleu_sentences = 9\n", "dev_bleu", [1, 2, 3], True),
+        ("Train.bleu_sentences = 9\n", "dev_bleu", [1, 3, 3], False),
+    ],
+)
+def test_a_baseline_that_was_still_improving(run, config, name, scores, improves):
+    run.config.write_text(config)
+    lines = [f'{{"{name}/fr": {value}}}\n' for value in scores]
+    (run.path / "metrics.jsonl").write_text("".join(lines))
+    alarms = list(run_checks.alarms(run, ["fr"], {"fr": run}))
+    assert len(alarms) == improves
+    assert not improves or alarms[0].startswith("1 baselines were still improving")
