@@ -3,18 +3,15 @@
 import dataclasses
 import functools
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from gshard_nmt import json_shape, outputs
+from gshard_nmt import outputs
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair, find_pairs
 from gshard_nmt.decoding.runs import Choices
-from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import (
     baselines_section,
     comparison,
@@ -23,19 +20,27 @@ from gshard_nmt.evaluation import (
     faults,
     hypothesis_files,
     report,
+    routing,
+    routing_page,
     samples,
     studies,
     tables,
+    terminal,
     test_sets,
+)
+from gshard_nmt.evaluation.baselines import (
+    Baselines,
+    budget_facts,
+    directions_without,
+    read_baselines,
 )
 from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
 from gshard_nmt.evaluation.hypothesis_files import Files
-from gshard_nmt.evaluation.metrics import TITLES, Measures
+from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options, Studied
 from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
-from gshard_nmt.json_shape import mapping_of, number
 from gshard_nmt.run.folder import RunFolder
 
 # The command line gets these from here, because it imports programs and not their parts.
@@ -49,34 +54,6 @@ __all__ = [
     "evaluate_files",
     "open_folder",
 ]
-
-_SCORES = mapping_of(number(0, 100))
-
-
-@dataclasses.dataclass(frozen=True)
-class Baselines:
-    """The bilingual baselines to compare with: known scores, or runs to decode.
-
-    Attributes:
-      scores: BLEU of each language, or of each direction such as "fr-en".
-      runs: run folder of each language.
-    """
-
-    scores: dict[str, float] = dataclasses.field(default_factory=dict)
-    runs: dict[str, RunFolder] = dataclasses.field(default_factory=dict)
-
-    @property
-    def folders(self) -> dict[str, Path]:
-        """Path of the run folder of each language."""
-        return {language: run.path for language, run in self.runs.items()}
-
-    def score_of(self, test: TestSet) -> float | None:
-        """Returns the known score of a direction or of its language; None if there is none."""
-        return self.scores.get(_direction(test), self.scores.get(test.language))
-
-    def has(self, test: TestSet) -> bool:
-        """Returns whether there is a score or a run to compare a direction with."""
-        return self.score_of(test) is not None or test.language in self.runs
 
 
 def evaluate(
@@ -92,6 +69,7 @@ def evaluate(
     published: Published | None = None,
     others: Others | None = None,
     command: str = "",
+    count_experts: routing_page.CountExperts | None = None,
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report.
 
@@ -110,10 +88,11 @@ def evaluate(
       published: a test set that takes the place of the corpus.
       others: other runs and published scores to compare the run with.
       command: the command that makes the report. The page shows it.
+      count_experts: counts which experts the runs use for the test sets; None leaves this out.
 
     Raises:
       UserError: the corpus has the split of no language, the baselines or another system cannot be
-        read or compared, or the report cannot be written.
+        read or compared, no run has experts and they are to be counted, or the report cannot be written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     outputs.check_folder("--report", folder)
@@ -134,14 +113,12 @@ def evaluate(
         tests, notes = corpora.test_sets(run, corpus, pairs, split, sentences)
         text_facts, remarks = corpora.facts(run, corpus, pairs, split)
         notes += remarks
-    compared = _read_baselines(baselines, [test.language for test in tests])
-    without = [test for test in tests if baselines and not compared.has(test)]
-    if len(without) == len(tests):
-        raise UserError(
-            f"--baselines {baselines} has scores of {', '.join(compared.scores)} but of none of "
-            f"{', '.join(map(_direction, tests))}; name each score by its language or direction."
-        )
+    compared = read_baselines(baselines, [test.language for test in tests])
+    without = directions_without(compared, baselines, tests)
     main_name, candidates = read_candidates(run, tests, others)
+    runs = [(run, tests), *((other.run, other.tests) for other in candidates if other.run)]
+    if count_experts is not None:
+        routing.check_any_has_experts([each for each, _ in runs])
     stored = decodes.descriptions(run.path / "decodes")
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, choices)
     checks, overlaps = faults.sections(
@@ -166,8 +143,8 @@ def evaluate(
         ("run", str(run.path)),
         ("decoding", made_by),
         *text_facts,
-        *_budget_facts(run, compared),
-        *([("without a baseline", ", ".join(map(_direction, without)))] if without else []),
+        *budget_facts(run, compared),
+        *([("without a baseline", ", ".join(without))] if without else []),
         *([("command", command)] if command else []),
         *decodes.translated_again(run.path / "decodes", stored),
         *((caution.name, caution.text) for caution in cautions),
@@ -183,10 +160,12 @@ def evaluate(
         *checks,
     ]
     title = f"{workdir.name}: {split} BLEU"
+    if count_experts is not None:
+        sections += routing_page.sections(runs, count_experts, choices.checkpoint)
     evaluation = report.Report(results, signatures, facts, title, sections, systems)
     with outputs.named(folder):
         report.write(evaluation, folder)
-    _show(evaluation, folder)
+    terminal.show(evaluation, folder)
 
 
 def _systems(
@@ -259,7 +238,7 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
     if folder:
         with outputs.named(folder):
             report.write(evaluation, folder)
-    _show(evaluation, folder)
+    terminal.show(evaluation, folder)
 
 
 def _result(
@@ -312,108 +291,6 @@ def _samples(
     )
 
 
-def _direction(test: TestSet) -> str:
-    return f"{test.source}-{test.target}"
-
-
 def _tokens_seen(run: RunFolder, language: str) -> int | None:
     """Returns the number of training tokens of a language that a run has seen; None if unknown."""
     return run.budget().get("tokens_by_language", {}).get(language)
-
-
-def _read_baselines(path: Path | None, languages: Sequence[str]) -> Baselines:
-    """Reads --baselines, a folder of run folders or a JSON file of scores."""
-    if path is None:
-        return Baselines()
-    if path.is_dir():
-        runs = {
-            language: RunFolder(path / language)
-            for language in languages
-            if (path / language / "data.json").exists()
-        }
-        if not runs:
-            raise UserError(
-                f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
-                "its language, as gshard-train --baselines_of does."
-            )
-        return Baselines(runs=runs)
-    if not path.exists():
-        raise UserError(
-            f"--baselines {path}: there is no such folder or file; give the --workdir of "
-            "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
-        )
-    try:
-        return Baselines(json_shape.parse(path.read_bytes(), _SCORES))
-    except ValueError as error:
-        raise UserError(
-            f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
-        ) from None
-
-
-def _budget_facts(run: RunFolder, baselines: Baselines) -> Iterator[tuple[str, str]]:
-    """Yields what the report says about the training of the run and of its baselines."""
-    if budget := run.budget():
-        yield (
-            "multilingual model",
-            f"{budget['parameters']:,} parameters, {budget['steps']:,} steps, "
-            f"{_total_tokens(budget):,} tokens, {budget['seconds']:.0f} s",
-        )
-    budgets = [budget for folder in baselines.runs.values() if (budget := folder.budget())]
-    if budgets:
-        sizes = sorted({budget["parameters"] for budget in budgets})
-        size = " to ".join(f"{parameters:,}" for parameters in dict.fromkeys((sizes[0], sizes[-1])))
-        records = baselines_section.read(baselines.folders)
-        yield (
-            "baselines",
-            f"{len(budgets)} bilingual models of {size} parameters each; "
-            f"{sum(map(_total_tokens, budgets)):,} tokens in total; "
-            f"{sum(b['seconds'] for b in budgets):.0f} s in total. "
-            + baselines_section.kind_text(records, len(baselines.runs)),
-        )
-
-
-def _total_tokens(budget: dict[str, Any]) -> int:
-    return sum(budget["tokens_by_language"].values())
-
-
-def _show(evaluation: report.Report, folder: Path | None) -> None:
-    """Prints the scores of all languages, the signature, and the path of the report."""
-    table = Table(title=evaluation.title)
-    compared = any(result.baseline_bleu is not None for result in evaluation.languages)
-    columns = ["language", "training pairs", "BLEU", "chrF"]
-    columns += ["baseline", "gain", "95 % interval"] if compared else []
-    others = evaluation.languages[0].scores
-    for name in (*columns, *(TITLES[key] for key in others)):
-        table.add_column(name, justify="left" if name == "language" else "right")
-    for result in evaluation.sorted():
-        base, delta = result.baseline_bleu, result.delta_bleu
-        cells = ["", ""] if base is None else [f"{base:.1f}", f"{delta:+.1f}"]
-        table.add_row(
-            evaluation.label(result),
-            f"{result.train_pairs:,}",
-            f"{result.bleu:.1f}",
-            f"{result.chrf:.1f}",
-            *([*cells, report.interval_text(result)] if compared else []),
-            *(report.score_text(key, value) for key, value in result.scores.items()),
-        )
-    average = evaluation.average()
-    delta = average["delta_bleu"]
-    table.add_section()
-    gain = [] if delta is None else ["", f"{delta:+.1f}"]
-    table.add_row("average", "", f"{average['bleu']:.1f}", "", *gain)
-    console = Console(highlight=False)
-    console.print(table)
-    if len(evaluation.systems) > 1:
-        console.print(tables.terminal_table(evaluation.systems))
-    for section in evaluation.sections:
-        for alarm in section.alarms:
-            console.print(alarm, style="bold", markup=False, soft_wrap=True)
-        for note in section.notes:
-            console.print(note, markup=False, soft_wrap=True)
-    if about := dict(evaluation.facts).get("baselines"):
-        console.print(f"baselines: {about}", markup=False, soft_wrap=True)
-    for key, signature in evaluation.signatures.items():
-        if key in ("bleu", *others):
-            console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
-    if folder:
-        console.print(f"report: {folder / 'index.html'}", soft_wrap=True)

@@ -43,11 +43,12 @@ hypothesis.settings.register_profile(
 )
 
 
-# With few workers a long file that starts last is waited for, so these start first.
+# With few workers a long file that starts last is waited for, so these start first. Tests of integration
+# wait while one worker prepares the run that they share, so the second file is another one.
 LONGEST_FILES = (
     "integration/test_processes.py",
-    "integration/test_pipeline.py",
     "multidevice/test_train_step.py",
+    "integration/test_pipeline.py",
     "multidevice/test_meshes.py",
     "model/test_families.py",
     "multidevice/",

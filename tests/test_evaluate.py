@@ -1,13 +1,15 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from gshard_nmt.data.corpus import find_pairs, fingerprint, write_pairs
+from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import evaluate
-from gshard_nmt.evaluation import test_sets
+from gshard_nmt.evaluation import samples, test_sets
 from gshard_nmt.evaluation.candidates import Others
 from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options
@@ -352,3 +354,44 @@ def test_directions_without_a_baseline_are_named(folders):
         f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
         "each score by its language or direction."
     )
+
+
+def test_the_experts_of_the_run_are_a_section_of_the_report(folders):
+    calls = []
+
+    def count(workdir, tests, checkpoint):
+        calls.append((workdir.name, [test[:2] for test in tests], checkpoint))
+        shape = (1, len(tests))
+        chosen = np.full((*shape, 2, 4), 300.0)
+        chosen[..., 3] = 0
+        counts = (np.full(shape, 900.0), chosen, chosen / 2, np.zeros((*shape, 2)))
+        return ExpertUse(["decoder_1"], *counts, np.zeros(2, int), "step 9")
+
+    choices = Choices("last")
+    result = scores_of(folders, Translator(), choices=choices, count_experts=count)
+    # Both languages have equal training text.
+    assert calls == [("run", [("de", "en"), ("fr", "en")], "last")]
+    assert result["routing"]["load"] == [[0.3333, 0.3333, 0.3333, 0]]
+    page = (folders / "report" / "index.html").read_text()
+    assert "decoder_1: 1 of 4 experts get almost no token (3)" in page
+    assert "Which experts each language uses" in page
+
+
+def test_a_dense_run_has_no_experts_to_count(folders):
+    (folders / "run" / "config.gin").write_text("Model.experts = 0\n")
+    translate = Translator()
+    with pytest.raises(UserError, match=r"is a dense model \(Model.experts is 0\)"):
+        scores_of(folders, translate, count_experts=pytest.fail)
+    assert translate.calls == []
+
+
+def test_the_page_shows_the_command_and_samples_that_the_seed_has_chosen(folders):
+    command = "gshard-eval --workdir='a run' --report=r"
+    contents = scores_of(folders, Translator(), command=command)
+    assert contents["provenance"]["command"] == command
+    page = (folders / "report" / "index.html").read_text()
+    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in page
+    of_french = page[page.index("<summary>fr") :].split("</details>")[0]
+    for place, sentence in enumerate(SENTENCES):
+        is_chosen = place in samples.choose(("fr", "en"), len(SENTENCES), 2)
+        assert (f">{sentence}<" in of_french) == is_chosen

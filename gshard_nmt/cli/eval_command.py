@@ -87,6 +87,11 @@ def _define_eval(flags: Flags) -> None:
         0,
         minimum=0,
     )
+    flags.switch(
+        "routing",
+        "also show which experts each language uses in each layer, on the test text: maps and tables in "
+        "the report, and the numbers in bleu.json. The model must have experts",
+    )
     define_metrics(flags)
     define_files(flags)
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
@@ -118,7 +123,7 @@ def _eval(values: FlagValues) -> None:
             calls.follow(translators, processes)
             return
         with calls.ending(processes):
-            translating = calls.leading(translators, processes, ["translate"])
+            translating = calls.leading(translators, processes, ["translate", "expert_use"])
             _evaluate(values, [workdir, *other_workdirs], translating, changes)
 
 
@@ -160,7 +165,15 @@ def _evaluate(
     translate, counted = translators.translate, values.sentences
     command = command_text("gshard-eval", values)
     words = (workdirs[0], corpus, values.split, report, translate, baselines, counted, choices)
-    evaluate(*words, options=options, published=published, others=others, command=command)
+    count_experts = translators.expert_use if values.routing else None
+    evaluate(
+        *words,
+        count_experts=count_experts,
+        options=options,
+        published=published,
+        others=others,
+        command=command,
+    )
 
 
 def _cross_entropies(text: str) -> list[float]:

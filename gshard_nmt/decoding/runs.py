@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gshard_nmt import paths
+from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.run.folder import RunFolder
@@ -97,6 +98,19 @@ class RunTranslators:
             sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
         texts = [translation.text for translation in best]
         return texts, f"{translator.origin}, {search}", translator.checkpoint
+
+    def expert_use(
+        self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"
+    ) -> ExpertUse:
+        """Counts which experts the model of a run folder uses for text.
+
+        Args:
+          workdir: the run folder, of a model with experts.
+          tests: the text of each direction, see `TextTranslator.expert_use`.
+          checkpoint: the weights, see `load_translator`.
+        """
+        translator, _ = self._translator(str(workdir), checkpoint)
+        return translator.expert_use(tests)
 
     def _translator(self, workdir: str, checkpoint: str) -> tuple[TextTranslator, str]:
         key = workdir, checkpoint

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.calls import follow, leading
+from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.decoding.weights import Chosen, load_weights
@@ -217,6 +218,28 @@ class TextTranslator:
                 scores[i] = value
             yield from scores
             first += len(chunk)
+
+    def expert_use(self, tests: Sequence[Sequence]) -> ExpertUse:
+        """Counts which experts the model uses for text.
+
+        The encoder reads the sources, and the decoder reads the references.
+
+        Args:
+          tests: for each direction its source and target language (BCP 47 tags), its source lines, and
+            the reference of each line.
+        """
+        texts = []
+        for source, target, lines, references in tests:
+            ids = zip(
+                self._source.encode_source(lines, source, target),
+                self._target.encode_target(references),
+                strict=True,
+            )
+            filled = [bool(a.strip() and b.strip()) for a, b in zip(lines, references, strict=True)]
+            texts.append(
+                [pair if has_text else ([], []) for pair, has_text in zip(ids, filled, strict=True)]
+            )
+        return dataclasses.replace(self._translator.count_experts(texts), origin=self.origin)
 
     def _check_lengths(
         self, number: int, forced: str, source: Sequence[int], target: Sequence[int]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS
-from gshard_nmt.decoding import beam_search
+from gshard_nmt.decoding import beam_search, expert_use
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.model import decoding_weights
@@ -156,6 +156,13 @@ class Translator:
         """
         forced = self.translate_ids(sources, [[*ids, EOS] for ids in targets])
         return [nbest[0][1] if nbest else math.nan for nbest in forced]
+
+    def count_experts(
+        self, texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]]
+    ) -> expert_use.ExpertUse:
+        """Counts which experts the model uses for the sentence pairs of each direction, as ids."""
+        config, functions, devices = self._config, self._functions, self._devices
+        return expert_use.count(config, functions, devices, self.parameters, texts)
 
     def moved(self, mesh: Mesh, rows: int) -> "Translator":
         """Returns a translator with the same weights on another mesh, with other batches.

@@ -51,6 +51,11 @@ class TestSet:
     other_references: tuple[list[str], ...] = ()
 
     @property
+    def direction_name(self) -> str:
+        """The direction as users write it, such as "fr-en"."""
+        return f"{self.source}-{self.target}"
+
+    @property
     def all_references(self) -> list[list[str]]:
         """The references, each with a line for each source."""
         return [self.references, *self.other_references]

@@ -115,6 +115,7 @@ class Routing:
       entropy: float32[], the mean entropy of the gates over tokens that are not padding, in nats; at
         most ln E.
       load: float32[E], the share of first choices that each expert got, overflow included.
+      logits: float32[G, S, E], the logits of the gate.
     """
 
     slot: "tf.Tensor"
@@ -126,6 +127,7 @@ class Routing:
     overflow_fraction: "tf.Tensor"
     entropy: "tf.Tensor"
     load: "tf.Tensor"
+    logits: "tf.Tensor"
 
 
 def route(
@@ -238,6 +240,7 @@ def assign(
         overflow_fraction=tf.reduce_sum(lost) / tf.maximum(num_wanted, 1.0),
         entropy=tf.stop_gradient(_mean_over_tokens(entropy, is_token)),
         load=tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9),
+        logits=logits,
     )
 
 

@@ -5,12 +5,13 @@ The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Ad
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from gshard_nmt.model import counter_random, figures, token_counts, transformer
+from gshard_nmt.model import counter_random, expert_use, figures, token_counts, transformer
 from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.figures import LanguageMetrics
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.layers import Mode
@@ -180,6 +181,45 @@ class StepFunctions:
         """Returns two sums over a batch, float32[]: `nll_sum` in nats, and the target `tokens`."""
         _, metrics = self._loss(parameters, batch, Mode())
         return [{"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}]
+
+    def expert_use(
+        self, parameters: Arrays, batch: Arrays, group_sizes: Sequence[int]
+    ) -> list[Arrays]:
+        """Counts which experts the tokens of each language choose, as `expert_use.together` says.
+
+        Tokens choose as in decoding, so no choice is dropped. The decoder reads the reference.
+
+        Args:
+          parameters: the weights.
+          batch: the arrays of BATCH_ARRAYS. Its languages may be more than those of the run: `languages`
+            of these functions is their number.
+          group_sizes: S of the encoder and of the decoder in evaluation: the tokens that share the
+            capacity of evaluation. 0 means that evaluation has no limit.
+        """
+        model, mode = self.model, Mode()
+        batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
+        gate, moe = model.moe(training=False).gating, model.moe_for_decoding()
+        sizes = dict(zip(token_counts.SIDES, group_sizes, strict=True))
+        counters = {
+            side: UseCounter(batch[f"{side}_languages"], self.languages, gate, size)
+            for side, size in sizes.items()
+        }
+        memory: tf.Tensor | None = None
+        stacks: dict[str, Totals] = {}
+        if model.encoder_layers:
+            counter = counters["source"]
+            memory, stacks["source"] = transformer.encode(
+                model, parameters, batch, mode, moe, counter
+            )
+        counter = counters["target"]
+        _, stacks["target"] = transformer.decode(
+            model, parameters, memory, batch, mode, moe, counter
+        )
+        tokens = {
+            side: tf.cast(token_counts.count_side(batch, side, self.languages), tf.float32)
+            for side in stacks
+        }
+        return [expert_use.together(stacks, tokens)]
 
     def _loss(
         self, parameters: Arrays, batch: Arrays, mode: Mode

@@ -42,13 +42,13 @@ def count(batch: Mapping[str, "tf.Tensor"], number: int) -> "tf.Tensor":
     `batch` has `source_languages` and `target_languages`, int32[B, L]. `number` is the number of
     languages of the run.
     """
-    counts = [
-        tf.reduce_sum(
-            tf.cast(one_hot_languages(batch[f"{side}_languages"], number), tf.int32), [0, 1]
-        )
-        for side in SIDES
-    ]
-    return tf.cast(tf.add_n(counts), tf.int64)
+    return tf.cast(tf.add_n([count_side(batch, side, number) for side in SIDES]), tf.int64)
+
+
+def count_side(batch: Mapping[str, "tf.Tensor"], side: str, number: int) -> "tf.Tensor":
+    """Returns int32[languages], the tokens of each language on one side: "source" or "target"."""
+    is_language = one_hot_languages(batch[f"{side}_languages"], number)
+    return tf.reduce_sum(tf.cast(is_language, tf.int32), [0, 1])
 
 
 def last_step(

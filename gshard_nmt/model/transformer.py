@@ -13,12 +13,13 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import KeyTable
+from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
-from gshard_nmt.model.stack import Index, Part, Totals, scanned, unrolled
+from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -134,12 +135,27 @@ class StackInputs:
       cross_bias: float32[B, 1, L, T], the mask of the decoder's attention to the source as a bias; None
         in an encoder and in a language model.
       moe: the settings of the MoE layers; None in a dense model.
+      counter: counts the experts that each language uses; None counts nothing.
     """
 
     is_token: "tf.Tensor"
     self_bias: "tf.Tensor"
     cross_bias: "tf.Tensor | None"
     moe: MoE | None
+    counter: UseCounter | None = None
+
+    def totals_of(self, routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
+        """Returns what the MoE layer of a part of a block adds to the totals of the stack."""
+        totals = figures.totals_of(routings, repeat, repeats)
+        if self.counter is None or not routings:
+            return totals
+        return totals | self.counter.totals_of(routings[0], repeat, repeats)
+
+    def declare_totals(self, repeats: int) -> dict[str, Total]:
+        """Declares the totals of a stack of R = `repeats` blocks."""
+        rows, length = self.is_token.shape.as_list()
+        declared = figures.declare_totals(self.moe, rows, length, repeats)
+        return declared if self.counter is None else declared | self.counter.declare(repeats)
 
 
 def run_stack(
@@ -163,7 +179,8 @@ def run_stack(
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
-      [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack.
+      [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack. If there is a
+      counter, its totals are added.
     """
     # [B, L] -> [B, L, 1]
     token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
@@ -194,7 +211,7 @@ def run_stack(
 
             layers_of_part = SubLayers(model, stack, token_mask, block_mode, sublayer)
             out = layers_of_part.apply(names, repeat, values, x)
-            return out, figures.totals_of(routings, repeat, repeats)
+            return out, inputs.totals_of(routings, repeat, repeats)
 
         weights = [name for name in declared if name.split("/")[0] in names]
         low_precision = [name for name in weights if not declared[name].keep_float32]
@@ -208,8 +225,7 @@ def run_stack(
         def annotate_gradient(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
             return annotate(gradient, "R" + declared[name].letters, f"{prefix}/{name}")
 
-        rows, length = inputs.is_token.shape.as_list()
-        declared_totals = figures.declare_totals(inputs.moe, rows, length, repeats)
+        declared_totals = inputs.declare_totals(repeats)
         x, totals = scanned(parts, block, annotate_gradient, x, memory, declared_totals)
     else:
         x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
@@ -262,7 +278,12 @@ def _check_length(model: Model, ids: "tf.Tensor") -> None:
 
 
 def encode(
-    model: Model, p: Values, batch: Batch, mode: Mode, moe: MoE | None
+    model: Model,
+    p: Values,
+    batch: Batch,
+    mode: Mode,
+    moe: MoE | None,
+    counter: UseCounter | None = None,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns two results: the encoder's output [B, L, M] and the routing totals.
 
@@ -272,7 +293,9 @@ def encode(
     _check_length(model, segments)
     x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "source_input")
-    inputs = StackInputs(segments > 0, attention.segment_bias(segments, segments), None, moe)
+    inputs = StackInputs(
+        segments > 0, attention.segment_bias(segments, segments), None, moe, counter
+    )
     x, totals = run_stack(model, "encoder", p, x, inputs, mode)
     return annotate(x, "BLM"), totals
 
@@ -284,6 +307,7 @@ def decode(
     batch: Batch,
     mode: Mode,
     moe: MoE | None,
+    counter: UseCounter | None = None,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns the logits float32[B, L, V] with teacher forcing, and the routing totals.
 
@@ -298,7 +322,7 @@ def decode(
     cross_bias = None
     if memory is not None:
         cross_bias = attention.segment_bias(segments, batch["source_segments"])
-    inputs = StackInputs(segments > 0, self_bias, cross_bias, moe)
+    inputs = StackInputs(segments > 0, self_bias, cross_bias, moe, counter)
     shared = [] if memory is None else [memory]
     x, totals = run_stack(model, "decoder", p, x, inputs, mode, shared)
     return output_logits(model, p, annotate(x, "BLM")), totals

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.decoding import text_translator as module
+from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
@@ -24,6 +25,9 @@ class Letters:
         assert (source, target) == ("fr", "en")
         return [[2, *map(ord, line), EOS] for line in lines]
 
+    def encode_target(self, texts):
+        return [[*map(ord, text), EOS] for text in texts]
+
     def encode(self, texts):
         return [[ord(letter) for letter in text] for text in texts]
 
@@ -34,6 +38,20 @@ class Letters:
 def text_translator(nbest: int = 1) -> TextTranslator:
     run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
     return TextTranslator(run, copying(nbest)[0], step=7)
+
+
+def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypatch):
+    counted = []
+
+    def count(translator, texts):
+        counted.extend(texts)
+        return ExpertUse([], *[np.zeros(0)] * 5)
+
+    monkeypatch.setattr("gshard_nmt.decoding.translator.Translator.count_experts", count)
+    tests = [["fr", "en", ["ab", " ", "c"], ["x", "y", ""]], ["fr", "en", [], []]]
+    assert text_translator().expert_use(tests).origin == "step 7"
+    pair = ([2, ord("a"), ord("b"), EOS], [ord("x"), EOS])
+    assert counted == [[pair, ([], []), ([], [])], []]
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 100])

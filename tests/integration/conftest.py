@@ -22,6 +22,10 @@ WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sle
 SETTINGS = {
     "STEPS": 6,
     "EXPERTS": 4,
+    # One layer a side: the time to compile follows the number of layers.
+    "Model.encoder_layers": 1,
+    "Model.decoder_layers": 1,
+    "Model.moe_every": 1,
     "Model.model_dim": 32,
     "Model.hidden_dim": 32,
     "Model.expert_hidden_dim": 32,

@@ -98,7 +98,7 @@ def test_a_run_goes_on_with_another_number_of_processes(prepared, runs, trained,
 
 
 def test_two_runs_of_two_processes_give_the_same_result(prepared, together, tmp_path):
-    """The second run lowers its programs anew, and validation leaves no trace in the state."""
+    """The second run lowers its programs itself, and validation leaves no trace in the state."""
     again = start(prepared, tmp_path / "again", **{"Train.dev_every": 0})
     assert [code for code, _ in ends(again)] == [0, 0]
     first, second = state_of(together), state_of(tmp_path / "again")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import command, environment, gin, share_programs
+from tests.integration.conftest import command, environment, gin, once, share_programs
 
 TIMEOUT = 20
 ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
@@ -136,7 +137,11 @@ def check_records(run: Path, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(prepared) -> Path:
-    """A folder for runs of several processes; the first of them lowers the programs of all."""
-    share_programs(prepared / "several")
-    return prepared / "several"
+def runs(prepared, trained) -> Path:
+    """A folder for runs of several processes. They compile what the run of one process has lowered."""
+
+    def share(folder: Path) -> None:
+        share_programs(folder)
+        shutil.copytree(prepared / "untouched" / "run" / "programs", folder / "programs")
+
+    return once(prepared / "several", share)

@@ -32,6 +32,7 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
         overflow_fraction=zero,
         entropy=zero,
         load=tf.zeros([EXPERTS]),
+        logits=tf.zeros([*weight.shape[:2], EXPERTS]),
     )
 
 

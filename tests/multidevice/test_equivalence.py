@@ -23,7 +23,8 @@ SMALL = (
 
 
 def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
-    mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
+    layers = ("Model.encoder_layers = 1", "Model.decoder_layers = 1", "Model.moe_every = 1")
+    mesh = (*layers, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
     equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
     out = capsys.readouterr().out

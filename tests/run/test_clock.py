@@ -70,3 +70,16 @@ def test_a_time_limit_of_0_never_ends(now):
     now.now += 2
     assert limit.is_over()
     assert not no_limit.is_over()
+
+
+def test_a_part_of_the_work_has_the_limit_that_is_over_first(now):
+    whole = TimeLimit(10)
+    assert whole.within(0, "--each") is whole
+    assert whole.within(11, "--each") is whole
+    part = whole.within(3, "--each")
+    assert (part.minutes, part.flag) == (3, "--each")
+    now.now += 8 * 60
+    assert part.is_over()
+    assert not whole.is_over()
+    assert whole.within(3, "--each") is whole
+    assert TimeLimit().within(3, "--each").minutes == 3

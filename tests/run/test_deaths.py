@@ -85,3 +85,8 @@ def test_only_committed_checkpoints_count(tmp_path):
         commit(tmp_path / name)
     (tmp_path / "checkpoints" / "15").mkdir()
     assert newest_steps(tmp_path) == {"checkpoints": 10, "fr/checkpoints": 30}
+
+
+def test_the_candidates_of_a_search_count_too(tmp_path):
+    commit(tmp_path / "candidates" / "fr" / "small" / "checkpoints" / "40")
+    assert newest_steps(tmp_path) == {"candidates/fr/small/checkpoints": 40}

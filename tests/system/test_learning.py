@@ -20,7 +20,8 @@ from gshard_nmt.spmd.mesh import Mesh
 TOKENS, ROWS, LENGTH, UPDATES = 32, 16, 32, 500
 MODEL = Model(
     encoder_layers=0,
-    decoder_layers=2,
+    decoder_layers=1,
+    moe_every=1,
     model_dim=16,
     hidden_dim=16,
     heads=2,

@@ -1,0 +1,164 @@
+"""Which experts a trained model uses for text: the counts of its router, by layer and direction.
+
+The sources are read by the encoder, and the references by the decoder (teacher forcing). The sentences of
+all directions take turns, so that they share the rows and the groups of a batch as in training.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.data.packing import Row, to_arrays
+from gshard_nmt.data.shards import Example
+from gshard_nmt.model.dispatch import BY_SLOTS
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import batch_specs, weight_specs
+from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import lower
+
+ENOUGH_ROWS = 64
+"""A batch need not have more rows than this, unless groups or devices ask for them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertUse:
+    """The choices of the router on some text.
+
+    The router chooses as in decoding: no choice is dropped. `lost` says what the capacity of evaluation
+    would drop.
+
+    Attributes:
+      layers: the names of the MoE layers, encoder first, such as "decoder_3".
+      tokens: float64[layers, directions], the tokens of each direction that visit a layer.
+      chosen: float64[layers, directions, A, E], the tokens that choose an expert, first and second
+        choices apart.
+      weight: float64[layers, directions, A, E], the sum of the weights of these choices.
+      lost: float64[layers, directions, 2], the tokens that would lose one, or both, of their experts.
+      left_out: int64[directions], sentences that are empty or too long for a row, and were not counted.
+      origin: the weights in words, such as "step 500".
+    """
+
+    layers: Sequence[str]
+    tokens: np.ndarray
+    chosen: np.ndarray
+    weight: np.ndarray
+    lost: np.ndarray
+    left_out: np.ndarray
+    origin: str = ""
+
+
+def count(
+    config: Config,
+    functions: StepFunctions,
+    devices: runtime.Runtime,
+    weights: Mapping[str, Any],
+    texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]],
+) -> ExpertUse:
+    """Counts the choices of a model's router.
+
+    Args:
+      config: the run.
+      functions: the functions of the run.
+      devices: the devices to compute on.
+      weights: the weights on these devices.
+      texts: the sentence pairs of each direction: the ids of source and reference, EOS included.
+    """
+    functions = dataclasses.replace(functions, languages=len(texts))
+    sizes = group_sizes(config)
+    rows = _rows(config, sizes, devices.mesh.axis_size(devices.mesh.partition("B")[0]))
+    config = config.replace(data={"rows": rows})
+    examples, left_out = _fitting(config, texts)
+    specs = batch_specs(config)
+    program = _compiled(config, functions, devices, sizes)
+    layers = functions.moe_layer_names()
+    gate = config.model.moe(training=False).gating
+    experts = (gate.choices, gate.experts)
+    shapes = {"tokens": (), "chosen": experts, "weight": experts, "lost": (2,)}
+    totals = {name: np.zeros((len(layers), len(texts), *shape)) for name, shape in shapes.items()}
+    for batch in _batches(config, examples):
+        (counts,) = program(weights, devices.put(batch, specs))
+        for name, array in devices.fetch(counts).items():
+            totals[name] += array
+    tokens, chosen, weight, lost = (totals[name] for name in shapes)
+    return ExpertUse(layers, tokens, chosen, weight, lost, left_out)
+
+
+def group_sizes(config: Config) -> tuple[int, int]:
+    """Returns S of the encoder and of the decoder in evaluation; 0 if evaluation drops no choice."""
+    data, moe = config.data, config.model.moe(training=False)
+    if moe.dispatch not in BY_SLOTS:
+        return 0, 0
+    source, target = (
+        data.rows * length // moe.groups(data.rows, length)
+        for length in (data.source_length, data.target_length)
+    )
+    return source, target
+
+
+def _rows(config: Config, sizes: Sequence[int], shards: int) -> int:
+    """Returns the rows of a batch: whole groups, a multiple of the shards, and not many more than needed.
+
+    The groups have the size that they have in the run, and the batch may be smaller.
+    """
+    data, unit = config.data, shards
+    for size, length in zip(sizes, (data.source_length, data.target_length), strict=True):
+        if size:
+            unit = math.lcm(unit, size // math.gcd(size, length))
+    return unit * max(1, min(data.rows, ENOUGH_ROWS) // unit)
+
+
+def _compiled(
+    config: Config, functions: StepFunctions, devices: runtime.Runtime, sizes: Sequence[int]
+) -> runtime.Program:
+    data = config.data
+    shape = [data.rows, data.source_length, data.target_length, *sizes]
+    key = json.dumps(["expert use", repr(functions), shape])
+    function = functools.partial(functions.expert_use, group_sizes=sizes)
+    inputs = [weight_specs(functions), batch_specs(config)]
+    return devices.compile(key, lambda: lower(function, inputs, [{}], devices.mesh))
+
+
+def _fitting(
+    config: Config, texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]]
+) -> tuple[list[Example], np.ndarray]:
+    """Returns the examples that fit into a row, directions in turns, and the number of the others."""
+    data = config.data
+    by_direction: list[list[Example]] = []
+    for number, pairs in enumerate(texts):
+        fitting = [
+            Example(np.array(source), np.array(target), number)
+            for source, target in pairs
+            if source and target
+            if len(source) <= data.source_length and len(target) <= data.target_length
+        ]
+        by_direction.append(fitting)
+    left_out = [
+        len(pairs) - len(fitting) for pairs, fitting in zip(texts, by_direction, strict=True)
+    ]
+    turns = itertools.zip_longest(*by_direction)
+    examples = [example for turn in turns for example in turn if example is not None]
+    return examples, np.array(left_out, np.int64)
+
+
+def _batches(config: Config, examples: Sequence[Example]) -> Iterator[dict[str, np.ndarray]]:
+    """Yields packed batches of the examples in their order. The last is padded to B rows."""
+    data = config.data
+    rows: list[list[Example]] = []
+    row = Row(data.source_length, data.target_length)
+    for example in examples:
+        if not row.add(example):
+            rows.append(row.examples)
+            row = Row(data.source_length, data.target_length)
+            row.add(example)
+    rows.append(row.examples)
+    for start in range(0, len(rows), data.rows):
+        batch = rows[start : start + data.rows]
+        batch += [[]] * (data.rows - len(batch))
+        yield to_arrays(batch, data.source_length, data.target_length)

@@ -1,0 +1,104 @@
+"""The batches that are counted, and the sums over them."""
+
+import numpy as np
+import pytest
+
+from gshard_nmt.decoding import expert_use
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.mesh import Mesh
+
+CONFIG = load_config("demo").replace(
+    mesh=Mesh(),
+    data={"rows": 4, "source_length": 8, "target_length": 6},
+    model={"num_groups": 2, "experts": 4},
+)
+
+
+class Devices:
+    """One device, whose program counts target tokens by direction and takes expert 0 for all."""
+
+    mesh = CONFIG.mesh
+
+    def __init__(self) -> None:
+        self.batches: list[dict[str, np.ndarray]] = []
+
+    def compile(self, key, lower):
+        return self.run
+
+    def put(self, arrays, specs):
+        assert {name: array.shape for name, array in arrays.items()} == {
+            name: spec.shape for name, spec in specs.items()
+        }
+        return arrays
+
+    def fetch(self, arrays):
+        return arrays
+
+    def run(self, weights, batch):
+        assert weights == {"w": 1}
+        self.batches.append(batch)
+        tokens = np.array([(batch["target_languages"] == i + 1).sum() for i in range(3)], "f")
+        chosen = np.zeros((2, 3, 2, 4), "f")
+        chosen[..., 0] = tokens[:, np.newaxis]
+        counts = {"chosen": chosen, "weight": chosen / 2, "lost": np.zeros((2, 3, 2), "f")}
+        return [counts | {"tokens": np.stack([tokens, tokens])}]
+
+
+def pair(first: int, length: int) -> tuple[list[int], list[int]]:
+    return [*range(first, first + length - 1), 1], [first, 1]
+
+
+def count(texts, devices):
+    functions = step_functions(CONFIG)
+    return expert_use.count(CONFIG, functions, devices, {"w": 1}, texts)
+
+
+def test_directions_take_turns_and_batches_are_summed():
+    devices = Devices()
+    many = [pair(10 * i, 4) for i in range(1, 10)]
+    use = count([many, [pair(200, 4)], []], devices)
+    assert use.layers == ["encoder_1", "decoder_1"]
+    first, second = devices.batches
+    # Two sentences fit into a row. The only sentence of the second direction has its turn early.
+    assert first["source_languages"][0].tolist() == [1] * 4 + [2] * 4
+    assert first["source_ids"][0, 4] == 200
+    assert (second["source_segments"][2:] == 0).all()
+    assert use.tokens.tolist() == [[18, 2, 0]] * 2
+    assert use.chosen[0, 0].tolist() == [[18, 0, 0, 0]] * 2
+    assert use.weight.sum() == 2 * 20
+    assert use.left_out.tolist() == [0, 0, 0]
+
+
+def test_sentences_that_are_empty_or_too_long_are_left_out():
+    devices = Devices()
+    use = count([[pair(10, 9), pair(20, 8), ([], [])], [([7, 1], [7] * 7)], []], devices)
+    assert use.left_out.tolist() == [2, 1, 0]
+    assert use.tokens[0].tolist() == [2, 0, 0]
+
+
+def test_no_text_at_all_gives_zeros():
+    assert not count([[], [], []], Devices()).tokens.any()
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [({}, (16, 12)), ({"num_groups": 0}, (8, 6)), ({"group_size": 4}, (4, 4))],
+)
+def test_groups_have_the_size_that_they_have_in_the_run(model, expected):
+    assert expert_use.group_sizes(CONFIG.replace(model=model)) == expected
+
+
+@pytest.mark.parametrize("dispatch", ["blocks", "dense"])
+def test_there_is_no_capacity_if_evaluation_has_none(dispatch):
+    assert expert_use.group_sizes(CONFIG.replace(model={"dispatch": dispatch})) == (0, 0)
+
+
+def test_a_large_batch_of_the_run_becomes_a_small_one_of_whole_groups():
+    large = CONFIG.replace(data={"rows": 4096}, model={"num_groups": 512})
+    sizes = expert_use.group_sizes(large)
+    assert sizes == (64, 48)
+    assert expert_use._rows(large, sizes, 1) == 64
+    assert expert_use._rows(large, sizes, 24) == 48
+    assert expert_use._rows(large, sizes, 256) == 256
+    assert expert_use._rows(CONFIG, expert_use.group_sizes(CONFIG), 2) == 4

@@ -1,0 +1,162 @@
+"""The figures of the router's choices, against numbers that are known."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from gshard_nmt.decoding.expert_use import ExpertUse
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation import routing
+from gshard_nmt.evaluation.routing import RouterMap
+from gshard_nmt.run.folder import RunFolder
+
+
+def router(weight, tokens=1000, choices=1) -> RouterMap:
+    """Returns the map of shares[layers, directions, E], as if all choices had equal weights."""
+    shares = np.array(weight, float)
+    counts = np.repeat(shares[:, :, np.newaxis] * tokens, choices, axis=2)
+    layers, directions, _ = shares.shape
+    use = ExpertUse(
+        [f"decoder_{2 * i + 1}" for i in range(layers)],
+        np.full((layers, directions), float(tokens)),
+        counts,
+        counts / choices,
+        np.zeros((layers, directions, 2)),
+        np.zeros(directions, int),
+        "step 7",
+    )
+    return RouterMap(use, ["fr", "de", "zh", "sw", "br"][:directions])
+
+
+def test_shares_sum_to_one_and_follow_the_counts():
+    chosen = np.array([[[[3, 1, 0, 0], [0, 2, 2, 0]]]], float)
+    weight = np.array([[[[2, 1, 0, 0], [0, 0.5, 0.5, 0]]]], float)
+    lost = np.array([[[1, 2]]], float)
+    use = ExpertUse(["encoder_1"], np.array([[4.0]]), chosen, weight, lost, np.zeros(1, int))
+    figures = RouterMap(use, ["fr"])
+    assert figures.by_choice[0, 0].tolist() == [[0.75, 0.25, 0, 0], [0, 0.5, 0.5, 0]]
+    assert figures.weight[0, 0].tolist() == [0.5, 0.375, 0.125, 0]
+    assert figures.load[0].tolist() == [0.375, 0.375, 0.25, 0]
+    assert figures.lost[0, 0].tolist() == [0.25, 0.5]
+    assert figures.entropy[0, 0] == pytest.approx(0.5 + 0.375 * math.log2(8 / 3) + 0.375)
+
+
+def test_languages_that_share_no_expert_are_one_bit_apart():
+    figures = router([[[1, 0, 0, 0], [0, 1, 0, 0], [0.5, 0.5, 0, 0]]])
+    expected = 1 - (0.75 * math.log2(4 / 3) + 0.25 * 2) + 0.5
+    near = math.log2(4) * 0.25 + 0.75 * math.log2(4 / 3) - 0.5
+    assert near != expected
+    np.testing.assert_allclose(figures.distance, [[0, 1, near], [1, 0, near], [near, near, 0]])
+    assert figures.nearest(0) == [2, 1]
+    assert not figures.is_within_chance
+    # The expert tells which language it is, except that a token of the third may be of any.
+    assert figures.specialization[0] == pytest.approx(1 - 1 / 3)
+
+
+def test_the_distance_is_the_mean_over_layers_and_names_three_languages():
+    same, other = [1, 0], [0, 1]
+    figures = router([[same] * 5, [same, other, other, other, same]])
+    assert figures.distance[0].tolist() == [0, 0.5, 0.5, 0.5, 0]
+    assert figures.nearest(0) == [4, 1, 2]
+    assert figures.specialization.tolist() == [0, pytest.approx(0.971, abs=1e-3)]
+
+
+def test_a_language_without_text_has_no_neighbor_and_is_nobodys():
+    figures = router([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]])
+    figures.use.tokens[:, 1] = 0
+    figures.use.chosen[:, 1] = figures.use.weight[:, 1] = 0
+    assert figures.nearest(1) == []
+    assert figures.nearest(0) == [2]
+    data = figures.data()
+    assert data["distance"][0] == [0, None, 0]
+    assert data["specialization"] == [0]
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_no_text_at_all_has_no_alarm():
+    figures = router([[[0.0] * 8] * 2], tokens=0)
+    assert figures.alarms() == ()
+    assert figures.data()["specialization"] == [0]
+
+
+def test_a_dead_expert_is_an_alarm():
+    shares = [[[0.4, 0.3, 0.3 - 1e-4, 1e-4]] * 2, [[0.25] * 4] * 2]
+    figures = router(shares)
+    assert figures.dead_experts() == {"decoder_1": [3]}
+    assert figures.alarms() == ("decoder_1: 1 of 4 experts get almost no token (3)",)
+    assert figures.data()["dead_experts"] == {"decoder_1": [3]}
+
+
+@pytest.mark.parametrize(
+    ("share", "tokens"), [(0.01, 1000), (0.0, 300)], ids=["a small share", "too little text"]
+)
+def test_an_expert_is_not_called_dead_without_reason(share, tokens):
+    shares = [[[0.4, 0.3, 0.3 - share, share]] * 2]
+    assert router(shares, tokens).alarms() == ()
+
+
+def test_a_layer_whose_tokens_go_to_one_expert_has_collapsed():
+    shares = [[[0.99, *[0.01 / 7] * 7]] * 2]
+    assert router(shares).alarms() == (
+        "decoder_1: few experts get most tokens (1.1 effective experts of 8)",
+    )
+    assert router([[[0.3, 0.3, 0.3, *[0.02] * 5]] * 2]).alarms() == ()
+
+
+def test_many_dead_experts_are_counted_and_a_few_are_named():
+    shares = np.zeros((1, 1, 64))
+    shares[..., :40] = 1 / 40
+    (alarm,) = router(shares, 100_000).alarms()
+    assert alarm.startswith("decoder_1: 24 of 64 experts get almost no token (40, 41, ")
+    assert alarm.endswith("47, ...)")
+
+
+def test_what_chance_gives_is_what_samples_of_one_distribution_give():
+    rng = np.random.default_rng(0)
+    shares = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
+    samples = rng.multinomial(500, shares, size=(40, 5)) / 500
+    figures = router(samples, tokens=500)
+    of_pairs = figures.distance[np.triu_indices(5, 1)]
+    assert of_pairs.mean() == pytest.approx(figures.chance_distance, rel=0.15)
+    assert figures.is_within_chance
+    mean = figures.chance_specialization.mean()
+    assert figures.specialization.mean() == pytest.approx(mean, rel=0.15)
+
+
+def test_the_data_are_rounded_and_named():
+    data = router([[[2 / 3, 1 / 3], [0.5, 0.5]]], choices=2).data()
+    assert data["first"] == data["second"] == data["weight"] == [[[0.6667, 0.3333], [0.5, 0.5]]]
+    assert data["layers"] == ["decoder_1"]
+    assert data["directions"] == ["fr", "de"]
+    assert data["tokens"] == [[1000, 1000]]
+    assert data["nearest"] == {"fr": ["de"], "de": ["fr"]}
+    assert data["checkpoint"] == "step 7"
+    assert router([[[0.5, 0.5]]]).data()["second"] is None
+
+
+def test_a_huge_map_is_left_out_of_the_data(monkeypatch):
+    monkeypatch.setattr(routing, "_MOST_NUMBERS", 3)
+    data = router([[[0.5, 0.5], [0.5, 0.5]]]).data()
+    assert data["first"] is data["weight"] is None
+    assert data["load"] == [[0.5, 0.5]]
+
+
+def test_a_dense_model_has_no_router(tmp_path):
+    runs = []
+    for name, experts in (("a", 0), ("b", 0), ("c", 4)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.gin").write_text(f"Model.experts = {experts}\n")
+        (tmp_path / name / "data.json").write_text("{}")
+        runs.append(RunFolder(tmp_path / name))
+    remedy = "Leave --routing out, or give the --workdir of a run with experts."
+    with pytest.raises(UserError) as error:
+        routing.check_any_has_experts(runs[:1])
+    assert str(error.value) == (
+        f"--routing: {tmp_path}/a is a dense model (Model.experts is 0); only a model with experts has a "
+        f"router. {remedy}"
+    )
+    with pytest.raises(UserError, match=r"a and .*b are dense models \(Model.experts is 0\)"):
+        routing.check_any_has_experts(runs[:2])
+    routing.check_any_has_experts(runs)

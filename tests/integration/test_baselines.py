@@ -1,0 +1,78 @@
+"""Baselines of two tiny languages are trained until they converge, by the program that a user runs."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.integration.conftest import SETTINGS, command, environment, program, succeed
+
+CHANGES = {
+    "STEPS": 3000,
+    "Model.hidden_dim": 64,
+    "Model.head_dim": 16,
+    "Mesh.shape": (1,),
+    "Train.checkpoint_every": 100,
+    "Train.dev_every": 50,
+    "Train.bleu_sentences": 8,
+    "Train.patience": 4,
+    "Train.log_every": 50,
+}
+
+
+def arguments(prepared, trained, workdir):
+    """Returns the flags of the program: dense models of the size of the config, two dropouts."""
+    dropped = ("EXPERTS", "Model.expert_hidden_dim")
+    settings = {k: v for k, v in (SETTINGS | CHANGES).items() if k not in dropped}
+    return [
+        *("--config", "bilingual", "--data", prepared / "data", "--baselines_of", trained),
+        *("--workdir", workdir, "--sizes", "config", "--dropouts", "0,0.1"),
+        *(f"--gin={name} = {value!r}" for name, value in settings.items()),
+    ]
+
+
+@pytest.mark.slow
+def test_two_languages_converge_after_an_interruption(prepared, trained, tmp_path):
+    workdir = tmp_path / "converged"
+    words = arguments(prepared, trained, workdir)
+    started = subprocess.Popen(
+        command("train", *words), stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    # Ctrl-C while the second candidate of the first language trains
+    lines = []
+    for line in started.stderr:
+        lines.append(line)
+        if "candidate 2 of 2, config-dropout0.1-shared" in line:
+            break
+    for line in started.stderr:
+        lines.append(line)
+        if line.startswith("step 50/"):
+            started.send_signal(signal.SIGINT)
+            break
+    rest = started.stderr.read()
+    assert started.wait(120) == 130, "".join(lines) + rest
+    assert "the same command goes on from there" in rest
+
+    ended = succeed(program("train", *words)).stderr
+    assert "fr: config-dropout0-shared is finished: nothing to do" in ended
+    assert "resuming" in ended
+    for language in ("fr", "de"):
+        record = json.loads((workdir / language / "baseline.json").read_text())
+        search = json.loads((workdir / language / "search.json").read_text())["candidates"]
+        assert [entry["dropout"] for entry in search] == [0.0, 0.1]
+        # The task is learned, and each model ends because dev BLEU does not rise any more.
+        assert [entry["ended"] for entry in search] == ["patience"] * 2, search
+        assert record["dev_bleu"] == max(entry["dev_bleu"] for entry in search) > 10
+        logged = (workdir / language / "metrics.jsonl").read_text().splitlines()
+        scores = [json.loads(line).get("dev_bleu") for line in logged]
+        assert record["dev_bleu"] == max(score for score in scores if score is not None)
+    # The second language uses the programs of the first one, two of training among them.
+    began = [*workdir.glob("candidates/de/*/data.json"), workdir / "de" / "data.json"]
+    programs = [*(workdir / "programs").glob("*.jaxexport")]
+    newest = max(file.stat().st_mtime_ns for file in programs)
+    assert newest < min(file.stat().st_mtime_ns for file in began)
+
+    again = succeed(program("train", *words)).stderr
+    assert again.count("nothing to do") == 4
+    assert "compiling" not in again

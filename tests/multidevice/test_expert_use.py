@@ -1,0 +1,95 @@
+"""The experts that each language uses: the same counts on one device and on meshes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.decoding import expert_use
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.mesh import Mesh
+
+CONFIG = load_config("demo").replace(
+    mesh=Mesh(),
+    model={
+        "model_dim": 16,
+        "hidden_dim": 32,
+        "expert_hidden_dim": 32,
+        "heads": 2,
+        "head_dim": 8,
+        "experts": 8,
+        "num_groups": 8,
+        "eval_capacity_factor": 1.0,
+    },
+    data={
+        "rows": 8,
+        "source_length": 16,
+        "target_length": 16,
+        "source_vocabulary": 320,
+        "target_vocabulary": 320,
+    },
+)
+CROSSED = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": ("x", "y"), "E": ("y", "x"), "H": "y"})
+
+
+class Eager:
+    """A device that computes every operation at once, and compiles nothing."""
+
+    mesh = Mesh()
+
+    def put(self, arrays, specs):
+        return {name: tf.constant(array) for name, array in arrays.items()}
+
+    def fetch(self, arrays):
+        return {name: array.numpy() for name, array in arrays.items()}
+
+
+def counts(mesh: Mesh | None, **model: object) -> expert_use.ExpertUse:
+    config = CONFIG.replace(mesh=mesh or Mesh(), model=model)
+    functions, rng = step_functions(config), np.random.default_rng(0)
+    specs = weight_specs(functions)
+    devices = Eager() if mesh is None else runtime.start(mesh)
+    weights = {
+        name: rng.normal(size=spec.shape, scale=0.3).astype(np.float32)
+        for name, spec in sorted(specs.items())
+    }
+    texts = [
+        [
+            ([*rng.integers(4 + 60 * i, 64 + 60 * i, 6), 1], [*rng.integers(4, 320, 4), 1])
+            for _ in range(15)
+        ]
+        for i in range(3)
+    ]
+    return expert_use.count(config, functions, devices, devices.put(weights, specs), texts)
+
+
+@pytest.fixture(scope="module")
+def eager():
+    def run_at_once(config, functions, devices, sizes):
+        return lambda weights, batch: functions.expert_use(weights, batch, sizes)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(expert_use, "_compiled", run_at_once)
+        return counts(None)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "model"),
+    [
+        pytest.param(Mesh(("x",), (8,)), {"stack": "scan"}, id="8, as a loop"),
+        pytest.param(Mesh(("x",), (2,)), {}, id="2", marks=pytest.mark.slow),
+        pytest.param(CROSSED, {}, id="2x4", marks=pytest.mark.slow),
+    ],
+)
+def test_a_mesh_counts_what_eager_operations_count(mesh, model, eager):
+    use = counts(mesh, **model)
+    for name, values in dataclasses.asdict(eager).items():
+        if isinstance(values, np.ndarray):
+            np.testing.assert_allclose(getattr(use, name), values, rtol=1e-5, err_msg=name)
+    assert use.tokens.tolist() == [[105] * 3, [75] * 3]
+    assert use.lost.any()
+    # Each language has its own source ids, so the encoder's rows differ; otherwise the test is blind.
+    assert np.ptp(use.chosen[0, :, 0], axis=0).max() > 5
