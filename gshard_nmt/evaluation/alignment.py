@@ -27,6 +27,8 @@ _BLOCK = 25
 _MOST_BLOCKS = 4
 _LENGTH_CHANGE = 1.4
 _LEAST_LINES = 20
+_MOST_REPEATS = 2
+"""An output is frequent if more lines of its direction have it."""
 
 
 def alarms(
@@ -234,10 +236,13 @@ def _cut_alarms(test: TestSet, training: Rows) -> Iterator[str]:
 
 
 def _identical_alarms(tests: Sequence[TestSet], outputs: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Looks for two directions with the same translations of different sources.
+    """Looks for directions with the same translations of different sources.
 
-    A translation that equals its reference does not count, because test sets may share references.
+    Two kinds of translations do not count: those that equal their reference, because test sets may share
+    references, and those that are empty or frequent in their direction, which are another fault.
     """
+    pairs = []
+    frequent = [collections.Counter(lines) for lines in outputs]
     for number, (test, lines) in enumerate(zip(tests, outputs, strict=True)):
         for other, other_lines in zip(tests[:number], outputs[:number], strict=True):
             rows = [
@@ -246,10 +251,16 @@ def _identical_alarms(tests: Sequence[TestSet], outputs: Sequence[Sequence[str]]
                     lines, other_lines, test.references, test.sources, other.sources, strict=False
                 )
                 if line != reference and source != other_source
+                if line.strip() and frequent[number][line] <= _MOST_REPEATS
             ]
             same = sum(line == other_line for line, other_line in rows)
             if same >= 10 and same > 0.5 * len(rows):
-                yield (
-                    f"{_name(other)} and {_name(test)} have the same output in {same:,} of {len(rows):,} "
-                    "lines with different sources."
-                )
+                pairs.append((f"{_name(other)} and {_name(test)}", same, len(rows)))
+    if pairs:
+        names, same, count = pairs[0]
+        others = ", ".join(name for name, _, _ in pairs[1:5])
+        rest = f" and {len(pairs) - 5} more pairs" if len(pairs) > 5 else ""
+        yield (
+            f"{names} have the same output in {same:,} of {count:,} lines with different sources"
+            + (f"; the same fault in {others}{rest}." if others else ".")
+        )

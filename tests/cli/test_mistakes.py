@@ -144,19 +144,19 @@ def test_a_checkpoint_is_a_known_word_or_a_number(folder, monkeypatch, capsys, p
     )
 
 
-def test_eval_passes_the_choices_of_weights_sentences_and_studies_on(folder, monkeypatch):
+def test_eval_passes_the_choices_of_weights_studies_and_sentences_on(folder, monkeypatch):
     monkeypatch.chdir(folder)
     choices = []
 
     def evaluate(*words, options, count_experts, **more):
-        choices.append((words[-1].checkpoint, options.leave_out_overlap, bool(count_experts)))
+        choices.append((words[-1].checkpoint, bool(count_experts), options.leave_out_overlap))
 
     monkeypatch.setattr("gshard_nmt.evaluate.evaluate", evaluate)
     words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
     assert commands.main(["eval", *words]) == 0
-    more = ["--checkpoint=average:3", "--leave_out_overlap", "--routing"]
-    assert commands.main(["eval", *words, *more]) == 0
-    assert choices == [("best", False, False), ("average:3", True, True)]
+    assert commands.main(["eval", *words, "--checkpoint=average:3", "--routing"]) == 0
+    assert commands.main(["eval", *words, "--leave_out_overlap"]) == 0
+    assert choices == [("best", False, False), ("average:3", True, False), ("best", False, True)]
 
 
 def test_the_table_has_every_flag_that_takes_a_path():

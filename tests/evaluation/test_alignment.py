@@ -64,3 +64,25 @@ def test_test_sets_may_share_references_and_perfect_outputs():
     assert alarm == (
         "fr-en and de-en have the same output in 60 of 60 lines with different sources."
     )
+
+
+def test_empty_and_frequent_outputs_are_another_fault():
+    rows = rows_of(4)
+    tests = [
+        translations.TestSet(tag, tag, "en", 9, [tag + row[0] for row in rows], ["x"] * 60)
+        for tag in ("fr", "de")
+    ]
+    lines = ["", "always"] * 30
+    assert not [a for a in alignment.alarms(tests, [lines, lines], {}) if "same output" in a]
+
+
+def test_many_directions_with_the_same_outputs_give_one_alarm():
+    rows = rows_of(5)
+    tags = [f"x{n}" for n in range(5)]
+    targets = [row[1] for row in rows]
+    tests = [
+        translations.TestSet(tag, tag, "en", 9, [tag + row[0] for row in rows], targets)
+        for tag in tags
+    ]
+    (alarm,) = alignment.alarms(tests, [[line + "!" for line in tests[0].references]] * 5, {})
+    assert alarm.endswith("x1-en and x2-en, x0-en and x3-en, x1-en and x3-en and 5 more pairs.")
