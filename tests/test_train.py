@@ -28,8 +28,6 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
     monkeypatch.setattr(train.runtime, "start", lambda *arguments: pytest.fail("started"))
     with pytest.raises(UserError, match=r"Data\.rows: dimension B has size 3"):
         train.train(DEMO.replace(data={"rows": 3}), prepared.folder, tmp_path / "run")
-    with pytest.raises(UserError, match=r"Decode\.rows: dimension B has size 33"):
-        train.train(DEMO.replace(decode={"rows": 33}), prepared.folder, tmp_path / "run")
     cannot_decode = {"positions": "learned", "max_positions": 64}
     too_long = DEMO.replace(
         model=cannot_decode, decode={"source_lengths": (65,)}, train={"bleu_sentences": 0}

@@ -247,6 +247,7 @@ class Limit:
     """A time limit that is over after some questions."""
 
     minutes = 1
+    flag = "--max_minutes"
 
     def __init__(self, questions: int) -> None:
         self.questions = questions
