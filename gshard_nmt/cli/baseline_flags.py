@@ -91,13 +91,14 @@ def check_baselines(values: FlagValues) -> None:
     Raises:
       UserError: they do not.
     """
-    named = [name for name in BASELINE_FLAGS if values[name].present]
+    # A supervisor gives its workers every flag, also those that have their defaults.
+    named = [name for name in BASELINE_FLAGS if values[name].value != values[name].default]
     if named and not values.baselines_of:
         raise UserError(
             f"--{named[0]} is given without --baselines_of; it is a flag of baselines. Give "
             "--baselines_of too, or leave it out."
         )
-    searching = [name for name in _OF_THE_SEARCH if values[name].present]
+    searching = [name for name in _OF_THE_SEARCH if name in named]
     if searching and values.until == "budget":
         raise UserError(
             f"--{searching[0]} is given with --until budget, which has no search. Leave it out, or give "

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from gshard_nmt.cli import worker
+from gshard_nmt.cli.baseline_flags import check_baselines
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.settings.gin_reader import load_config
@@ -24,6 +25,7 @@ def test_the_worker_gets_all_flags_and_the_numbers_that_the_cluster_named(tmp_pa
             assert again[name].value == values[name].value, name
     assert (again.coordinator, again.num_processes, again.process_id) == ("h:1", 4, 2)
     assert again.peer_timeout == 30
+    check_baselines(again)  # all of its flags are on the command line, with their defaults
 
 
 def test_switches_and_missing_values_are_passed_on():
@@ -50,6 +52,7 @@ def test_settings_data_and_packages_are_what_processes_have_in_common(tmp_path):
 WORKER = """
 import atexit, os, sys
 from gshard_nmt.cli import worker
+from gshard_nmt.cli.baseline_flags import check_baselines
 from gshard_nmt.spmd.processes import Job
 if {watched}:
     pipe, _ = os.pipe()
