@@ -113,7 +113,8 @@ def test_the_page_is_whole_and_needs_no_network(inspected):
     page = inspected[1]
     assert page.count("data:image/svg+xml;base64,") == 2  # memory and time; growth
     assert "{{" not in page
-    assert "http:" not in page and "https:" not in page
+    assert "http:" not in page
+    assert "https:" not in page
     assert "GROWTH with the number of devices" in page
 
 
