@@ -106,16 +106,20 @@ class Photographer:
         self.copies: list[Path] = []
         self.is_on = True
         self._busy = threading.Lock()
+        self._copying_thread: int | None = None
         self._last: dict[str, bytes] | None = None
         sys.addaudithook(self._look)
 
     def _look(self, event: str, _: object) -> None:
-        if not self.is_on or event not in CHANGES or not self._busy.acquire(blocking=False):
+        # A copy changes files too. Other threads wait, so that no moment is missed.
+        if not self.is_on or event not in CHANGES or self._copying_thread == threading.get_ident():
             return
-        try:
-            self._copy()
-        finally:
-            self._busy.release()
+        with self._busy:
+            self._copying_thread = threading.get_ident()
+            try:
+                self._copy()
+            finally:
+                self._copying_thread = None
 
     def _copy(self) -> None:
         # The commit file is read first, because tensorstore may go on writing beside it.

@@ -165,11 +165,11 @@ def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
 
 
 def command_text(program: str, values: flags.FlagValues) -> str:
-    """Returns the command that the user has given as one line for a shell."""
+    """Returns the command as one line for a shell, without flags that have their defaults."""
     words = [program]
     for name in values:
-        if values[name].present:
-            value = values[name].value
+        value = values[name].value
+        if value != values[name].default:
             if isinstance(value, bool):
                 words.append(f"--{name}" if value else f"--no{name}")
             else:
