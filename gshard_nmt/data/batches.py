@@ -1,6 +1,7 @@
 """Endless training batches, which resume exactly where a run stopped, and batches of dev text."""
 
 import dataclasses
+import itertools
 import queue
 import threading
 import time
@@ -12,6 +13,7 @@ import numpy as np
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.draws import Draws
 from gshard_nmt.data.examples import SIDES, Example
+from gshard_nmt.data.manifest import PreparedPair
 from gshard_nmt.data.packing import Row, batch_arrays, to_arrays
 from gshard_nmt.data.records import OpenShards
 from gshard_nmt.data.shards import PreparedData
@@ -150,22 +152,28 @@ def new_position(config: Data) -> np.ndarray:
     return np.zeros((config.rows, CHUNKS + len(config.phases)), np.int64)
 
 
-def dev_examples(data: PreparedData, config: Data, language: str, limit: int) -> list[Example]:
-    """Returns the first `limit` dev examples of each pair with this language; 0 means all."""
-    examples: list[Example] = []
-    for pair in data.pairs_of(config):
-        count = pair.splits["dev"].examples
-        if pair.language == language and count:
-            indices = np.arange(min(count, limit or count))
-            examples += data.reader(pair, "dev").read(indices)
-    return examples
+def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedPair]:
+    """Returns the directions of a language that have dev text."""
+    pairs = data.pairs_of(config)
+    return [p for p in pairs if p.language == language and p.splits["dev"].examples]
+
+
+def dev_examples(data: PreparedData, pair: PreparedPair, limit: int) -> list[Example]:
+    """Returns the first `limit` dev examples of a direction; 0 means all."""
+    count = pair.splits["dev"].examples
+    return data.reader(pair, "dev").read(np.arange(min(count, limit or count)))
 
 
 def dev_batches(
     data: PreparedData, config: Data, language: str, limit: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields at most `limit` packed batches of a language's dev text. The last is padded to B rows."""
-    examples = iter(dev_examples(data, config, language, 0))
+    """Yields at most `limit` packed batches of a language's dev text. The last is padded to B rows.
+
+    The directions of the language take turns, so that few batches have text of all of them.
+    """
+    directions = [dev_examples(data, pair, 0) for pair in dev_pairs(data, config, language)]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*directions))
+    examples = (example for example in turns if example is not None)
     example = next(examples, None)
     for _ in range(limit):
         rows: list[Sequence[Example]] = []

@@ -1,10 +1,11 @@
 """Validation: scores a model on dev text while it trains."""
 
 import math
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from gshard_nmt.data.batches import dev_batches, dev_examples
+from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.evaluation import bleu
@@ -57,7 +58,7 @@ class Validation:
             scores = self._bleu(weights)
             values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
             values["dev_bleu"] = _mean(scores)
-            line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a language"
+            line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a direction"
         log.write(counters.step, values)
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         return line, Scores(finite, self._settings())
@@ -100,7 +101,10 @@ class Validation:
         return nll
 
     def _bleu(self, weights: Mapping[str, Any]) -> dict[str, float]:
-        """Returns BLEU on the first dev sentences of each language. All are decoded together."""
+        """Returns BLEU on the first dev sentences of each language: the mean of its directions.
+
+        All sentences are decoded together.
+        """
         config = self._programs.config
         if self._translator is None:
             # A score of random samples would choose the best checkpoint by chance.
@@ -112,21 +116,22 @@ class Validation:
             )
         self._translator.parameters = weights
         _, vocabulary = self._run.vocabularies()
-        examples = {
-            language: dev_examples(self._data, config.data, language, config.train.bleu_sentences)
+        tests = [
+            (pair, dev_examples(self._data, pair, config.train.bleu_sentences))
             for language in self._languages()
-        }
-        sources = [pair.source.tolist() for pairs in examples.values() for pair in pairs]
+            for pair in dev_pairs(self._data, config.data, language)
+        ]
+        sources = [example.source.tolist() for _, examples in tests for example in examples]
         translations = iter(self._translator.translate_ids(sources))
-        scores = {}
-        for language, pairs in examples.items():
-            if pairs:
-                # If the model has values that are not finite, it gives no translation; we score "".
-                best = [next(translations)[:1] for _ in pairs]
-                hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
-                references = vocabulary.decode([pair.target.tolist() for pair in pairs])
-                scores[language] = bleu.score(hypotheses, references).bleu
-        return scores
+        scores: dict[str, list[float]] = {}
+        for pair, examples in tests:
+            # If the model has values that are not finite, it gives no translation; we score "".
+            best = [next(translations)[:1] for _ in examples]
+            hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
+            references = vocabulary.decode([example.target.tolist() for example in examples])
+            score = bleu.score(hypotheses, references, pair.target).bleu
+            scores.setdefault(pair.language, []).append(score)
+        return {language: statistics.fmean(values) for language, values in scores.items()}
 
 
 def _mean(by_language: Mapping[str, float]) -> float:

@@ -86,8 +86,8 @@ class Train:
     dev_batches: int = 2
     """The number of dev batches of each language that `dev_nll` is computed on."""
     bleu_sentences: int = 0
-    """The number of dev sentences of each language that are decoded to compute dev BLEU. 0 turns dev
-    BLEU off."""
+    """The number of dev sentences of each direction that are decoded to compute dev BLEU. The score of a
+    language is the mean of its directions. 0 turns dev BLEU off."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.directions import directions_of
 from gshard_nmt.data.manifest import PreparedPair, SplitData, pair_folder, write_manifest
 from gshard_nmt.data.records import ShardWriter
 from gshard_nmt.data.shards import (
@@ -30,19 +31,28 @@ def random_examples(
 
 
 def write_prepared_data(folder: Path, config: Data, sizes: Mapping[str, int]) -> PreparedData:
-    """Writes prepared data with `sizes[language]` train examples and a quarter of them in dev."""
+    """Writes prepared data with `sizes[language]` train examples and a quarter of them in dev.
+
+    Each direction between the language and English has that number.
+    """
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for side in ("source", "target"):
         (folder / f"{side}.model").write_bytes(b"not read by these tests")
     pairs = []
-    for language, size in sizes.items():
+    directions = [
+        (language, *direction)
+        for language in sizes
+        for direction in directions_of(config.direction, language, "en")
+    ]
+    for language, source, target in directions:
+        size = sizes[language]
         splits = {"test": SplitData(3)}
         for split, number in (("train", size), ("dev", size // 4)):
-            writer = ShardWriter(folder / pair_folder(language, "en"), split, word_type(500))
+            writer = ShardWriter(folder / pair_folder(source, target), split, word_type(500))
             writer.write(random_examples(rng, number, config))
             splits[split] = SplitData(number, number, files=writer.close())
-        pairs.append(PreparedPair(language, "en", language, splits))
+        pairs.append(PreparedPair(source, target, language, splits))
     facts = {
         "corpus_fingerprint": "0123456789abcdef",
         "data": config.shaping(),

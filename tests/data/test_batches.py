@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batches import TrainBatches, dev_batches, dev_examples
+from gshard_nmt.data.batches import TrainBatches, dev_batches, dev_examples, dev_pairs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.records import ShardReader
 from gshard_nmt.data.vocabulary import BOS
@@ -188,9 +188,22 @@ def test_dev_batches_hold_every_dev_example_once(data):
     batches = list(dev_batches(data, CONFIG, "fr", 100))
     assert all(batch["source_ids"].shape == (CONFIG.rows, 24) for batch in batches)
     packed = sorted(example for batch in batches for example in unpack(batch))
-    examples = dev_examples(data, CONFIG, "fr", 0)
+    (pair,) = dev_pairs(data, CONFIG, "fr")
+    examples = dev_examples(data, pair, 0)
     assert len(examples) == 30
     expected = sorted((tuple(e.source.tolist()), tuple(e.target.tolist())) for e in examples)
     assert packed == expected
     assert len(list(dev_batches(data, CONFIG, "fr", 1))) == 1 < len(batches)
-    assert len(dev_examples(data, CONFIG, "fr", 7)) == 7
+    assert len(dev_examples(data, pair, 7)) == 7
+
+
+def test_a_dev_batch_has_text_of_all_directions(tmp_path):
+    config = dataclasses.replace(CONFIG, direction="many-to-many")
+    data = write_prepared_data(tmp_path / "data", config, {"fr": 400})
+    (batch,) = dev_batches(data, config, "fr", 1)
+    packed = sorted(unpack(batch))
+    directions = [dev_examples(data, pair, 0) for pair in dev_pairs(data, config, "fr")]
+    turns = [example for turn in zip(*directions, strict=True) for example in turn]
+    pairs = [(tuple(e.source.tolist()), tuple(e.target.tolist())) for e in turns]
+    assert packed == sorted(pairs[: len(packed)])
+    assert 2 < len(packed) < len(directions[0])

@@ -39,7 +39,11 @@ def validate(monkeypatch):
         assert weights["w"] in ("weights", "later weights")
         return [{"nll_sum": batch["tokens"] * batch["nats"], "tokens": batch["tokens"]}]
 
+    def dev_pairs(data, config, language):
+        return [types.SimpleNamespace(language=language, target="en")]
+
     monkeypatch.setattr(validation, "dev_batches", dev_batches)
+    monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
 
     def make(config=DEMO, run=None) -> Validation:
         devices = types.SimpleNamespace(put=lambda batch, specs: batch)
@@ -120,8 +124,8 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
             used.append(self.parameters["w"])
             return [[(ids if ids[0] < 100 else [7], 0.0)] for ids in sources]
 
-    def dev_examples(data, config, language, limit):
-        first = {"de": 10, "fr": 110}[language]
+    def dev_examples(data, pair, limit):
+        first = {"de": 10, "fr": 110}[pair.language]
         ids = [np.arange(first + i, first + i + 6) for i in range(limit)]
         return [types.SimpleNamespace(source=row, target=row) for row in ids]
 
@@ -135,7 +139,7 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     assert log[1]["dev_bleu/de"] == pytest.approx(100)
     assert log[1]["dev_bleu/fr"] < 1
     assert log[1]["dev_bleu"] == (log[1]["dev_bleu/de"] + log[1]["dev_bleu/fr"]) / 2
-    assert line == "step 1: dev nll 1.000, dev BLEU 50.0 on 3 sentences a language"
+    assert line == "step 1: dev nll 1.000, dev BLEU 50.0 on 3 sentences a direction"
     assert scores.values == log[1]
     assert scores.scored_with["beam"] == config.decode.beam
     # Other settings of the search make scores that cannot be compared.
@@ -160,3 +164,32 @@ def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
     folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
     assert run.run(RunCounters(step=1), STATE, Log())[1].values["dev_bleu"] == 0
+
+
+def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_scored(
+    validate, monkeypatch
+):
+    def dev_pairs(data, config, language):
+        targets = {"de": ("en",), "fr": ("en", "zh")}[language]
+        return [types.SimpleNamespace(language=language, target=target) for target in targets]
+
+    def score(hypotheses, references, target):
+        return types.SimpleNamespace(bleu={"en": 10.0, "zh": 40.0}[target])
+
+    class CopyingTranslator:
+        def __init__(self, *arguments) -> None:
+            self.parameters = None
+
+        def translate_ids(self, sources):
+            return [[(ids, 0.0)] for ids in sources]
+
+    example = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
+    monkeypatch.setattr(validation, "Translator", CopyingTranslator)
+    monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
+    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [example])
+    monkeypatch.setattr(validation.bleu, "score", score)
+    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+    run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
+    scores = run.run(RunCounters(step=1), STATE, Log())[1].values
+    names = ("dev_bleu/de", "dev_bleu/fr", "dev_bleu")
+    assert [scores[name] for name in names] == [10.0, 25.0, 17.5]
