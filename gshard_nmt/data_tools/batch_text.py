@@ -141,7 +141,8 @@ class BatchReader:
         self._vocabularies = vocabularies
         self._pieces = pieces
         self._pairs = [
-            (pair, tuple(vocabularies[0].tags(pair.source, pair.target))) for pair in pairs
+            (pair, tuple(vocabularies[0].tags(pair.source, pair.target, pair.subset)))
+            for pair in pairs
         ]
 
     def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:

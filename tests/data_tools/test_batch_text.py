@@ -13,7 +13,7 @@ from gshard_nmt.data_tools.batch_text import BatchReader, Span
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "v.model"
-    spec = VocabularySpec(400, tags=("<2en>", "<2fr>"), coverage=1.0)
+    spec = VocabularySpec(400, tags=("<2en>", "<2fr>", "<subset:web>"), coverage=1.0)
     return train_vocabulary(["a red house", "two red trees", "the house of trees"] * 20, spec, path)
 
 
@@ -52,3 +52,14 @@ def test_the_tag_tells_the_direction_and_not_the_subset(vocabulary):
     ids = [vocabulary.tag("<2en>"), *vocabulary.encode(["red"])[0], EOS]
     part = segment(vocabulary, ids, pairs)
     assert (part.language, part.pairs) == ("de", ("de-en", "de-en.back"))
+
+
+def test_the_tag_of_a_subset_tells_the_subset(vocabulary):
+    pairs = [
+        PreparedPair("de", "en", "de", {}),
+        PreparedPair("de", "en", "de", {}, subset="web"),
+    ]
+    tags = [vocabulary.tag("<2en>"), vocabulary.tag("<subset:web>")]
+    text = vocabulary.encode(["red"])[0]
+    assert segment(vocabulary, [tags[0], *text, EOS], pairs).pairs == ("de-en",)
+    assert segment(vocabulary, [*tags, *text, EOS], pairs).pairs == ("de-en.web",)
