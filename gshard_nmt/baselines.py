@@ -5,6 +5,7 @@ does not improve any more, and the best one is kept. With --until budget, each l
 which sees the same number of tokens of its language as the multilingual run did.
 """
 
+import collections
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -355,6 +356,10 @@ class _Trainer:
         return ["shared", "own"] if self._own_folder(language) else ["shared"]
 
     def _train_pairs(self, language: str) -> int:
+        """Returns the training pairs of a language. A pair with two directions counts once."""
         config = self.config.replace(data={"languages": (language,)})
         pairs = self.prepared.pairs_of(config.data)
-        return sum(pair.splits["train"].examples for pair in pairs)
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        for pair in pairs:
+            counts[pair.source, pair.target] += pair.splits["train"].examples
+        return max(counts.values(), default=0)

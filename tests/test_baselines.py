@@ -372,3 +372,10 @@ def test_a_schedule_with_a_wrong_name_is_refused_before_any_training(root, prepa
     with pytest.raises(UserError, match="a weight names 'frr', which the data does not have"):
         trained(root, prepared, trainer, BUDGET, config)
     assert not trainer.calls
+
+
+def test_a_pair_that_is_used_in_both_directions_is_one_training_pair(root, tmp_path):
+    config = CONFIG.replace(data={"direction": "many-to-many"})
+    folder = write_prepared_data(tmp_path / "data", config.data, {"fr": 20}).folder
+    assert trained(root, folder, FakeTrainer(root), Request("budget", languages=("fr",)), config)
+    assert record(root, "fr")["train_pairs"] == 20
