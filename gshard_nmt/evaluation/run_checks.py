@@ -13,6 +13,9 @@ from gshard_nmt.settings.values import read_run_config
 
 _STARVED = 0.5
 """A baseline that saw a smaller share of the multilingual model's tokens of its language is starved."""
+_OTHER_TEXT = 0.1
+"""A baseline whose number of training pairs differs by more than this part was trained on other text. With
+vocabularies of its own the number differs a little, because other pairs are too long."""
 _USED_EXPERTS = 0.6
 """Balanced routers log 0.85 to 1.0 of E as effective experts."""
 
@@ -35,6 +38,7 @@ def alarms(
     if compared and (missing := [tag for tag in languages if tag not in compared]):
         yield f"There is no baseline of {', '.join(missing)}; the mean gain is over the other languages."
     yield from _starved(run, languages, baselines)
+    yield from _of_other_text(run, languages, baselines)
     improving = [
         tag for tag in languages if tag in baselines and _was_improving(baselines[tag], tag)
     ]
@@ -59,6 +63,26 @@ def _starved(
                 f"The baseline of {tag} saw {own:,} training tokens, and the multilingual model saw "
                 f"{tokens[tag]:,} of {tag}; the gain is not a fair comparison."
             )
+
+
+def _of_other_text(
+    run: RunFolder, languages: Sequence[str], baselines: Mapping[str, RunFolder]
+) -> Iterator[str]:
+    for tag in languages:
+        if tag not in baselines:
+            continue
+        own, of_run = _train_pairs(baselines[tag], tag), _train_pairs(run, tag)
+        if abs(own - of_run) > _OTHER_TEXT * max(own, of_run):
+            yield (
+                f"The baseline of {tag} was trained on {own:,} pairs, and the multilingual model on "
+                f"{of_run:,} of {tag}; the gain compares them together with their text."
+            )
+
+
+def _train_pairs(run: RunFolder, language: str) -> int:
+    """Returns the training pairs of a language, in all its directions."""
+    pairs = run.data["pairs"]
+    return sum(pair["train_pairs"] for pair in pairs if pair["language"] == language)
 
 
 def _was_improving(run: RunFolder, language: str) -> bool:

@@ -33,6 +33,7 @@ class SmallEvaluation:
       train, test: sentence pairs (source, English) of each language.
       outputs, baseline_outputs: the translations of the test sources of each language.
       tokens, baseline_tokens: the training tokens that each model saw of each language.
+      baseline_pairs: the training pairs of each baseline; the run has 4 of each language.
       log: the lines of metrics.jsonl of the run.
       dev_nll: the validation losses of the baseline of each language.
     """
@@ -44,6 +45,7 @@ class SmallEvaluation:
     baseline_outputs: dict[str, list[str]]
     tokens: dict[str, int]
     baseline_tokens: dict[str, int]
+    baseline_pairs: dict[str, int]
     log: list[dict[str, float]]
     dev_nll: dict[str, list[float]]
 
@@ -67,16 +69,17 @@ class SmallEvaluation:
                     text = "".join(f"{row[side]}\n" for row in rows)
                     (folder / f"{split}.{tag}").write_text(text, encoding="utf-8")
         digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
-        self._write_run(self.run.path, LANGUAGES, digest, self.tokens, self.log)
+        self._write_run(self.run.path, data_facts(LANGUAGES), digest, self.tokens, self.log)
         for language, tokens in self.baseline_tokens.items():
             log = [{f"dev_nll/{language}": value} for value in self.dev_nll[language]]
             folder = self.folder / "baselines" / language
-            self._write_run(folder, [language], digest, {language: tokens}, log)
+            facts = data_facts([language])
+            facts["pairs"][0]["train_pairs"] = self.baseline_pairs[language]
+            self._write_run(folder, facts, digest, {language: tokens}, log)
 
-    def _write_run(self, folder, languages, digest, tokens, log) -> None:
+    def _write_run(self, folder, facts, digest, tokens, log) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        facts = data_facts(languages, corpus_fingerprint=digest)
-        (folder / "data.json").write_text(json.dumps(facts))
+        (folder / "data.json").write_text(json.dumps(facts | {"corpus_fingerprint": digest}))
         (folder / "budget.json").write_text(json.dumps(budget_facts(tokens)))
         (folder / "config.gin").write_text("Model.experts = 8\n")
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in log))
@@ -132,6 +135,7 @@ def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
         baseline_outputs,
         dict.fromkeys(LANGUAGES, 1000),
         dict.fromkeys(LANGUAGES, 900),
+        dict.fromkeys(LANGUAGES, 4),
         [
             {f"effective_experts/{layer}": float(rng.uniform(6.5, 8)) for layer in ("encoder_1",)}
             for _ in range(5)

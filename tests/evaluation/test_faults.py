@@ -127,6 +127,10 @@ def starve(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_tokens[tag] = 100
 
 
+def train_on_other_text(world: SmallEvaluation, tag: str, rng) -> None:
+    world.baseline_pairs[tag] = 3
+
+
 def end_too_early(world: SmallEvaluation, tag: str, rng) -> None:
     world.dev_nll[tag] = [3.0, 2.5, 2.0]
 
@@ -191,6 +195,7 @@ FAULTS = {
     ),
     "same outputs for two languages": (same_outputs_for_two, "and .*-en have the same output in"),
     "starved baseline": (starve, "The baseline of {tag} saw 100 training tokens"),
+    "baseline of other text": (train_on_other_text, "The baseline of {tag} was trained on 3 pairs"),
     "baseline ended too early": (end_too_early, "1 baselines were still improving .*: {tag}"),
     "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
     "dead experts": (kill_experts, "Layer decoder_1 works as if it had 3.9 experts, and it has 8"),

@@ -1,14 +1,18 @@
 """The checks of the systems. tests/evaluation/test_faults.py seeds each fault."""
 
+import json
+
 import pytest
 
 from gshard_nmt.evaluation import run_checks
 from gshard_nmt.run.folder import RunFolder
+from tests.run.facts import data_facts
 
 
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "config.gin").write_text("Model.experts = 8\n")
+    (tmp_path / "data.json").write_text(json.dumps(data_facts()))
     return RunFolder(tmp_path)
 
 
