@@ -81,8 +81,8 @@ class PreparedData:
         if manifest["format"] != FORMAT:
             raise UserError(
                 f"--data {folder} has the format {manifest['format']!r}, but this version reads "
-                f"{FORMAT!r}. Make it again with gshard-data prepare, for a new run: a run that was trained on "
-                "the old data cannot be resumed."
+                f"{FORMAT!r}. Make it again with gshard-data prepare, for a new run: a run of the "
+                "old data cannot be resumed."
             )
         data = cls(folder, manifest)
         if check_files:

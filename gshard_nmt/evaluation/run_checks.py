@@ -14,8 +14,8 @@ from gshard_nmt.settings.values import read_run_config
 _STARVED = 0.5
 """A baseline that saw a smaller share of the multilingual model's tokens of its language is starved."""
 _OTHER_TEXT = 0.1
-"""A baseline whose number of training pairs differs by more than this part was trained on other text. With
-vocabularies of its own the number differs a little, because other pairs are too long."""
+"""A baseline whose number of training pairs differs by more than this part was trained on other text.
+If it has vocabularies of its own the number differs a little, because other pairs are too long."""
 _USED_EXPERTS = 0.6
 """Balanced routers log 0.85 to 1.0 of E as effective experts."""
 

@@ -251,10 +251,11 @@ class Job:
             return
         reasons = []
         texts, old_texts = plan.text_keys(self._cleaner), self._old.get("texts", {})
+        changed = [name for name, key in texts.items() if old_texts.get(name, key) != key]
         for what, names in (
             ("new text of", [name for name in texts if name not in old_texts]),
             ("no more text of", [name for name in old_texts if name not in texts]),
-            ("changed text of", [n for n, key in texts.items() if old_texts.get(n, key) != key]),
+            ("changed text or cleaning of", changed),
         ):
             if names:
                 reasons.append(f"{what} {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}")

@@ -170,6 +170,11 @@ def test_without_the_old_vocabularies_everything_is_made_again_and_the_reason_is
         "The vocabularies are trained again, so everything is tokenized again: new text of it-en. To "
         f"keep the vocabularies of {out}, give --vocabulary_of {out}." in said
     )
+    capsys.readouterr()
+    ratio = dataclasses.replace(ALONE, cleaning=dataclasses.replace(CLEANING, ratio=5.0))
+    prepare(CONFIG, corpus, out, ratio)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "tokenized again: changed text or cleaning of de-en, fr-en, it-en. To keep" in said
 
 
 def test_another_length_keeps_the_vocabularies(tmp_path, calls):
