@@ -62,7 +62,8 @@ def main() -> None:
     config = config_of(arguments)
     # XLA has a thread for each core that it sees, and shares them among the devices.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: config.mesh.num_devices])
-    devices = runtime.start(config.mesh, Path(tempfile.gettempdir()) / "gshard-nmt-step-programs")
+    # XLA's cache would give the program of another version, with the old names of its instructions.
+    devices = runtime.start(config.mesh)
     steps = CompiledSteps(config, step_functions(config), devices)
     run = Steps(steps)
     run.times(3)
@@ -163,21 +164,32 @@ def batch_of(config: Config) -> dict[str, np.ndarray]:
 def print_parts(
     console: Console, module: HloModule, spent: dict[str, float], step_ms: float
 ) -> None:
-    """Prints the share of each kind of work."""
+    """Prints the share of each kind of work, with its products apart from the rest."""
     origins = Origins(module)
-    parts: dict[tuple[str, str], float] = collections.defaultdict(float)
+    parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for name, milliseconds in leaves(module, spent):
-        origin = origins.of(module.by_name[name])
-        parts[origin.kind, origin.direction] += milliseconds
-    total = sum(parts.values())
+        instruction = module.by_name[name]
+        origin = origins.of(instruction)
+        is_other = not has_product(module, instruction)
+        parts[origin.kind, origin.direction][is_other] += milliseconds
+    total = sum(map(sum, parts.values()))
     table = Table(title=f"step {step_ms:.1f} ms; traced instructions {total:.1f} ms")
-    for column in ("kind of work", "direction", "ms", "share"):
-        table.add_column(
-            column, justify="left" if column in ("kind of work", "direction") else "right"
+    for column in ("kind of work", "direction"):
+        table.add_column(column)
+    for column in ("products, ms", "other, ms", "share"):
+        table.add_column(column, justify="right")
+    for (kind, direction), both in sorted(parts.items(), key=lambda item: -sum(item[1])):
+        table.add_row(
+            kind, direction, *(f"{value:.2f}" for value in both), f"{sum(both) / total:.1%}"
         )
-    for (kind, direction), milliseconds in sorted(parts.items(), key=lambda item: -item[1]):
-        table.add_row(kind, direction, f"{milliseconds:.2f}", f"{milliseconds / total:.1%}")
+    whole = [sum(values) for values in zip(*parts.values(), strict=True)]
+    table.add_row("all", "", *(f"{value:.2f}" for value in whole), "100.0%")
     console.print(table)
+
+
+def has_product(module: HloModule, instruction: Instruction) -> bool:
+    """Returns whether an instruction computes a matrix product."""
+    return any(inner.opcode == "dot" for inner in module.fused(instruction))
 
 
 def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, float]]:
@@ -192,11 +204,15 @@ def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, fl
 def print_longest(console: Console, module: HloModule, spent: dict[str, float], count: int) -> None:
     """Prints the instructions that take the longest."""
     origins = Origins(module)
-    table = Table(title="the longest instructions")
+    table = Table(title="the longest instructions without a product")
     for column in ("instruction", "ms", "result", "origin"):
         table.add_column(column, justify="right" if column == "ms" else "left", overflow="fold")
-    longest = sorted(leaves(module, spent), key=lambda item: -item[1])[:count]
-    for name, milliseconds in longest:
+    others = [
+        (name, milliseconds)
+        for name, milliseconds in leaves(module, spent)
+        if not has_product(module, module.by_name[name])
+    ]
+    for name, milliseconds in sorted(others, key=lambda item: -item[1])[:count]:
         instruction = module.by_name[name]
         shapes = " ".join(map(str, instruction.arrays))
         table.add_row(name, f"{milliseconds:.2f}", shapes[:60], origins.of(instruction).place)
