@@ -82,12 +82,13 @@ def open_folder(folder: Path, form: str | None = None, split: str = "test") -> P
         published = _flores(folder, split) if candidate == "flores" else _flat(folder, candidate)
         if published.directions:
             return published
+    of_split = "" if split == "test" else f" for --split {split}"
     if form:
         raise UserError(
-            f"--test_set {folder} has no test set with --format {form}. {LAYOUTS}; leave --format out to "
-            "let it be recognized."
+            f"--test_set {folder} has no test set with --format {form}{of_split}. {LAYOUTS}; leave "
+            "--format out to let it be recognized."
         )
-    raise UserError(f"--test_set {folder} has no known test set. {LAYOUTS}.")
+    raise UserError(f"--test_set {folder} has no known test set{of_split}. {LAYOUTS}.")
 
 
 def read(

@@ -139,6 +139,14 @@ def test_a_folder_without_a_test_set_is_an_error(tmp_path):
         test_sets.open_folder(tmp_path, "wmt")
 
 
+def test_a_missing_split_is_named(tmp_path):
+    make(tmp_path, ["devtest/fra_Latn.devtest", "devtest/eng_Latn.devtest"])
+    with pytest.raises(UserError, match="has no known test set for --split train"):
+        test_sets.open_folder(tmp_path, split="train")
+    with pytest.raises(UserError, match="with --format flores for --split dev"):
+        test_sets.open_folder(tmp_path, "flores", "dev")
+
+
 def test_a_test_set_of_other_directions_is_an_error(tmp_path):
     make(tmp_path, ["src.de", "ref.en"])
     with pytest.raises(UserError) as raised:
