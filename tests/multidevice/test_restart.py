@@ -1,9 +1,14 @@
 """A run goes on with another number of devices at each start, and ends as a run that never changed."""
 
+import json
+
+import numpy as np
 import pytest
 
 from gshard_nmt import train
+from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.spmd.lowering import ArraySpec
 from tests.run.checkpoints import whole_state
 from tests.test_train_faults import ReadingStep, ReadingSteps
@@ -64,3 +69,51 @@ def test_a_run_restarts_on_1_2_4_and_8_devices_and_back(prepared, tmp_path, monk
     for name, array in expected.items():
         assert arrays[name].tobytes() == array.tobytes(), name
     assert expected["parameters/w"].all()
+
+
+@pytest.mark.slow
+def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_2_4_and_8_devices_and_back(
+    prepared, tmp_path, monkeypatch
+):
+    batches: list[dict[str, bytes]] = []
+
+    class Recorded(TrainBatches):
+        def __next__(self):
+            arrays, info = super().__next__()
+            batches.append({name: array.tobytes() for name, array in arrays.items()})
+            return arrays, info
+
+    monkeypatch.setattr(train, "TrainBatches", Recorded)
+    schedule = (
+        {"from_step": 0, "weights": {"de": 0.0}},
+        {"from_step": 1, "temperature": 1.0, "weights": {"fr": 0.0}, "ramp": 8},
+    )
+    small = {"model_dim": 32, "hidden_dim": 32, "expert_hidden_dim": 32, "heads": 2, "head_dim": 16}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "moe_every": 1}
+    config = CONFIG.replace(
+        data={"schedule": schedule, "packing_window": 1},
+        model=small | layers,
+        mesh=MESHES[0],
+        train={"steps": 10},
+        optimizer={"cooldown_steps": 0},
+    )
+    assert train.train(config, prepared.folder, tmp_path / "undisturbed")
+    expected = [*batches]
+    batches.clear()
+    for start, mesh in enumerate((*MESHES, MESHES[0]), 1):
+        part = config.replace(mesh=mesh, train={"steps": 2 * start})
+        assert train.train(part, prepared.folder, tmp_path / "run")
+    assert batches == expected
+    languages = [set(np.frombuffer(b["target_languages"], np.int32).tolist()) for b in batches]
+    french, german = 1, 2
+    assert languages[0] == {0, french}
+    assert languages[-1] == {0, german}
+    assert any({french, german} <= both for both in languages)
+    # The sums have another order on another mesh.
+    runs = [RunFolder(tmp_path / name) for name in ("run", "undisturbed")]
+    losses = [
+        [json.loads(line)["loss"] for line in run.metrics.read_text().splitlines()] for run in runs
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    budgets = [run.budget() for run in runs]
+    assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
