@@ -89,7 +89,7 @@ def _idle_experts(run: RunFolder) -> Iterator[str]:
 def _log(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the lines of metrics.jsonl; [] if it cannot be read. Damaged lines are left out."""
     try:
-        lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = run.metrics.read_bytes().decode(errors="replace").splitlines()
     except OSError:
         return []
     rows = []

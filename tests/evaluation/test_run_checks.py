@@ -2,6 +2,7 @@
 
 import pytest
 
+from gshard_nmt import paths
 from gshard_nmt.evaluation import run_checks
 from gshard_nmt.run.folder import RunFolder
 
@@ -23,6 +24,14 @@ def test_damaged_lines_of_the_log_are_left_out(run):
     )
     (alarm,) = run_checks.alarms(run, ["fr"], {})
     assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts, and it has 8")
+
+
+def test_the_log_of_a_run_in_a_bucket_is_read(bucket):
+    bucket.write("bucket/run/config.gin", b"Model.experts = 8\n")
+    bucket.write("bucket/run/metrics.jsonl", b'{"effective_experts/encoder_1": 1.5}\n')
+    run = RunFolder(paths.folder_path("workdir", "gs://bucket/run"))
+    (alarm,) = run_checks.alarms(run, ["fr"], {})
+    assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts")
 
 
 def test_only_the_last_lines_of_the_log_count(run):
