@@ -30,6 +30,10 @@ def main(prepared: Path, corpus: str) -> None:
         assert commands.decode_program(flags) == 0
         report = [f"--corpus={corpus}", f"--report={prepared / 'report'}"]
         assert commands.eval_program([workdir, *report]) == 0
+        data = ["--config=demo", "--data=gs://bucket/data", *gin()]
+        for verb in ("show", "plan"):
+            assert commands.data_program([verb, *data]) == 0
+        assert commands.checkpoint_program(["verify", workdir]) == 0
         for name in bucket.names("bucket/run/"):
             file = prepared / "downloaded" / name.removeprefix("bucket/run/")
             file.parent.mkdir(parents=True, exist_ok=True)
