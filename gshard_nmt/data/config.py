@@ -76,7 +76,8 @@ class Data:
 
     vocabulary_sentences: int = 200_000
     """The largest number of training sentences that a vocabulary is learned from, in all languages
-    together. They are distinct lines, drawn evenly from the whole text of each language by `seed`."""
+    together. Half of the sentences of a "joint" vocabulary are from each side. They are distinct lines,
+    drawn evenly from the whole text of each language by `seed`."""
 
     vocabulary_temperature: float = 5.0
     """The sampling temperature of the languages in these sentences; see `temperature`."""

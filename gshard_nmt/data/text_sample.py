@@ -142,11 +142,18 @@ def quotas(sizes: Mapping[str, int], limit: int, temperature: float) -> dict[str
       temperature: 1 keeps the proportions of the texts, a large temperature makes all shares equal.
 
     Returns:
-      The numbers by name, at least 1 each.
+      The numbers by name, at least 1 each. Their sum is at most `limit`, unless there are more texts.
     """
     if not sizes:
         return {}
     rates = sampling_rates([max(size, 1) for size in sizes.values()], temperature)
-    return {
+    counts = {
         name: max(1, int(rate * limit)) for name, rate in zip(sizes, rates.tolist(), strict=True)
     }
+    # The lines of texts with a share below 1 are taken from the largest shares.
+    excess = sum(counts.values()) - limit
+    for name in sorted(counts, key=lambda name: -counts[name]):
+        cut = min(max(excess, 0), counts[name] - 1)
+        counts[name] -= cut
+        excess -= cut
+    return counts
