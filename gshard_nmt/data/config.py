@@ -46,8 +46,8 @@ class Data:
     languages."""
 
     minimum_pairs: int = 1
-    """A language is prepared only if it has at least this number of training pairs. Not used if
-    `languages` names the languages."""
+    """A language is prepared only if it has at least this number of training pairs before cleaning. Not
+    used if `languages` names the languages."""
 
     maximum_languages: int = 0
     """The number of languages to prepare, if more have `minimum_pairs`; 0 means all. The languages
