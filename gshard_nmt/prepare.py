@@ -102,9 +102,7 @@ def _old_manifest(out: Path) -> dict[str, Any] | None:
     return manifest
 
 
-_HEADER = (
-    *("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled"),
-)
+_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
 
 
 def _show(data: PreparedData) -> None:

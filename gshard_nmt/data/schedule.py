@@ -223,14 +223,10 @@ def _temperature(entry: Entry, place: str, default: float) -> float:
 def _weights(entry: Entry, place: str) -> Mapping[str, float]:
     weights = entry.get("weights", {})
     if not isinstance(weights, Mapping):
-        raise _error(
-            f"in {place}, weights is {weights!r}; it must be a dict from names to numbers"
-        )
+        raise _error(f"in {place}, weights is {weights!r}; it must be a dict from names to numbers")
     for name, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
-            raise _error(
-                f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more"
-            )
+            raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
     return weights
 
 

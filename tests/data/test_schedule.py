@@ -82,7 +82,10 @@ def test_a_ramp_moves_the_rates_in_equal_parts():
         ([5], "entry 1 is 5; it must be a dict such as {'from_step': 0}"),
         ([{"from_step": -1}], "in entry 1, from_step is -1"),
         ([{"from_step": 0, "temprature": 1}], "the key 'temprature'; did you mean 'temperature'?"),
-        ([{"from_step": 0, "temperature": 0}], "in entry 1 (from_step 0), temperature is 0; it must"),
+        (
+            [{"from_step": 0, "temperature": 0}],
+            "in entry 1 (from_step 0), temperature is 0; it must",
+        ),
         ([{"from_step": 0, "ramp": 0.5}], "in entry 1 (from_step 0), ramp is 0.5"),
         ([{"from_step": 0, "weights": 3}], "in entry 1 (from_step 0), weights is 3; it must be a"),
         (

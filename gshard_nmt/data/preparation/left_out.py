@@ -81,6 +81,7 @@ def check_rest(directions: Sequence[Direction], reasons: Reasons) -> None:
 
 def _reason(text: CleanText) -> str:
     if not text.pairs:
-        return "there is no training text"
+        held_out = any(item.split != "train" for item in text.text.pair.texts)
+        return "there is no training text" + (" beside its dev and test text" if held_out else "")
     counts = ", ".join(f"{name} {count:,}" for name, count in text.removed.items())
     return f"cleaning left out all {text.pairs:,} training pairs ({counts})"

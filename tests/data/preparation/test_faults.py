@@ -140,7 +140,6 @@ def test_bad_text_is_named_and_the_rest_is_kept(tmp_path, kind):
     prepare(CONFIG, corpus, out, ALONE)
 
 
-
 WRITERS = {
     pathlib.Path: ("write_bytes", "write_text"),
     files: ("write",),

@@ -18,7 +18,7 @@ from tests.data.preparation.test_job import content
 BOTH = dataclasses.replace(CONFIG, direction="many-to-many")
 OPTIONS = Options(1, cleaning=Cleaning(filters=("empty", "identical")))
 COPIES = [(f"the same text {i}", f"the same text {i}") for i in range(30)]
-LONG = [(f"{i} {'abcdefgh ' * 20}", f"{i} of {i}") for i in range(9)]
+LONG = [(" ".join(str(i * n) for n in range(90)), f"{i} of {i}") for i in range(9)]
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +51,10 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
     back = "cleaning left out all 7 training pairs (duplicate pair 7)"
     data = PreparedData.open(out)
     assert data.manifest["left_out"] == {
-        **{"fr-en.back": back, "en-fr.back": back},
-        **{"de-en": german, "en-de": german},
+        "fr-en.back": back,
+        "en-fr.back": back,
+        "de-en": german,
+        "en-de": german,
     }
     assert [pair.folder for pair in data.pairs] == ["en-fr", "fr-en"]
     assert "the same text" in (out / "cleaning.html").read_text(encoding="utf-8")
@@ -80,7 +82,7 @@ def test_what_is_left_out_is_not_cleaned_again_until_something_changes(
     kept = dataclasses.replace(OPTIONS, vocabulary_of=out)
     prepare(CONFIG, corpora, out, kept)
     assert cleaned == [{"fr-en", "fr-en.back", "de-en"}, {"es-en"}]
-    assert list(PreparedData.open(out).manifest["left_out"]) == ["de-en", "fr-en.back"]
+    assert list(PreparedData.open(out).manifest["left_out"]) == ["fr-en.back", "de-en"]
     changed = dataclasses.replace(kept, cleaning=Cleaning(filters=("empty",)))
     prepare(CONFIG, corpora, out, changed)
     data = PreparedData.open(out)
@@ -112,3 +114,12 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
     assert not (tmp_path / "out").exists()
     notes = error.value.__notes__
     assert notes == [f"Finished work is in {tmp_path / 'out'}.partial, and is not done again."]
+
+
+def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
+    for file in (corpora[""] / "fr-en").glob("train*"):
+        file.unlink()
+    prepare(CONFIG, corpora, tmp_path / "out", OPTIONS)
+    said = capsys.readouterr().out
+    assert "fr-en, because there is no training text beside its dev and test text." in said
+    assert "No dev text, so no validation: fr-en. No test text, so no evaluation: fr-en." in said
