@@ -216,7 +216,7 @@ def samples_of(folders: Iterable[Path]) -> samples.Samples:
 
 
 def _save(file: Path, array: np.ndarray) -> None:
-    """Writes an array. `np.save` into a file would say nothing of a full disk but a count."""
+    """Writes an array. If the disk is full, `np.save` into a file may lose its end without an error."""
     content = io.BytesIO()
     np.save(content, array)
     file.write_bytes(content.getvalue())
