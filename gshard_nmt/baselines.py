@@ -159,7 +159,7 @@ class _Model:
     def is_in(self, record: Record | None) -> bool:
         """Returns whether a record says that this model is finished.
 
-        A model that has cooled down is finished, whatever its limits of steps, tokens and minutes are.
+        One that has cooled down is, whatever its limits of steps, tokens and minutes are.
         """
         if record is None or record["key"] != self.key:
             return False
@@ -274,9 +274,8 @@ class _Trainer:
         search = {"candidates": len(records), **totals}
 
         def put_in_place() -> None:
-            record = (files.read_record(folder) or {}) | {"search": search}
             files.write_search(folder, records)
-            RunFolder(folder).write_json(files.RECORD, record)
+            RunFolder(folder).write_json(files.RECORD, {**cooled, "search": search})
             files.put_in_place(self.workdir, winner.language, folder)
 
         self._decide(put_in_place)
@@ -328,8 +327,7 @@ class _Trainer:
     def _cool_down(self, model: _Model, folder: Path) -> bool:
         """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
 
-        This comes after the search, because nobody knows before at which step a model converges. The
-        checkpoint with the best dev BLEU is used, so the model does not become worse.
+        Nobody knows before at which step a model converges. The best checkpoint on dev text is used.
 
         Returns:
           Whether it is done. It is not if the time of this start is over.
@@ -338,20 +336,17 @@ class _Trainer:
         steps = model.config.optimizer.cooldown_steps
         if not steps or record["ended"] != "patience" or "cooldown" in record:
             return True
-        self.say(
-            f"{model.candidate.name} has converged; its learning rate falls to 0 in {steps} steps"
-        )
+        self.say(f"{model.candidate.name} has converged and cools down for {steps} steps")
         config = model.config.replace(train={"steps": record["steps"] + steps, "patience": 0})
-        if self._decide(self.limit.is_over) or not self.train(
-            config, model.data.folder, folder, self.limit
-        ):
+        is_over = self._decide(self.limit.is_over)
+        if is_over or not self.train(config, model.data.folder, folder, self.limit):
             self.say(_TIME_IS_OVER)
             return False
         cooldown = {"steps": steps, "dev_bleu_before": record["dev_bleu"]}
 
         def finish() -> None:
-            now = files.outcome(folder, config) | {"ended": record["ended"], "cooldown": cooldown}
-            RunFolder(folder).write_json(files.RECORD, record | now)
+            now = files.outcome(folder, config) | {"ended": record["ended"]}
+            RunFolder(folder).write_json(files.RECORD, record | now | {"cooldown": cooldown})
 
         self._decide(finish)
         return True

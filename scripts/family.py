@@ -262,11 +262,11 @@ def page_of(
         row["lang"]: row["baseline_bleu"] for row in rows if row["baseline_bleu"] is not None
     }
     command = shlex.join(["scripts/family.py", *sys.argv[1:]])
+    strings = sum(row["sentences"] for row in rows)
     about = (
         f"`{command}`, {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {steps:,} steps and "
-        f"{members[0].tokens / 1e6:.1f} million tokens for each model, {minutes:.0f} minutes in the last start. "
-        f"{sum(row['sentences'] for row in rows):,} test strings. One seed, one device a model, two models at "
-        "a time."
+        f"{members[0].tokens / 1e6:.1f} million tokens for each model, {minutes:.0f} minutes in the last "
+        f"start. {strings:,} test strings. One seed, one device a model, two models at a time."
     )
     if left_out:
         about += f" Not finished in time, and left out: {', '.join(left_out)}."
