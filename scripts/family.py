@@ -22,7 +22,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +36,24 @@ from scripts.programs import Job, run  # noqa: E402
 
 PAGE = ROOT / "docs" / "results.md"
 MARKERS = ("<!-- begin family -->\n", "<!-- end family -->\n")
-SHARE_OF_MODELS, SHARE_OF_BASELINES = 0.6, 0.25
+SHARE_OF_MODELS, SHARE_OF_BASELINES = 0.55, 0.33
 """The shares of the time in which the models and their baselines train. The rest is for translating."""
 AT_A_TIME = 2
 """Programs that run side by side. Two programs of one device do more on two cores than one of two."""
 FIRST_MINUTES = 1.0
 """The minutes of each baseline in the first round. In each further round, it is twice as many."""
-
-SIZE = {
+BASELINES = {
     "Mesh.shape": (1,),
     "Model.model_dim": 64,
     "Model.hidden_dim": 256,
-    "Model.expert_hidden_dim": 256,
     "Model.head_dim": 16,
-    "Model.num_groups": 2,
-    "Train.dev_batches": 5,
-    "Train.bleu_sentences": 0,
+    "Data.rows": 8,
+    "Train.dev_every": 100,
+    "Train.bleu_sentences": 100,
 }
-"""What all members have in common, over the config of the demo."""
-
-BASELINES = ["Mesh.shape = (1,)"]
-"""What the baselines have, over configs/experiments/bilingual.gin."""
+"""The settings of the baselines over configs/experiments/bilingual.gin: as wide as the family."""
+LARGE = 10_000
+"""From this number of training pairs on, a baseline has dropout 0.1. Below it, 0.3 is tried too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +64,9 @@ class Plan:
     layers: int
     seed: int = 1
 
-    def settings(self, steps: int) -> list[str]:
-        """Returns its gin bindings over the config of the family."""
-        settings = {
-            **SIZE,
+    def settings(self, steps: int) -> dict[str, int]:
+        """Returns its settings over configs/experiments/family.gin."""
+        return {
             "EXPERTS": self.experts,
             "STEPS": steps,
             "Model.encoder_layers": self.layers,
@@ -79,7 +75,6 @@ class Plan:
             "Train.dev_every": max(1, steps // 10),
             "Train.seed": self.seed,
         }
-        return [f"{name} = {value!r}" for name, value in settings.items()]
 
 
 FAMILY = {
@@ -125,7 +120,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--minutes", type=float, default=150, help="the most time; default 150")
-    parser.add_argument("--steps", type=int, default=6000, help="steps of each model; default 6000")
+    parser.add_argument("--steps", type=int, default=4000, help="steps of each model; default 4000")
     parser.add_argument(
         "--members",
         nargs="+",
@@ -159,7 +154,7 @@ def train_and_judge(arguments: argparse.Namespace) -> int:
     corpus, prepared = arguments.data / "corpus", arguments.data / "prepared"
     if not (corpus / "corpus.json").exists():
         program("gshard-data", "harvest", "--out", corpus)
-    program("gshard-data", "prepare", "--config", "demo", "--corpus", corpus, "--out", prepared)
+    program("gshard-data", "prepare", "--config", "family", "--corpus", corpus, "--out", prepared)
     run(member_jobs(arguments, prepared, deadline), AT_A_TIME)
     finished = [name for name in arguments.members if is_finished(folder / name, arguments.steps)]
     if not finished:
@@ -168,7 +163,7 @@ def train_and_judge(arguments: argparse.Namespace) -> int:
     train_baselines(folder, folder / finished[0], prepared, deadline)
     report = folder / "report"
     flags = [flag for name in finished for flag in ("--workdir", folder / name)]
-    flags += ["--corpus", corpus, "--report", report]
+    flags += ["--corpus", corpus, "--report", report, "--gin=Mesh.shape = (2,)"]
     if list((folder / "baselines").glob("*/data.json")):
         flags += ["--baselines", folder / "baselines"]
     program("gshard-eval", *flags)
@@ -199,8 +194,8 @@ def member_jobs(arguments: argparse.Namespace, prepared: Path, deadline: Deadlin
         if minutes < 1 and not is_finished(workdir, arguments.steps):
             print(f"\nno time is left for {name}", flush=True)
             continue
-        gin = [f"--gin={binding}" for binding in FAMILY[name].settings(arguments.steps)]
-        flags = ["--config", "demo", "--data", prepared, "--workdir", workdir]
+        gin = gin_flags(FAMILY[name].settings(arguments.steps))
+        flags = ["--config", "family", "--data", prepared, "--workdir", workdir]
         limit = f"--max_minutes={max(1.0, minutes):.1f}"
         yield Job(["gshard-train", *flags, limit, *gin], arguments.folder / f"{name}.log")
 
@@ -218,27 +213,43 @@ def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) 
     has a baseline early, and the time that small languages leave goes to the large ones.
     """
     workdir, share = folder / "baselines", SHARE_OF_MODELS + SHARE_OF_BASELINES
-    unfinished = sorted(json.loads((of / "budget.json").read_text())["tokens_by_language"])
+    pairs = json.loads((of / "data.json").read_text())["pairs"]
+    unfinished = {pair["language"]: pair["train_pairs"] for pair in pairs}
     minutes = FIRST_MINUTES
     while unfinished and deadline.left(share) > minutes:
         flags = ["--config", "bilingual", "--data", prepared, "--workdir", workdir]
-        flags += ["--baselines_of", of, "--sizes", "small", f"--languages={','.join(unfinished)}"]
-        flags += [f"--gin={setting}" for setting in BASELINES]
-        flags += [f"--max_minutes_each={minutes:g}", f"--max_minutes={deadline.left(share):.1f}"]
-        codes = run(
-            (
-                Job(
-                    ["gshard-train", *flags, f"--shard={part}/{AT_A_TIME}"],
-                    folder / f"baselines-{part}.log",
-                )
-                for part in range(1, AT_A_TIME + 1)
-            ),
-            AT_A_TIME,
-        )
-        if any(codes):
+        flags += ["--baselines_of", of, "--sizes", "config", f"--max_minutes_each={minutes:g}"]
+        flags += [f"--max_minutes={deadline.left(share):.1f}", *gin_flags(BASELINES)]
+        chosen = [*groups_of(unfinished)]
+        jobs = [
+            Job(["gshard-train", *flags, *group], folder / f"baselines-{number}.log")
+            for number, group in enumerate(chosen, 1)
+        ]
+        if any(codes := run(jobs, AT_A_TIME)):
             raise Failed(max(codes))
-        unfinished = [language for language in unfinished if not is_converged(workdir / language)]
+        unfinished = {
+            language: count
+            for language, count in unfinished.items()
+            if not is_converged(workdir / language)
+        }
         minutes *= 2
+
+
+def groups_of(train_pairs: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields the flags of baselines that train side by side: large languages, and small ones."""
+    large = [language for language, count in train_pairs.items() if count >= LARGE]
+    small = [language for language, count in train_pairs.items() if count < LARGE]
+    groups = [(large, "0.1"), (small, "0.1,0.3")]
+    parts = 1 if large and small else min(AT_A_TIME, len(train_pairs))
+    for languages, dropouts in groups:
+        for part in range(1, parts + 1) if languages else ():
+            names = f"--languages={','.join(languages)}"
+            yield [names, f"--dropouts={dropouts}", f"--shard={part}/{parts}"]
+
+
+def gin_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Returns the flags that set gin bindings."""
+    return [f"--gin={name} = {value!r}" for name, value in settings.items()]
 
 
 def is_converged(workdir: Path) -> bool:

@@ -165,15 +165,24 @@ def test_missing_scores_are_dashes_and_one_model_makes_no_claim_about_others():
 
 
 def test_every_member_is_a_config_that_loads():
+    def load(name, settings):
+        return load_config(
+            name, [flag.removeprefix("--gin=") for flag in family.gin_flags(settings)]
+        )
+
     for name, plan in family.FAMILY.items():
-        config = load_config("demo", plan.settings(100))
+        config = load("family", plan.settings(100))
         model = config.model
         kind, layers = name.split("-")[:2]
         assert (model.encoder_layers, model.decoder_layers) == (int(layers), int(layers))
         assert f"moe{model.experts}" == kind if model.experts else kind == "dense"
         assert config.mesh.num_devices == 1
         assert config.train.seed == 1 + name.endswith("again")
-    load_config("bilingual", family.BASELINES)
+    # The data of the demo is used again.
+    assert load_config("family").data.shaping() == load_config("demo").data.shaping()
+    baseline, dense = load("bilingual", family.BASELINES), load("family", {"EXPERTS": 0})
+    assert baseline.model.model_dim == dense.model.model_dim
+    assert baseline.model.hidden_dim == dense.model.hidden_dim
 
 
 def test_the_script_explains_itself():
@@ -186,7 +195,7 @@ def test_the_script_explains_itself():
 
 
 class FakeRuns:
-    """Stands for the programs: a member trains all steps, and a baseline needs its own minutes.
+    """Stands for the programs: a baseline converges when it has its own minutes.
 
     Attributes:
       minutes: the minutes of training that each baseline needs.
@@ -200,17 +209,9 @@ class FakeRuns:
         return [self.start([str(word) for word in job.command]) for job in jobs]
 
     def start(self, command):
-        words = command[1:]
-        flags = dict(word.removeprefix("--").split("=", 1) for word in words if "=" in word)
-        flags |= dict(zip((w.removeprefix("--") for w in words), words[1:], strict=False))
+        flags = dict(word.removeprefix("--").split("=", 1) for word in command if "=" in word)
+        workdir = Path(command[command.index("--workdir") + 1])
         self.commands.append(flags)
-        workdir = Path(flags["workdir"])
-        if "baselines_of" not in flags:
-            workdir.mkdir(parents=True)
-            tokens = dict.fromkeys(self.minutes, 10)
-            budget = {"steps": 100, "seconds": 1.0, "tokens_by_language": tokens}
-            (workdir / "budget.json").write_text(json.dumps(budget))
-            return 0
         part, parts = map(int, flags["shard"].split("/"))
         for language in flags["languages"].split(",")[part - 1 :: parts]:
             ends = float(flags["max_minutes_each"]) >= self.minutes[language]
@@ -221,6 +222,16 @@ class FakeRuns:
             content = json.dumps({"candidates": [record]})
             (workdir / language / "search.json").write_text(content)
         return 0
+
+
+@pytest.fixture
+def member(tmp_path):
+    folder = tmp_path / "dense-2"
+    folder.mkdir()
+    pairs = [("fr", 40_000), ("de", 20_000), ("br", 2_000)]
+    content = {"pairs": [{"language": name, "train_pairs": count} for name, count in pairs]}
+    (folder / "data.json").write_text(json.dumps(content))
+    return folder
 
 
 class FakeDeadline(Deadline):
@@ -243,29 +254,42 @@ def test_members_start_while_there_is_time_and_finished_ones_always(tmp_path, ca
     (tmp_path / "moe16-2" / "budget.json").write_text('{"steps": 100}')
     jobs = list(family.member_jobs(arguments, tmp_path / "data", FakeDeadline(100, 50)))
     assert [job.log.stem for job in jobs] == ["dense-2", "moe16-2"]
-    assert "--max_minutes=10.0" in jobs[0].command
+    assert "--max_minutes=5.0" in jobs[0].command
     assert "no time is left for moe4-2" in capsys.readouterr().out
 
 
-def test_baselines_get_twice_the_minutes_in_each_round_until_they_converge(tmp_path, monkeypatch):
-    runs = FakeRuns({"fr": 3.5, "de": 1.0, "br": 0.5})
+def test_baselines_get_twice_the_minutes_in_each_round_until_they_converge(member, monkeypatch):
+    runs = FakeRuns({"fr": 3.5, "de": 1.0, "br": 1.5})
     monkeypatch.setattr(family, "run", runs)
-    runs.start(["gshard-train", "--workdir", str(tmp_path / "dense-2")])
-    family.train_baselines(tmp_path, tmp_path / "dense-2", tmp_path, FakeDeadline(100, 1))
-    rounds = [(c["languages"], c["max_minutes_each"], c["shard"]) for c in runs.commands[1:]]
-    assert rounds == [
-        *(("br,de,fr", "1", "1/2"), ("br,de,fr", "1", "2/2")),
-        *(("fr", "2", "1/2"), ("fr", "2", "2/2")),
-        *(("fr", "4", "1/2"), ("fr", "4", "2/2")),
+    family.train_baselines(member.parent, member, member, FakeDeadline(100, 1))
+    names = ("languages", "dropouts", "shard", "max_minutes_each")
+    assert [tuple(flags[name] for name in names) for flags in runs.commands] == [
+        *(("fr,de", "0.1", "1/1", "1"), ("br", "0.1,0.3", "1/1", "1")),
+        *(("fr", "0.1", "1/1", "2"), ("br", "0.1,0.3", "1/1", "2")),
+        ("fr", "0.1", "1/1", "4"),
     ]
 
 
-def test_baselines_end_with_their_share_of_the_time(tmp_path, monkeypatch):
-    runs = FakeRuns({"fr": 1000.0})
+def test_large_or_small_languages_alone_are_divided():
+    only_large = [*family.groups_of({"fr": 40_000, "de": 20_000, "pl": 30_000})]
+    shards = [["--languages=fr,de,pl", "--dropouts=0.1", f"--shard={n}/2"] for n in (1, 2)]
+    assert only_large == shards
+
+
+def test_baselines_end_with_their_share_of_the_time(member, monkeypatch):
+    runs = FakeRuns({"fr": 1000.0, "de": 1.0, "br": 1.0})
     monkeypatch.setattr(family, "run", runs)
-    runs.start(["gshard-train", "--workdir", str(tmp_path / "dense-2")])
-    family.train_baselines(tmp_path, tmp_path / "dense-2", tmp_path, FakeDeadline(20, 2))
-    assert [c["max_minutes_each"] for c in runs.commands[1:]] == ["1", "1", "2", "2", "4", "4"]
+    family.train_baselines(member.parent, member, member, FakeDeadline(20, 2))
+    rounds = [flags["max_minutes_each"] for flags in runs.commands]
+    assert rounds == ["1", "1", "2", "4"]
+    assert float(runs.commands[-1]["max_minutes"]) < 20
+
+
+def test_a_baseline_that_fails_ends_the_family(member, monkeypatch):
+    monkeypatch.setattr(family, "run", lambda jobs, at_a_time: [0, 2])
+    with pytest.raises(family.Failed) as error:
+        family.train_baselines(member.parent, member, member, FakeDeadline(20, 1))
+    assert error.value.code == 2
 
 
 def test_the_page_keeps_what_is_outside_of_its_markers(tmp_path):
