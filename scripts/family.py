@@ -40,8 +40,8 @@ SHARE_OF_MODELS, SHARE_OF_BASELINES = 0.55, 0.33
 """The shares of the time in which the models and their baselines train. The rest is for translating."""
 AT_A_TIME = 2
 """Programs that run side by side. Two programs of one device do more on two cores than one of two."""
-FIRST_MINUTES = 1.0
-"""The minutes of each baseline in the first round. In each further round, it is twice as many."""
+FIRST_MINUTES, LEAST_MINUTES = 1.0, 0.5
+"""The minutes of each baseline in the first round, and the least that a further round adds."""
 BASELINES = {
     "Mesh.shape": (1,),
     "Model.model_dim": 64,
@@ -201,22 +201,27 @@ def member_jobs(arguments: argparse.Namespace, prepared: Path, deadline: Deadlin
 
 
 def is_finished(workdir: Path, steps: int) -> bool:
-    """Returns whether a run has made all of its steps."""
+    """Returns whether a run has made all of its steps, and no other number."""
     budget = workdir / "budget.json"
-    return budget.exists() and bool(json.loads(budget.read_text())["steps"] >= steps)
+    return budget.exists() and bool(json.loads(budget.read_text())["steps"] == steps)
 
 
 def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) -> None:
     """Trains the bilingual baselines in rounds, until all have converged or their time is over.
 
-    In each round, a model that has not converged goes on and gets twice the minutes. So every language
-    has a baseline early, and the time that small languages leave goes to the large ones.
+    In each round, a model that has not converged goes on and gets twice the minutes, or what is left. So
+    every language has a baseline early, and the time that small languages leave goes to the large ones.
     """
     workdir, share = folder / "baselines", SHARE_OF_MODELS + SHARE_OF_BASELINES
     pairs = json.loads((of / "data.json").read_text())["pairs"]
     unfinished = {pair["language"]: pair["train_pairs"] for pair in pairs}
-    minutes = FIRST_MINUTES
-    while unfinished and deadline.left(share) > minutes:
+    minutes = 0.0
+    while unfinished:
+        models = sum(1 if count >= LARGE else 2 for count in unfinished.values())
+        each = deadline.left(share) * min(AT_A_TIME, models) / models
+        if each < LEAST_MINUTES:
+            return
+        minutes += min(max(minutes, FIRST_MINUTES), each)
         flags = ["--config", "bilingual", "--data", prepared, "--workdir", workdir]
         flags += ["--baselines_of", of, "--sizes", "config", f"--max_minutes_each={minutes:g}"]
         flags += [f"--max_minutes={deadline.left(share):.1f}", *gin_flags(BASELINES)]
@@ -232,7 +237,6 @@ def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) 
             for language, count in unfinished.items()
             if not is_converged(workdir / language)
         }
-        minutes *= 2
 
 
 def groups_of(train_pairs: Mapping[str, int]) -> Iterator[list[str]]:
@@ -280,10 +284,10 @@ def page_of(
         f"start. {strings:,} test strings. One seed, one device a model, two models at a time."
     )
     if left_out:
-        about += f" Not finished in time, and left out: {', '.join(left_out)}."
+        about += f" Not finished, and left out: {', '.join(left_out)}."
     records = read({language: folder / "baselines" / language for language in baselines})
     late = [tag for tag, record in records.items() if record["ended"] != "patience"]
-    about += f" {kind_text(records, len(baselines))}"
+    about += f" {kind_text(records, len(baselines)) if baselines else 'No baseline was finished.'}"
     if late:
         about += f" The gains of {', '.join(late)} would be smaller with more time."
     figure = "![Gain over the bilingual baselines](images/family.svg)"

@@ -250,8 +250,9 @@ def test_members_start_while_there_is_time_and_finished_ones_always(tmp_path, ca
     arguments = argparse.Namespace(
         members=["dense-2", "moe4-2", "moe16-2"], folder=tmp_path, steps=100
     )
-    (tmp_path / "moe16-2").mkdir()
-    (tmp_path / "moe16-2" / "budget.json").write_text('{"steps": 100}')
+    for name, steps in (("moe16-2", 100), ("moe4-2", 200)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "budget.json").write_text(json.dumps({"steps": steps}))
     jobs = list(family.member_jobs(arguments, tmp_path / "data", FakeDeadline(100, 50)))
     assert [job.log.stem for job in jobs] == ["dense-2", "moe16-2"]
     assert "--max_minutes=5.0" in jobs[0].command
@@ -281,7 +282,7 @@ def test_baselines_end_with_their_share_of_the_time(member, monkeypatch):
     monkeypatch.setattr(family, "run", runs)
     family.train_baselines(member.parent, member, member, FakeDeadline(20, 2))
     rounds = [flags["max_minutes_each"] for flags in runs.commands]
-    assert rounds == ["1", "1", "2", "4"]
+    assert rounds == ["1", "1", "2", "4", "7.6"]
     assert float(runs.commands[-1]["max_minutes"]) < 20
 
 
