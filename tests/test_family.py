@@ -265,8 +265,8 @@ def test_baselines_get_twice_the_minutes_in_each_round_until_they_converge(membe
     family.train_baselines(member.parent, member, member, FakeDeadline(100, 1))
     names = ("languages", "dropouts", "shard", "max_minutes_each")
     assert [tuple(flags[name] for name in names) for flags in runs.commands] == [
-        *(("fr,de", "0.1", "1/1", "1"), ("br", "0.1,0.3", "1/1", "1")),
-        *(("fr", "0.1", "1/1", "2"), ("br", "0.1,0.3", "1/1", "2")),
+        *(("fr,de", "0.1", "1/1", "1"), ("br", "0.3,0.1", "1/1", "1")),
+        *(("fr", "0.1", "1/1", "2"), ("br", "0.3,0.1", "1/1", "2")),
         ("fr", "0.1", "1/1", "4"),
     ]
 
