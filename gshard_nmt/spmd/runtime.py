@@ -20,7 +20,7 @@ import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd import program_cache
+from gshard_nmt.spmd import host_memory, program_cache
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
@@ -92,6 +92,8 @@ def start(
         jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if devices[0].platform == "cpu":
+        host_memory.keep_freed_memory()
     return Runtime(mesh, arranged(devices, mesh), cache, processes, shares_cache)
 
 
