@@ -302,3 +302,42 @@ def test_the_page_keeps_what_is_outside_of_its_markers(tmp_path):
     file.write_text("no markers")
     with pytest.raises(ValueError, match="must have <!-- begin family -->"):
         family.read_page(file)
+
+
+def write_json(file: Path, content) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content))
+
+
+def test_the_page_is_made_of_the_report_and_the_run_folders(tmp_path):
+    tokens = {"fr": 3_000_000, "de": 1_000_000, "br": 500_000}
+    for number, name in enumerate(["dense-2", "moe16-2"]):
+        budget = {"steps": 100, "parameters": 2_000_000, "seconds": 1800.0}
+        write_json(tmp_path / name / "budget.json", {**budget, "tokens_by_language": tokens})
+        losses = {f"dev_nll/{language}": 3.0 - number for language in tokens}
+        lines = [{"step": 100, "tokens": 4_500_000}, {"step": 100, **losses}]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / name / "metrics.jsonl").write_text(text)
+    record = dict.fromkeys(("kind", "language", "size", "vocabulary", "key"), "converged")
+    record |= dict.fromkeys(("weights", "steps", "tokens", "train_pairs", "seconds"), 1)
+    for language, ended in (("fr", "minutes"), ("de", "patience")):
+        of_language = {**record, "ended": ended, "limits": {}}
+        write_json(tmp_path / "baselines" / language / "baseline.json", of_language)
+    systems = [
+        {"name": name, "devices": 1, "languages": [{"lang": tag, "bleu": bleu} for tag in tokens]}
+        for name, bleu in (("dense-2", 10.0), ("moe16-2", 12.0))
+    ]
+    rows = [
+        {"lang": tag, "train_pairs": count, "baseline_bleu": bleu, "sentences": 100}
+        for tag, count, bleu in (("fr", 90, 9.0), ("de", 60, 8.0), ("br", 30, None))
+    ]
+    text = family.page_of({"systems": systems, "languages": rows}, tmp_path, 100, ["moe64-2"], 12.3)
+    assert (
+        "100 steps and 4.5 million tokens for each model, 12 minutes in the last start. 300" in text
+    )
+    assert "Not finished, and left out: moe64-2. 1 of 2 baselines were trained until dev" in text
+    assert "The gains of fr would be smaller with more time." in text
+    assert "| dense-2 | 2.0 M | dense | 2 + 2 | 0.1 | 45,000 | 0.50 | 0.50 | 10.0 |" in text
+    assert "| br | 30 | - | 10.0 | 12.0 |" in text
+    claim = rows_of(text)["16 experts are better than a dense model of the same depth"]
+    assert "+2.0 (+2.0 to +2.0) | holds here | +1.000 (+1.000 to +1.000) | holds here" in claim
