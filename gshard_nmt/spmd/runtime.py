@@ -37,6 +37,10 @@ _INDEPENDENT_ROWS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYP
 """XLA options for CPUs. By default XLA:CPU has another kernel for large sums than for small ones, with
 another order, so that a sum depends on the number of rows. With this option, only products have them."""
 
+_CPU_OPTIONS = {"xla_cpu_prefer_vector_width": "512"}
+"""XLA options for all programs on CPUs. By default XLA:CPU uses vectors of 256 bits, also if the CPU has
+longer ones. With these, a training step of the demo takes 0.96 times as long."""
+
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
@@ -283,7 +287,9 @@ class Runtime:
 
     def compiler_options(self, independent_rows: bool) -> dict[str, str] | None:
         """Returns XLA's options for a program; `compile` explains `independent_rows`."""
-        return _INDEPENDENT_ROWS if independent_rows and self.is_cpu else None
+        if not self.is_cpu:
+            return None
+        return _CPU_OPTIONS | (_INDEPENDENT_ROWS if independent_rows else {})
 
     def jit(
         self, function: Callable[..., Any], signature: Signature, donate: Sequence[int] = ()
