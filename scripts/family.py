@@ -72,7 +72,9 @@ class Plan:
             "Model.encoder_layers": self.layers,
             "Model.decoder_layers": self.layers,
             "Optimizer.cooldown_steps": int(0.4 * steps),
-            "Train.dev_every": max(1, steps // 10),
+            # Each validation comes with the number of tokens.
+            "Train.log_every": max(1, steps // 50),
+            "Train.dev_every": 5 * max(1, steps // 50),
             "Train.seed": self.seed,
         }
 

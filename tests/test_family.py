@@ -177,6 +177,7 @@ def test_every_member_is_a_config_that_loads():
         assert (model.encoder_layers, model.decoder_layers) == (int(layers), int(layers))
         assert f"moe{model.experts}" == kind if model.experts else kind == "dense"
         assert config.mesh.num_devices == 1
+        assert config.train.dev_every % config.train.log_every == 0
         assert config.train.seed == 1 + name.endswith("again")
     # The data of the demo is used again.
     assert load_config("family").data.shaping() == load_config("demo").data.shaping()
