@@ -63,3 +63,14 @@ def test_a_baseline_that_was_still_improving(run, config, name, scores, improves
     alarms = list(run_checks.alarms(run, ["fr"], {"fr": run}))
     assert len(alarms) == improves
     assert not improves or alarms[0].startswith("1 baselines were still improving")
+
+
+def test_a_converged_baseline_may_be_best_at_the_end_of_its_cooldown(run):
+    lines = [f'{{"dev_nll/fr": {value}}}\n' for value in (3, 2, 1)]
+    (run.path / "metrics.jsonl").write_text("".join(lines))
+    texts = dict.fromkeys(("kind", "language", "size", "vocabulary", "key"), "")
+    numbers = dict.fromkeys(("weights", "steps", "tokens", "train_pairs", "seconds"), 1)
+    for ended, count in (("patience", 0), ("minutes", 1)):
+        record = {**texts, **numbers, "ended": ended, "limits": {}}
+        run.write_json("baseline.json", record)
+        assert len(list(run_checks.alarms(run, ["fr"], {"fr": run}))) == count
