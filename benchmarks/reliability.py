@@ -3,51 +3,56 @@
     .venv/bin/python benchmarks/reliability.py             # 5 pairs of 300 steps
     .venv/bin/python benchmarks/reliability.py --every 100 --pairs 3
 
-It trains the demo's model with all of it and with none of it, in one process each, and prints the median
-of the ratios. The two processes of a pair take turns of as many steps as there are between two
-checkpoints: one is stopped while the other trains. So a machine that gets slower for a minute slows both.
-A turn that begins with a checkpoint also has the work of its background threads. The data is
-data/demo/prepared, which `make demo` makes, or else a corpus of its own. Every checkpoint is committed,
-and those that are kept are verified at the end. The machine must be quiet. "None of it" has no checkpoint
-and no log line, and its training step returns only the loss and has no guard and no figures of the
-router.
+It trains the demo's model with all of it and with none of it, and prints the median of the ratios. Both
+are turns of one process, of as many steps as there are between two checkpoints, because two processes
+that do the same differ by up to 5 %. A turn with all of it begins with a log line and a checkpoint, and
+also has the work of its background threads. A turn with none of it has no checkpoint and no log line, and
+its training step returns only the loss and has no guard and no figures of the router.
+
+The data is data/demo/prepared, which `make demo` makes, or else a corpus of its own. Every checkpoint is
+committed, and those that are kept are verified at the end. The machine must be quiet.
 """
 
 import argparse
 import contextlib
 import itertools
-import os
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from training import make_corpus, run
 
-ARMS = ("with", "without")
+from gshard_nmt import train
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.compiled_steps import CompiledSteps, lower_train_step
+from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.monitor import Monitor
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.lowering import LoweredFunction
+from gshard_nmt.spmd.program import Program
+
 DEMO_DATA = Path("data/demo/prepared")
+WARM_UPS = 2
+"""The pairs of turns before the first that counts."""
 
 
 def main() -> int:
-    """Prints the seconds of each run, and the median ratio."""
+    """Prints the seconds of each pair, and the median ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=300, help="steps of each half of a pair")
     parser.add_argument("--every", type=int, default=50, help="steps between two checkpoints")
     parser.add_argument("--data", type=Path, help=f"prepared data; default {DEMO_DATA}")
-    parser.add_argument("--arm", choices=ARMS, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.arm:
-        train_once(arguments)
-        return 0
+    turns_of_pair = max(1, arguments.steps // arguments.every)
+    turns = Turns(arguments.every, WARM_UPS + arguments.pairs * turns_of_pair)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         data = arguments.data or (DEMO_DATA if DEMO_DATA.exists() else None)
@@ -56,156 +61,133 @@ def main() -> int:
             prepare = ["--config", "demo", "--gin=Data.minimum_pairs = 1"]
             data = root / "data"
             run("data", "prepare", *prepare, "--corpus", root / "corpus", "--out", data)
-        pair_of_runs(root, data, 10, arguments.every, ARMS)  # compiles
-        ratios = []
-        for pair in range(arguments.pairs):
-            arms = ARMS if pair % 2 == 0 else ARMS[::-1]
-            seconds = pair_of_runs(root, data, arguments.steps, arguments.every, arms)
-            ratios.append(seconds["with"] / seconds["without"])
-            print(
-                f"pair {pair + 1}: {seconds['with']:.2f} s with, {seconds['without']:.2f} s without: "
-                f"{ratios[-1] - 1:+.2%}",
-                flush=True,
-            )
-    saves = arguments.steps // arguments.every
+        turns.train(data, root / "run")
+        run("checkpoint", "verify", "--workdir", root / "run")
+    ratios = []
+    for pair in range(arguments.pairs):
+        first = WARM_UPS + pair * turns_of_pair
+        complete, bare = (sum(s[first : first + turns_of_pair]) for s in turns.seconds())
+        ratios.append(complete / bare)
+        print(
+            f"pair {pair + 1}: {complete:.2f} s with, {bare:.2f} s without: {ratios[-1] - 1:+.2%}"
+        )
+    single = [a / b - 1 for a, b in zip(*turns.seconds(), strict=True)][WARM_UPS:]
+    low, middle, high = statistics.quantiles(single, n=4)
     print(
-        f"median of {arguments.pairs} pairs of {arguments.steps} steps, {saves} checkpoints each: "
-        f"{statistics.median(ratios) - 1:+.2%}"
+        f"median of {arguments.pairs} pairs of {arguments.steps} steps, a checkpoint every "
+        f"{arguments.every} steps: {statistics.median(ratios) - 1:+.2%}\n"
+        f"single turns: median {middle:+.2%}, quartiles {low:+.2%} and {high:+.2%}"
     )
     return 0
 
 
-def pair_of_runs(
-    root: Path, data: Path, steps: int, every: int, arms: Sequence[str]
-) -> dict[str, float]:
-    """Trains one run of each arm, in turns; returns the seconds of training of each."""
-    seconds = dict.fromkeys(arms, 0.0)
-    with contextlib.ExitStack() as stack:
-        runs = {arm: stack.enter_context(turns(arm, root, data, steps, every)) for arm in arms}
-        for turn in itertools.count():
-            alive = [arm for arm in arms if runs[arm].poll() is None]
-            if not alive:
-                break
-            for arm in alive if turn % 2 == 0 else alive[::-1]:
-                seconds[arm] += next_turn(runs[arm])
-        run("checkpoint", "verify", "--workdir", root / "with" / "run")
-    return seconds
+class Turns:
+    """A training run of which every other turn has nothing that makes it reliable."""
+
+    def __init__(self, every: int, pairs: int) -> None:
+        """Trains nothing yet: `pairs` turns of each kind, of `every` steps."""
+        self._every, self._pairs = every, pairs
+        self._is_bare = False
+        self._batches = 0
+        self._programs: Either | None = None
+        self._times: list[float] = []
+
+    def seconds(self) -> tuple[list[float], list[float]]:
+        """Returns the seconds of the turns with everything, and of those without, in their order."""
+        lengths = [after - before for before, after in itertools.pairwise(self._times)]
+        return lengths[0::2], lengths[1::2]
+
+    def train(self, data: Path, folder: Path) -> None:
+        """Trains a run in this process, and keeps the time of each change of turns."""
+        bindings = {
+            "STEPS": 2 * self._every * self._pairs,
+            "Train.log_every": 2 * self._every,
+            "Train.checkpoint_every": 2 * self._every,
+            "Train.dev_every": 0,
+            "Train.bleu_sentences": 0,
+            "Optimizer.cooldown_steps": 0,
+        }
+        config = load_config("demo", [f"{name} = {value!r}" for name, value in bindings.items()])
+        with contextlib.ExitStack() as patches:
+            for owner, name, patch in self._patches():
+                patches.enter_context(mock.patch.object(owner, name, patch))
+            train.train(config, data, folder)
+
+    def _patches(self) -> list[tuple[type, str, Any]]:
+        next_batch, log_step = train.TrainBatches.__next__, Monitor.log_step
+        complete = CompiledSteps.train_step.func
+
+        def change(to_bare: bool) -> None:
+            self._times.append(time.perf_counter())
+            self._is_bare = to_bare
+
+        def counted_batch(batches: Any) -> Any:
+            turn, step = divmod(self._batches, self._every)
+            if step == 0 and (turn == 0 or turn % 2 == 1):
+                change(to_bare=turn > 0)
+            self._batches += 1
+            return next_batch(batches)
+
+        def noted_log_step(monitor: Monitor, counters: RunCounters, _: Any) -> None:
+            change(to_bare=False)  # the checkpoint that follows belongs to the next turn
+            assert self._programs is not None
+            log_step(monitor, counters, self._programs.metrics)
+
+        def either(steps: CompiledSteps) -> Either:
+            if self._programs is None:
+                programs = complete(steps), bare_program(steps)
+                self._programs = Either(programs, lambda: self._is_bare)
+            return self._programs
+
+        return [
+            (train.TrainBatches, "__next__", counted_batch),
+            (Monitor, "log_step", noted_log_step),
+            (CompiledSteps, "train_step", property(either)),
+        ]
 
 
-@contextlib.contextmanager
-def turns(
-    arm: str, root: Path, data: Path, steps: int, every: int
-) -> Iterator[subprocess.Popen[str]]:
-    """Starts a process that trains a run, and yields it when it is about to read its first batch.
+class Either:
+    """A training step that runs the second of two programs if a condition holds, else the first.
 
-    It is stopped then. The run folder is removed at the end.
+    `metrics` are the last ones of the first program.
     """
-    folder = root / arm
-    (folder / "programs").parent.mkdir(exist_ok=True)
-    if not (folder / "programs").exists():
-        (root / f"programs-{arm}").mkdir(exist_ok=True)
-        (folder / "programs").symlink_to(root / f"programs-{arm}")
-    flags = ["--arm", arm, "--folder", folder, "--steps", str(steps), "--every", str(every)]
-    command = [sys.executable, __file__, *flags, "--data", str(data)]
-    with tempfile.TemporaryFile("w+") as messages:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=messages, text=True)
-        try:
-            wait_until_it_stops(process)
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            shutil.rmtree(folder / "run", ignore_errors=True)
-            if process.returncode:
-                messages.seek(0)
-                sys.exit(messages.read())
+
+    def __init__(self, programs: tuple[Program, Program], condition: Callable[[], bool]) -> None:
+        self._programs, self._condition = programs, condition
+        self.metrics: Mapping[str, Any] = {}
+
+    def __call__(self, *groups: Mapping[str, object]) -> list[dict]:
+        """Runs one of them."""
+        is_second = self._condition()
+        state, metrics = self._programs[is_second](*groups)
+        if not is_second:
+            self.metrics = metrics
+        return [state, metrics]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._programs[0], name)
 
 
-def next_turn(process: subprocess.Popen[str]) -> float:
-    """Lets a process train until it stops again or ends; returns the seconds of this turn."""
-    process.send_signal(signal.SIGCONT)
-    assert process.stdout is not None
-    seconds = float(process.stdout.readline() or 0)
-    wait_until_it_stops(process)
-    return seconds
-
-
-def wait_until_it_stops(process: subprocess.Popen[str]) -> None:
-    """Waits until a process is stopped or has ended. Popen.wait() would wait for its end."""
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-
-def train_once(arguments: argparse.Namespace) -> None:
-    """Trains one run. At the end of each turn it prints its seconds and stops."""
-    from gshard_nmt import train
-    from gshard_nmt.settings.gin_reader import load_config
-
-    never = 10**9
-    every = arguments.every if arguments.arm == "with" else never
-    bindings = {
-        "STEPS": arguments.steps,
-        "Train.log_every": every,
-        "Train.checkpoint_every": every,
-        "Train.dev_every": 0,
-        "Train.bleu_sentences": 0,
-        "Optimizer.cooldown_steps": 0,
-    }
-    config = load_config("demo", [f"{name} = {value!r}" for name, value in bindings.items()])
-    began = 0.0
-    batches_read = itertools.count()
-    next_batch = train.TrainBatches.__next__
-
-    def end_turn() -> None:
-        print(time.perf_counter() - began, flush=True)
-
-    def next_batch_in_turns(batches):
-        nonlocal began
-        number = next(batches_read)
-        if number % arguments.every == 0:
-            if number:
-                end_turn()
-            os.kill(os.getpid(), signal.SIGSTOP)  # stops all threads until the next turn
-            began = time.perf_counter()
-        return next_batch(batches)
-
-    folder = arguments.folder
-    # Runs beside a baselines.json share the folder of programs beside it.
-    (folder / "baselines.json").write_text("{}\n")
-    with contextlib.ExitStack() as patches:
-        patches.enter_context(
-            mock.patch.object(train.TrainBatches, "__next__", next_batch_in_turns)
-        )
-        if arguments.arm == "without":
-            for patch in nothing():
-                patches.enter_context(patch)
-        train.train(config, arguments.data, folder / "run")
-    end_turn()
-
-
-def nothing() -> list:
-    """Returns the patches that take out guard, figures and the last checkpoint."""
-    from gshard_nmt.model.steps import StepFunctions
-    from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-    from gshard_nmt.run.monitor import Monitor
-
+def bare_program(steps: CompiledSteps) -> Program:
+    """Compiles the training step without guard and figures. What nothing reads, the compiler removes."""
     step = StepFunctions.train_step
-    kept = ("loss", "last_step", "tokens_seen", "status")
+    needed = ("loss", "last_step", "tokens_seen", "status")
 
-    def bare_step(functions, state, batch, control):
-        new_state, metrics = step(functions, state, batch, control)
-        import tensorflow as tf
+    def bare_step(functions: StepFunctions, *groups: Any) -> list:
+        state, metrics = step(functions, *groups)
+        return [
+            state,
+            {name: metrics[name] for name in needed} | {"status": tf.zeros([], tf.int32)},
+        ]
 
-        # What nothing reads, the compiler removes.
-        bare = {name: metrics[name] for name in kept} | {"status": tf.zeros([], tf.int32)}
-        return [new_state, bare]
+    def lower_bare() -> LoweredFunction:
+        with (
+            mock.patch.object(StepFunctions, "train_step", bare_step),
+            mock.patch("gshard_nmt.model.guard.applied", lambda _, new, __: new),
+        ):
+            return lower_train_step(steps.config, steps.functions, steps.devices.mesh)
 
-    return [
-        mock.patch.object(StepFunctions, "train_step", bare_step),
-        mock.patch("gshard_nmt.model.guard.applied", lambda _, new, __: new),
-        mock.patch.object(CheckpointWriter, "save", return_value=False),
-        mock.patch.object(Monitor, "log_step"),
-    ]
+    return steps.devices.compile("bare step", lower_bare, donate=(0,))
 
 
 if __name__ == "__main__":

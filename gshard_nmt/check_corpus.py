@@ -3,7 +3,7 @@
 import collections
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.progress import Progress
@@ -14,7 +14,7 @@ from gshard_nmt.data.corpus import SPLITS, CorpusPair, find_pairs
 from gshard_nmt.data.shards import unknown_language
 from gshard_nmt.data_tools import check_page, languages, line_checks
 from gshard_nmt.data_tools.findings import Finding
-from gshard_nmt.data_tools.leaks import MOST_HELD_OUT, LeakSearch
+from gshard_nmt.data_tools.leaks import MOST_HELD_OUT, HeldOut, LeakSearch
 from gshard_nmt.data_tools.safe_text import shown
 from gshard_nmt.data_tools.scan import SAMPLE, Scan, Scanner, files_of, read_rows
 from gshard_nmt.data_tools.terminal import Terminal
@@ -22,12 +22,16 @@ from gshard_nmt.errors import UserError
 
 
 def check_corpus(
-    corpus: Path, config: Data | None = None, report: Path | None = None, strict: bool = False
+    corpus: Path | Mapping[str, Path],
+    config: Data | None = None,
+    report: Path | None = None,
+    strict: bool = False,
 ) -> list[Finding]:
     """Checks a corpus, prints what looks wrong, and writes the report.
 
     Args:
-      corpus: the corpus folder.
+      corpus: the corpus folder. Or several folders by the names of their subsets; the name of the main
+        corpus is "".
       config: checks only the languages of this config; None checks all.
       report: a file that ends in .html or .json; None writes none.
       strict: whether findings are an error.
@@ -40,26 +44,31 @@ def check_corpus(
         something looks wrong.
     """
     console = Terminal()
-    pairs = _chosen(find_pairs(corpus, damaged=True), corpus, config)
+    corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
+    places = ", ".join(map(str, corpora.values()))
+    pairs: list[CorpusPair] = []
+    for subset, folder in corpora.items():
+        pairs += find_pairs(folder, damaged=True, subset=subset)
+    pairs = _chosen(pairs, places, config)
     findings: list[Finding] = list(line_checks.of_folders(pairs))
     scans: list[Scan] = []
     progress_console = Terminal(stderr=True)
     with Progress(console=progress_console, disable=not progress_console.is_terminal) as progress:
         task = progress.add_task("checking", total=len(pairs))
-        for pair in pairs:
-            pair_scans, pair_findings = _check_pair(pair)
-            scans += pair_scans
-            findings += pair_findings
-            progress.advance(task)
+        for same in _by_languages(pairs):
+            some_scans, some_findings = _check_pairs(same)
+            scans += some_scans
+            findings += some_findings
+            progress.advance(task, len(same))
     findings += languages.findings(scans)
     findings.sort(key=lambda finding: finding.pair)
-    _print(findings, scans, corpus, console)
+    _print(findings, scans, places, console)
     if report:
-        _write(report, corpus, findings, scans)
+        _write(report, places, findings, scans)
         console.print(f"report: {report}", soft_wrap=True, markup=False)
     if strict and findings:
         raise UserError(
-            f"--corpus {corpus}: {_number(len(findings))} and --strict was given. Mend the corpus, or "
+            f"--corpus {places}: {_number(len(findings))} and --strict was given. Mend the corpus, or "
             "leave out --strict."
         )
     return findings
@@ -69,7 +78,7 @@ def _number(count: int) -> str:
     return f"{count} thing{' looks' if count == 1 else 's look'} wrong"
 
 
-def _chosen(pairs: Sequence[CorpusPair], corpus: Path, config: Data | None) -> list[CorpusPair]:
+def _chosen(pairs: Sequence[CorpusPair], places: str, config: Data | None) -> list[CorpusPair]:
     """Returns the pairs of the languages of a config. Raises UserError if one is not there."""
     if config is None or not config.languages:
         return list(pairs)
@@ -78,29 +87,39 @@ def _chosen(pairs: Sequence[CorpusPair], corpus: Path, config: Data | None) -> l
     for language in config.languages:
         if language not in present:
             known = [pair.language for pair in pairs]
-            raise unknown_language(language, known, f"--corpus {corpus}")
+            raise unknown_language(language, known, f"--corpus {places}")
     return chosen
 
 
-def _check_pair(pair: CorpusPair) -> tuple[list[Scan], list[Finding]]:
-    """Reads all splits of a pair once, dev and test before train."""
-    held_out: dict[str, list[tuple[str, str]]] = {}
+def _by_languages(pairs: Sequence[CorpusPair]) -> list[list[CorpusPair]]:
+    """Returns the pairs in groups with the same two languages."""
+    groups: dict[frozenset[str], list[CorpusPair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.languages, []).append(pair)
+    return list(groups.values())
+
+
+def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]]:
+    """Reads all splits of pairs with the same languages once, dev and test before train."""
+    held_out: list[HeldOut] = []
     scans: list[Scan] = []
     findings: list[Finding] = []
-    for split in ("dev", "test"):
+    for pair, split in itertools.product(pairs, ("dev", "test")):
         scanner = _scanner(pair, split)
         if scanner:
             rows = scanner.rows(read_rows(pair, split))
-            held_out[split] = list(itertools.islice(rows, MOST_HELD_OUT))
+            held_out.append(HeldOut(pair, split, list(itertools.islice(rows, MOST_HELD_OUT))))
             collections.deque(rows, maxlen=0)  # reads the rest
             scans.append(scanner.finish())
-    if scanner := _scanner(pair, "train"):
-        search = LeakSearch(pair, held_out)
-        search.add(scanner.rows(read_rows(pair, "train")))
-        scans.append(scanner.finish())
-        findings += search.findings(scans[-1])
+    for pair in pairs:
+        if scanner := _scanner(pair, "train"):
+            search = LeakSearch(pair, held_out)
+            search.add(scanner.rows(read_rows(pair, "train")))
+            scans.append(scanner.finish())
+            findings += search.findings(scans[-1])
     findings += [finding for scan in scans for finding in line_checks.of_split(scan)]
-    return sorted(scans, key=lambda scan: SPLITS.index(scan.split)), findings
+    scans.sort(key=lambda scan: (scan.pair.name, SPLITS.index(scan.split)))
+    return scans, findings
 
 
 def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
@@ -113,13 +132,13 @@ def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
 
 
 def _print(
-    findings: Sequence[Finding], scans: Sequence[Scan], corpus: Path, console: Terminal
+    findings: Sequence[Finding], scans: Sequence[Scan], places: str, console: Terminal
 ) -> None:
-    for line in _lines(findings, scans, corpus):
+    for line in _lines(findings, scans, places):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _lines(findings: Sequence[Finding], scans: Sequence[Scan], corpus: Path) -> Iterator[str]:
+def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:
     """Yields the lines of the report on the terminal."""
     for finding in findings:
         yield f"{finding.place}: {finding.kind} ({', '.join(finding.files) or 'no file'})"
@@ -128,20 +147,20 @@ def _lines(findings: Sequence[Finding], scans: Sequence[Scan], corpus: Path) -> 
             yield f"    line {example.line}: {shown(example.first)} | {shown(example.second)}"
         yield f"  {finding.advice}"
     lines = sum(scan.lines for scan in scans)
-    names = {scan.pair.folder.name for scan in scans}
+    names = {scan.pair.name for scan in scans}
     total = _number(len(findings)) if findings else "nothing looks wrong"
     yield (
-        f"{corpus}: {total} in {len(names)} pair{'s' * (len(names) != 1)} with {lines:,} lines. "
+        f"{places}: {total} in {len(names)} pair{'s' * (len(names) != 1)} with {lines:,} lines. "
         f"Languages were compared in a sample of up to {SAMPLE:,} lines of each split; everything else "
         "saw all lines."
     )
 
 
-def _write(report: Path, corpus: Path, findings: Sequence[Finding], scans: Sequence[Scan]) -> None:
+def _write(report: Path, places: str, findings: Sequence[Finding], scans: Sequence[Scan]) -> None:
     """Writes the report as JSON or as a page, by the end of its name."""
     splits = [
         {
-            "pair": scan.pair.folder.name,
+            "pair": scan.pair.name,
             "split": scan.split,
             "lines": scan.lines,
             "sample": len(scan.sample),
@@ -152,5 +171,5 @@ def _write(report: Path, corpus: Path, findings: Sequence[Finding], scans: Seque
         value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
         content = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
     else:
-        content = check_page.page(str(corpus), findings, splits)
+        content = check_page.page(places, findings, splits)
     files.write(report, content.encode("utf-8", "backslashreplace"))

@@ -1,6 +1,7 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def prepare(
       options: how to do it.
 
     Raises:
-      UserError: `out` has other files in it, no language has enough pairs, a language of the config
-        is missing, or the two files of a split have different lengths.
+      UserError: `out` has other files in it, no language has enough pairs, cleaning leaves no pair, a
+        language of the config is missing, or the two files of a split have different lengths.
     """
     options = options or Options()
     console = Console(stderr=True, highlight=False)
@@ -101,10 +102,7 @@ def _old_manifest(out: Path) -> dict[str, Any] | None:
     return manifest
 
 
-_HEADER = (
-    *("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned"),
-    *("byte fallback", "sampled"),
-)
+_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
 
 
 def _show(data: PreparedData) -> None:
@@ -119,9 +117,25 @@ def _show(data: PreparedData) -> None:
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
-        "pairs that cleaning left out. Byte fallback: tokens that are single bytes of rare characters. "
-        "Sampled: the part of the training examples that comes from this pair."
+        "pairs that cleaning left out. Sampled: the part of the training examples that comes from this "
+        "pair."
     )
+    for name, reason in data.manifest.get("left_out", {}).items():
+        console.print(f"Left out: {name}, because {reason}.", soft_wrap=True, markup=False)
+    if missing := _missing(data.pairs):
+        console.print(missing, soft_wrap=True, markup=False)
+
+
+def _missing(pairs: Sequence[PreparedPair]) -> str:
+    """Returns a line with the directions that have no dev or test text; "" if all have both."""
+    parts = []
+    for split, size, use in (("dev", "examples", "validation"), ("test", "pairs", "evaluation")):
+        counts: collections.Counter[str] = collections.Counter()
+        for pair in pairs:
+            counts[f"{pair.source}-{pair.target}"] += getattr(pair.splits[split], size)
+        if names := [name for name, count in counts.items() if not count]:
+            parts.append(f"No {split} text, so no {use}: {', '.join(names)}.")
+    return " ".join(parts)
 
 
 def _row(pair: PreparedPair, share: float) -> tuple[str, ...]:
@@ -136,6 +150,5 @@ def _row(pair: PreparedPair, share: float) -> tuple[str, ...]:
         f"{train.tokens / train.examples:.1f}",
         short_count(too_long),
         short_count(train.pairs - train.examples - too_long),
-        f"{train.fallback_tokens / max(train.tokens, 1):.2%}",
         f"{share:.1%}",
     )

@@ -7,6 +7,8 @@ import pytest
 
 from gshard_nmt.check_corpus import check_corpus
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data_tools.findings import Example
 from gshard_nmt.errors import UserError
 from tests.data_tools import corpora
 
@@ -236,3 +238,18 @@ def test_a_config_chooses_the_languages(corpus):
     assert kinds(corpus, config=Data(languages=("de",))) == set()
     with pytest.raises(UserError, match=r"Data\.languages names 'it', which"):
         check_corpus(corpus, Data(languages=("it",)))
+
+
+def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
+    test = corpora.rows_of("fr")["test"]
+    rows = corpora.sentences("fr", 200, "back") + test[5:15]
+    write_pairs(tmp_path / "en-fr", "train", "en", "fr", [row[::-1] for row in rows])
+    report = tmp_path / "check.json"
+    # dev and test of the subset are those of the main corpus, so they are not missing.
+    (finding,) = check_corpus({"": clean, "back": tmp_path}, report=report)
+    assert (finding.place, finding.kind) == ("fr-en test", "leak")
+    assert "10 of 40 lines of test are in the training text of en-fr.back on both" in finding.what
+    assert finding.examples[0] == Example(6, *test[5])
+    splits = [(s["pair"], s["split"]) for s in json.loads(report.read_text())["splits"]]
+    assert ("en-fr.back", "train") in splits
+    assert f"{clean}, {tmp_path}: 1 thing looks wrong in 4 pairs" in capsys.readouterr().out

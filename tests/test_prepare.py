@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import find_pairs, read_pairs, write_pairs
+from gshard_nmt.data.corpus import SPLITS, find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import EOS, Vocabulary
@@ -118,7 +118,21 @@ def test_the_report_explains_its_columns(corpus, tmp_path, capsys):
     prepare(CONFIG, corpus, tmp_path / "prepared")
     out = " ".join(capsys.readouterr().out.split())
     assert "Training examples: 160. Source vocabulary: " in out
-    assert "Byte fallback: tokens that are single bytes of rare characters." in out
+    assert "Sampled: the part of the training examples that comes from this pair." in out
+    assert "No dev text" not in out
+
+
+def test_directions_without_dev_or_test_are_named_in_one_line(tmp_path, capsys):
+    for language, splits in (("de", ("train",)), ("fr", ("train", "dev")), ("it", SPLITS)):
+        for split in splits:
+            rows = [(f"{language} {split}", f"{split} of {language}")]
+            write_pairs(tmp_path / "corpus" / f"{language}-en", split, language, "en", rows)
+    config = dataclasses.replace(CONFIG, direction="many-to-many", source_vocabulary=420)
+    prepare(config, tmp_path / "corpus", tmp_path / "out")
+    assert capsys.readouterr().out.endswith(
+        "\nNo dev text, so no validation: de-en, en-de. No test text, so no evaluation: de-en, en-de, "
+        "en-fr, fr-en.\n"
+    )
 
 
 def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
@@ -256,21 +270,6 @@ def test_a_wrong_vocabulary_is_an_error_before_the_corpus_is_read(corpus, tmp_pa
     with pytest.raises(UserError, match=r"names no\.model, but there is no such file"):
         prepare(dataclasses.replace(CONFIG, source_model="no.model"), corpus, out)
     assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_a_corpus_of_which_cleaning_leaves_nothing(tmp_path):
-    root, back = tmp_path / "corpus", tmp_path / "back"
-    rows = [("eins zwei", "one two"), ("drei", "three")]
-    write_pairs(root / "de-en", "train", "de", "en", rows)
-    write_pairs(back / "de-en", "train", "de", "en", rows)
-    with pytest.raises(UserError) as error:
-        prepare(CONFIG, {"": root, "back": back}, tmp_path / "out", Options(workers=1))
-    assert str(error.value) == (
-        "de-en.back has no training pair after cleaning; all 2 were left out (duplicate pair 2). Turn "
-        "filters off with Cleaning.without or Cleaning.duplicates, or leave the pair out."
-    )
-    partial = tmp_path / "out.partial"
-    assert error.value.__notes__ == [f"Finished work is in {partial}, and is not done again."]
 
 
 def test_train_files_without_lines(tmp_path):

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -65,10 +66,21 @@ def machine() -> str:
 
 def busy() -> str:
     """Returns a warning if other processes use the machine, or ""."""
-    load = os.getloadavg()[0]
-    if load < 0.5:
+    idle_before = _idle_seconds()
+    time.sleep(_WATCHED_SECONDS)
+    busy_cores = os.cpu_count() - (_idle_seconds() - idle_before) / _WATCHED_SECONDS
+    if busy_cores < 0.1:
         return ""
     return (
-        f"The machine was busy before the start: a load of {load:.1f}. Do not compare these figures "
-        "with those of another run."
+        f"The machine was busy before the start: {busy_cores:.1f} of its cores. Do not compare these "
+        "figures with those of another run."
     )
+
+
+_WATCHED_SECONDS = 2.0
+
+
+def _idle_seconds() -> float:
+    """Returns the seconds that all cores together have been idle since the start of the machine."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split()
+    return int(fields[4]) / os.sysconf("SC_CLK_TCK")

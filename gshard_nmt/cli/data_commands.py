@@ -5,6 +5,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
+from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
 from gshard_nmt.cli.flags import Command, Flags, define_config, existing_folder, read_config
 from gshard_nmt.errors import UserError
 
@@ -83,7 +84,7 @@ def _plan(values: FlagValues) -> None:
 
 
 def _define_check(flags: Flags) -> None:
-    flags.text("corpus", "DIR", "the corpus folder to check; nothing in it is changed")
+    define_corpora(flags, "the corpus folder to check, in which nothing is changed")
     define_config(flags)
     flags.text(
         "report", "FILE", "a file to write the findings to; it ends in .html or .json", default=""
@@ -95,11 +96,11 @@ def _check(values: FlagValues) -> None:
     if values.gin and not values.config:
         raise UserError("--gin changes a config, but --config is missing. Give --config too.")
     config = read_config(values).data if values.config else None
-    corpus = existing_folder(values, "corpus", "gshard-data harvest", on_this_machine=True)
+    corpora = read_corpora(values)
     report = _output(values, "report", (".html", ".json"))
     from gshard_nmt.check_corpus import check_corpus
 
-    check_corpus(corpus, config, report, values.strict)
+    check_corpus(corpora, config, report, values.strict)
 
 
 def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | None:

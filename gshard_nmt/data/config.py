@@ -46,8 +46,8 @@ class Data:
     languages."""
 
     minimum_pairs: int = 1
-    """A language is prepared only if it has at least this number of training pairs. Not used if
-    `languages` names the languages."""
+    """A language is prepared only if it has at least this number of training pairs before cleaning. Not
+    used if `languages` names the languages."""
 
     maximum_languages: int = 0
     """The number of languages to prepare, if more have `minimum_pairs`; 0 means all. The languages
@@ -76,7 +76,8 @@ class Data:
 
     vocabulary_sentences: int = 200_000
     """The largest number of training sentences that a vocabulary is learned from, in all languages
-    together. They are distinct lines, drawn evenly from the whole text of each language by `seed`."""
+    together. Half of the sentences of a "joint" vocabulary are from each side. They are distinct lines,
+    drawn evenly from the whole text of each language by `seed`."""
 
     vocabulary_temperature: float = 5.0
     """The sampling temperature of the languages in these sentences; see `temperature`."""

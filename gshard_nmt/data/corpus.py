@@ -67,6 +67,16 @@ class CorpusPair:
     label: str = ""
 
     @property
+    def name(self) -> str:
+        """The name of the folder, with that of the subset: "fr-en" or "fr-en.back"."""
+        return f"{self.folder.name}.{self.subset}" if self.subset else self.folder.name
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """The two languages, in no order."""
+        return frozenset((self.source, self.target))
+
+    @property
     def language(self) -> str:
         """The name of the pair in figures: the language that is not English, or "fr-de"."""
         if self.label:

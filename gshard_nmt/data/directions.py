@@ -123,7 +123,10 @@ def joined(
 
 
 def choose(
-    config: Data, pairs: Sequence[CorpusPair], rows: Callable[[CorpusPair], int]
+    config: Data,
+    pairs: Sequence[CorpusPair],
+    rows: Callable[[CorpusPair], int],
+    notes: list[str] | None = None,
 ) -> list[CorpusPair]:
     """Returns the candidates that have enough text, from the largest language to the smallest.
 
@@ -133,6 +136,7 @@ def choose(
       config: the settings.
       pairs: the candidates.
       rows: returns the number of training pairs of a candidate.
+      notes: gets a sentence about the languages that have too few pairs.
 
     Raises:
       UserError: no language has enough pairs.
@@ -155,6 +159,13 @@ def choose(
         raise UserError(
             f"no language has {config.minimum_pairs:,} training pairs or more; the largest are "
             f"{largest}. Lower Data.minimum_pairs."
+        )
+    small = [language for language in ranked if language not in enough]
+    if small and notes is not None:
+        few = f"fewer than {config.minimum_pairs:,} training pairs (Data.minimum_pairs)"
+        notes.append(
+            f"{len(small)} language{'s' * (len(small) != 1)} {_listed(small)} left out: "
+            + (few if config.minimum_pairs > 1 else "no training text")
         )
     if config.maximum_languages and len(enough) > config.maximum_languages:
         places = np.linspace(0, len(enough) - 1, config.maximum_languages)

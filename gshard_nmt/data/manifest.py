@@ -138,6 +138,7 @@ _SHAPE = fields(
     {
         "checksums": mapping_of(text("[0-9a-f]{64}", "64 hexadecimal digits")),
         "subset_fingerprints": mapping_of(text()),
+        "left_out": mapping_of(text()),
     },
 )
 """The shape of a manifest of this format. Other keys are allowed, for later versions."""

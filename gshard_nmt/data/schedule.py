@@ -119,25 +119,25 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
       UserError: an entry of the schedule is wrong.
     """
     phases = [Phase(0, temperature, {})]
-    for number, entry in enumerate(schedule):
+    for number, entry in enumerate(schedule, 1):
+        place = f"entry {number}"
         if not isinstance(entry, Mapping):
-            raise _error(
-                f"entry {number} is {entry!r}; it must be a dict such as {{'from_step': 0}}"
-            )
+            raise _error(f"{place} is {entry!r}; it must be a dict such as {{'from_step': 0}}")
         unknown = [key for key in entry if key not in _KEYS]
         if unknown:
             raise _error(
-                f"entry {number} has the key {unknown[0]!r}{did_you_mean(unknown[0], _KEYS)} "
+                f"{place} has the key {unknown[0]!r}{did_you_mean(unknown[0], _KEYS)} "
                 f"The keys are {', '.join(_KEYS)}"
             )
-        begin = _whole(entry, "from_step", number)
-        ramp = _whole(entry, "ramp", number) if "ramp" in entry else 0
-        if number and begin <= phases[-1].from_step:
+        begin = _whole(entry, "from_step", place)
+        place += f" (from_step {begin})"
+        ramp = _whole(entry, "ramp", place) if "ramp" in entry else 0
+        if number > 1 and begin <= phases[-1].from_step:
             raise _error(
-                f"entry {number} begins at step {begin}, but the phase before it lasts until after step "
-                f"{phases[-1].from_step}; put the phases in the order of their steps"
+                f"entry {number} begins at step {begin}, but the entry before it lasts until after step "
+                f"{phases[-1].from_step}; put the entries in the order of their steps"
             )
-        phase = Phase(begin, _temperature(entry, number, temperature), _weights(entry, number))
+        phase = Phase(begin, _temperature(entry, place, temperature), _weights(entry, place))
         if begin == 0:
             phases.clear()
             ramp = 0
@@ -167,7 +167,7 @@ def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple
     entries: list[Entry] = []
     for entry in schedule:
         weights = {}
-        for name, weight in _weights(entry, len(entries)).items():
+        for name, weight in _weights(entry, f"entry {len(entries) + 1}").items():
             if 0 < sum(name in own for own in names) < len(names):
                 weights[name] = weight
         if not any(all(weights.get(name, 1) > 0 for name in own) for own in names):
@@ -202,35 +202,31 @@ def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Ite
             )
 
 
-def _whole(entry: Entry, key: str, number: int) -> int:
+def _whole(entry: Entry, key: str, place: str) -> int:
     value = entry.get(key)
     if not isinstance(value, int | float) or not 0 <= value <= _MOST or value != int(value):
         raise _error(
-            f"in entry {number}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
+            f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
         )
     return int(value)
 
 
-def _temperature(entry: Entry, number: int, default: float) -> float:
+def _temperature(entry: Entry, place: str, default: float) -> float:
     value = entry.get("temperature", default)
     if not isinstance(value, int | float) or not 0 < value <= _MOST:
         raise _error(
-            f"in entry {number}, temperature is {value!r}; it must be a number above 0, such as 5.0"
+            f"in {place}, temperature is {value!r}; it must be a number above 0, such as 5.0"
         )
     return float(value)
 
 
-def _weights(entry: Entry, number: int) -> Mapping[str, float]:
+def _weights(entry: Entry, place: str) -> Mapping[str, float]:
     weights = entry.get("weights", {})
     if not isinstance(weights, Mapping):
-        raise _error(
-            f"in entry {number}, weights is {weights!r}; it must be a dict from names to numbers"
-        )
+        raise _error(f"in {place}, weights is {weights!r}; it must be a dict from names to numbers")
     for name, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
-            raise _error(
-                f"in entry {number}, the weight of {name!r} is {weight}; it must be 0 or more"
-            )
+            raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
     return weights
 
 

@@ -6,6 +6,7 @@ number of blocks and the number of workers do not matter: the smallest of the sm
 are the smallest lines of all.
 """
 
+import bisect
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -142,11 +143,18 @@ def quotas(sizes: Mapping[str, int], limit: int, temperature: float) -> dict[str
       temperature: 1 keeps the proportions of the texts, a large temperature makes all shares equal.
 
     Returns:
-      The numbers by name, at least 1 each.
+      The numbers by name, at least 1 each. Their sum is at most `limit`, unless there are more texts.
     """
     if not sizes:
         return {}
     rates = sampling_rates([max(size, 1) for size in sizes.values()], temperature)
-    return {
-        name: max(1, int(rate * limit)) for name, rate in zip(sizes, rates.tolist(), strict=True)
-    }
+
+    def counts(lines: int) -> dict[str, int]:
+        pairs = zip(sizes, rates.tolist(), strict=True)
+        return {name: max(1, int(rate * lines)) for name, rate in pairs}
+
+    # A text with a share below 1 gives a line all the same, so the other texts give a little less.
+    largest = bisect.bisect_right(
+        range(limit + 1), limit, key=lambda lines: sum(counts(lines).values())
+    )
+    return counts(max(largest - 1, 0))

@@ -15,7 +15,7 @@ def page(corpus: str, findings: Sequence[Finding], splits: Sequence[Mapping[str,
     """Returns the whole page.
 
     Args:
-      corpus: the path of the corpus.
+      corpus: the path of the corpus, or the paths of several.
       findings: what looks wrong.
       splits: `pair`, `split`, `lines` and `sample` (number of lines) of each split that was read.
     """

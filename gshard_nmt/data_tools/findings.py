@@ -10,7 +10,7 @@ ADVICE = {
     "unreadable": "Mend the file. The lines before that place were checked.",
     "missing": "Add the files, or leave the language out with Data.languages.",
     "unused_files": "Rename these files if they are text of the pair. Otherwise move them away.",
-    "twice": "Join the two folders into one, because a language may have only one folder.",
+    "twice": "Remove one if it is a copy of the other. gshard-data prepare uses the text of both.",
     "swapped": "Exchange the names of the two files.",
     "wrong_language": "Look at the file and rename its folder, or replace the file.",
     "wrong_script": "Look at the file and rename its folder, or replace the file.",
@@ -50,7 +50,7 @@ class Finding:
 
     Attributes:
       kind: a key of ADVICE.
-      pair: the name of the folder of the pair, such as "fr-en".
+      pair: the name of the pair, see `CorpusPair.name`.
       split: "train", "dev" or "test"; "" for the whole pair.
       files: the names of the files that are concerned.
       what: says what is wrong, in one or two sentences.

@@ -150,21 +150,21 @@ def findings(scans: Sequence[Scan]) -> Iterator[Finding]:
     yield from same
     copied = {finding.pair for finding in same}
     for split in sound:
-        if split.pair.folder.name not in copied:
+        if split.pair.name not in copied:
             yield from _mixed(split, profiles)
 
 
 def _finding(kind: str, side: _Side, what: str) -> Finding:
     scan = side.scan
     examples = tuple(Example(*line) for line in scan.sample[:EXAMPLES])
-    return Finding(kind, scan.pair.folder.name, scan.split, (side.file,), what, examples)
+    return Finding(kind, scan.pair.name, scan.split, (side.file,), what, examples)
 
 
 def _swapped(scan: Scan) -> Finding:
     first, second = scan.tags
     return Finding(
         "swapped",
-        scan.pair.folder.name,
+        scan.pair.name,
         scan.split,
         scan.files,
         f"The two sides look swapped: the text of {first} is in {second}, and the text of {second} is "
@@ -314,7 +314,7 @@ def _same_languages(train: Sequence[_Split]) -> Iterator[Finding]:
             if min(losses) < _SAME or share > _SAME_LINES:
                 what = (
                     f"The text of {side.tag} looks like the text of {other.tag} in "
-                    f"{other.scan.pair.folder.name}; one of the two is wrong."
+                    f"{other.scan.pair.name}; one of the two is wrong."
                 )
                 if share > 0.01:
                     what += f" About {100 * share:.0f} % of their lines are equal."

@@ -4,8 +4,9 @@ Exact copies are looked for in all lines. Near copies are looked for in the firs
 part of the lines, because they cost more.
 """
 
+import dataclasses
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gshard_nmt.data import normal_form
 from gshard_nmt.data.corpus import CorpusPair
@@ -23,26 +24,42 @@ MOST_HELD_OUT = 20_000
 """Lines of dev and of test that are looked for."""
 
 
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Lines that must not be in the training text.
+
+    Attributes:
+      pair: the language pair; it may be of another corpus than the training text.
+      split: "dev" or "test".
+      rows: its first lines, at most MOST_HELD_OUT, in the order of the folder's name.
+    """
+
+    pair: CorpusPair
+    split: str
+    rows: Sequence[tuple[str, str]]
+
+
 class LeakSearch:
-    """Compares the training lines of a pair with its dev and test lines.
+    """Compares the training lines of a pair with dev and test lines of the same languages.
 
     Attributes:
       compared: number of lines that were compared with near copies in mind.
     """
 
-    def __init__(self, pair: CorpusPair, held_out: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    def __init__(self, pair: CorpusPair, held_out: Sequence[HeldOut]) -> None:
         """Indexes the lines that must not be in the training text.
 
         Args:
-          pair: the language pair.
-          held_out: the rows of dev and of test, at most MOST_HELD_OUT of each.
+          pair: the language pair of the training text.
+          held_out: the lines of dev and test, of all corpora.
         """
         self._languages = (pair.source, pair.target)
-        self._splits = [split for split, rows in held_out.items() if rows]
+        self._held_out = [part for part in held_out if part.rows]
         tests = []
         self._forms: set[tuple[int, int]] = set()
-        for split in self._splits:
-            rows = held_out[split]
+        for part in self._held_out:
+            is_reversed = part.pair.source != pair.source
+            rows = [row[::-1] for row in part.rows] if is_reversed else part.rows
             sources, references = [row[0] for row in rows], [row[1] for row in rows]
             tests.append(TestSet(pair.language, pair.source, pair.target, 0, sources, references))
             for row in rows:
@@ -52,7 +69,7 @@ class LeakSearch:
 
     def add(self, rows: Iterable[tuple[str, str]]) -> None:
         """Compares training lines."""
-        if not self._splits:
+        if not self._held_out:
             for _ in rows:
                 pass
             return
@@ -69,15 +86,12 @@ class LeakSearch:
 
     def findings(self, train: Scan) -> Iterator[Finding]:
         """Yields a finding for each split that overlaps with the training text too much."""
-        for split, overlap in zip(self._splits, self._search.overlaps, strict=True):
+        for part, overlap in zip(self._held_out, self._search.overlaps, strict=True):
             if not _is_alarming(overlap):
                 continue
-            size = len(overlap.test.sources)
             numbers = sorted(overlap.pairs) or sorted(overlap.lines())
-            examples = tuple(
-                Example(n + 1, overlap.test.sources[n], overlap.test.references[n])
-                for n in numbers[:EXAMPLES]
-            )
+            examples = tuple(Example(n + 1, *part.rows[n]) for n in numbers[:EXAMPLES])
+            place = "" if part.pair == train.pair else f" of {train.pair.name}"
             note = (
                 f" Near copies were looked for in {self.compared:,} of {train.lines:,} training lines."
                 if self.compared < train.lines
@@ -87,13 +101,13 @@ class LeakSearch:
             sources = {side: _exact(overlap.matches[side]) for side in ("source", "target")}
             yield Finding(
                 "leak",
-                train.pair.folder.name,
-                split,
+                part.pair.name,
+                part.split,
                 train.files,
-                f"{len(overlap.pairs):,} of {size:,} lines of {split} are in the training text on both "
-                f"sides, {len(overlap.exact_pairs):,} of them exactly and {near:,} almost. On one side "
-                f"alone, {sources['source']:,} lines of {train.pair.source} and {sources['target']:,} "
-                f"lines of {train.pair.target} are exact copies.{note}",
+                f"{len(overlap.pairs):,} of {len(part.rows):,} lines of {part.split} are in the training "
+                f"text{place} on both sides, {len(overlap.exact_pairs):,} of them exactly and {near:,} "
+                f"almost. On one side alone, {sources['source']:,} lines of {train.pair.source} and "
+                f"{sources['target']:,} lines of {train.pair.target} are exact copies.{note}",
                 examples,
             )
 

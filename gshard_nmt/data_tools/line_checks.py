@@ -28,19 +28,26 @@ _MOST_NAMES = 5
 
 def of_folders(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:
     """Yields what is wrong with the files of a corpus, before they are read."""
-    by_languages: dict[frozenset[str], CorpusPair] = {}
+    first: dict[tuple[str, frozenset[str]], CorpusPair] = {}
+    splits = {(pair.languages, text.split) for pair in pairs for text in pair.texts}
     for pair in pairs:
-        yield from _files(pair)
-        other = by_languages.setdefault(frozenset((pair.source, pair.target)), pair)
+        # dev and test may be in another corpus.
+        elsewhere = [split for split in ("dev", "test") if (pair.languages, split) in splits]
+        yield from _files(pair, elsewhere)
+        other = first.setdefault((pair.subset, pair.languages), pair)
         if other is not pair:
-            name = other.folder.name
-            what = f"The folder {name} has the same two languages."
-            yield Finding("twice", pair.folder.name, "", (), what)
+            what = f"The folder {other.folder.name} has the same two languages."
+            yield Finding("twice", pair.name, "", (), what)
 
 
-def _files(pair: CorpusPair) -> Iterator[Finding]:
-    """Yields splits that are missing, splits with one side, and files that nothing reads."""
-    name, is_damaged = pair.folder.name, False
+def _files(pair: CorpusPair, elsewhere: Sequence[str]) -> Iterator[Finding]:
+    """Yields splits that are missing, splits with one side, and files that nothing reads.
+
+    Args:
+      pair: the pair.
+      elsewhere: the splits that need not be in this folder.
+    """
+    name, is_damaged = pair.name, False
     used: set[str] = set()
     for split in SPLITS:
         try:
@@ -50,13 +57,15 @@ def _files(pair: CorpusPair) -> Iterator[Finding]:
             yield Finding("missing", name, split, (), str(error))
             continue
         used.update(files)
-        if not files:
+        if not files and split not in elsewhere:
             why = {
                 "train": "Nothing can be learned from this pair.",
                 "dev": "Training cannot choose the best checkpoint by this pair.",
                 "test": "gshard-eval cannot score this pair.",
             }[split]
             yield Finding("missing", name, split, (), f"There is no {split} text. {why}")
+    if not pair.folder.is_dir():
+        return  # The files lie in the corpus folder itself.
     rest = sorted(path.name for path in pair.folder.iterdir() if path.is_file())
     rest = [file for file in rest if file not in used and not file.startswith(".")]
     if rest and not is_damaged:
@@ -68,7 +77,7 @@ def _files(pair: CorpusPair) -> Iterator[Finding]:
 
 def of_split(scan: Scan) -> Iterator[Finding]:
     """Yields what is wrong with single lines of a split, with its duplicates, and its alignment."""
-    name, split, files = scan.pair.folder.name, scan.split, scan.files
+    name, split, files = scan.pair.name, scan.split, scan.files
     if scan.problem:
         yield Finding("unreadable", name, split, files, scan.problem)
     yield from _drifts(scan)
@@ -92,7 +101,7 @@ def of_split(scan: Scan) -> Iterator[Finding]:
 
 
 def _drifts(scan: Scan) -> Iterator[Finding]:
-    name, files = scan.pair.folder.name, scan.files
+    name, files = scan.pair.name, scan.files
     for drift in scan.drifts[:_MOST_DRIFTS]:
         if drift.shift:
             first, second = scan.tags
@@ -124,7 +133,7 @@ def _odd_ratios(scan: Scan) -> Iterator[Finding]:
     examples = [line for line in scan.sample if _is_odd(line.first, line.second, usual)]
     yield Finding(
         "odd_ratio",
-        scan.pair.folder.name,
+        scan.pair.name,
         scan.split,
         scan.files,
         f"In {100 * share:.1f} % of the lines, one side is {_RATIO:.0f} times as long or as short as is "

@@ -53,3 +53,12 @@ def test_a_check_ends_with_0_unless_it_is_strict(capsys, tmp_path):
     assert "fr-en dev: missing" in capsys.readouterr().out
     assert commands.data_program(["check", f"--corpus={tmp_path}", "--strict"]) == 2
     assert "2 things look wrong and --strict was given" in capsys.readouterr().err
+
+
+def test_a_check_reads_several_corpora_and_buckets(capsys, tmp_path, bucket):
+    corpora.write(tmp_path, "fr", {split: [("a", "b")] for split in ("train", "dev", "test")})
+    bucket.write("texts/back/fr-en/train.tsv", b"c\td\n")
+    arguments = [f"--corpus={tmp_path}", "--corpus=back=gs://texts/back"]
+    assert commands.data_program(["check", *arguments]) == 0
+    words = f"{tmp_path}, gs://texts/back: nothing looks wrong in 2 pairs with 4 lines."
+    assert words in capsys.readouterr().out

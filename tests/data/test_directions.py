@@ -143,3 +143,21 @@ def test_a_pair_has_the_same_order_in_all_corpora(tmp_path):
     main, back = joined("all", pairs)
     assert (main.language, back.language) == ("fr-de", "fr-de")
     assert [row[:2] for row in read_input(back.inputs("train")[0])] == [("d", "c")]
+
+
+def test_languages_with_too_few_pairs_are_noted(tmp_path):
+    sizes = {f"{tag}-en": size for size, tag in enumerate(("br", "cy", "gd", "fr"))}
+    for name in sizes:
+        write_pairs(tmp_path / name, "train", *name.split("-"), [("a", "b")])
+    pairs = candidates(Data(), find_pairs(tmp_path)).pairs
+
+    def notes_of(minimum):
+        notes = []
+        config = Data(minimum_pairs=minimum)
+        choose(config, pairs, lambda pair: sizes[pair.folder.name], notes)
+        return notes
+
+    assert notes_of(1) == ["1 language (br) is left out: no training text"]
+    assert notes_of(3) == [
+        "3 languages (gd, cy, br) are left out: fewer than 3 training pairs (Data.minimum_pairs)"
+    ]

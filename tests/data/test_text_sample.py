@@ -88,3 +88,12 @@ def test_the_temperature_decides_the_share_of_a_text():
     assert all(99 <= count <= 100 for count in equal.values())
     assert quotas({}, 10, 1) == {}
     assert sum(quotas({str(n): n for n in range(1, 50)}, 1000, 5).values()) <= 1000
+
+
+def test_many_small_texts_do_not_make_the_sample_larger():
+    sizes = {"fr": 30_000, "de": 10_000} | {str(n): 1 for n in range(60)}
+    chosen = quotas(sizes, 100, 1)
+    assert (chosen.pop("fr"), chosen.pop("de")) == (30, 10)
+    assert set(chosen.values()) == {1}
+    # More texts than lines: one line of each.
+    assert set(quotas(sizes, 10, 1).values()) == {1}

@@ -2,14 +2,14 @@
 
 from gshard_nmt.data.corpus import CorpusPair
 from gshard_nmt.data_tools import leaks
-from gshard_nmt.data_tools.leaks import LeakSearch
+from gshard_nmt.data_tools.leaks import HeldOut, LeakSearch
 from gshard_nmt.data_tools.scan import Scan
 from tests.data_tools import corpora
 
 
 def findings(train, tmp_path, **held_out):
     pair = CorpusPair(tmp_path / "fr-en", "fr", "en")
-    search = LeakSearch(pair, held_out)
+    search = LeakSearch(pair, [HeldOut(pair, *part) for part in held_out.items()])
     search.add(train)
     return list(search.findings(Scan(pair, "train", ("train.fr",), len(train))))
 

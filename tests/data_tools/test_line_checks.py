@@ -39,3 +39,9 @@ def test_a_few_odd_lines_are_no_finding(tmp_path):
     assert list(line_checks.of_split(scan)) == []
     scan.ratios[200] = 100
     assert [finding.kind for finding in line_checks.of_split(scan)] == ["odd_ratio"]
+
+
+def test_files_in_the_corpus_folder_itself_need_no_folder(tmp_path):
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"fr-en.{split}.tsv").write_text("un\tone\n")
+    assert list(line_checks.of_folders(find_pairs(tmp_path))) == []

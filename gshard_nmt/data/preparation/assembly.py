@@ -27,7 +27,6 @@ from gshard_nmt.data.preparation.vocabularies import Sample
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.data.vocabulary_pair import SIDES
 from gshard_nmt.data.vocabulary_report import LINES, REPORT, Fit, VocabularyReport, report
-from gshard_nmt.errors import UserError
 
 SHARDED = ("train", "dev")
 """The splits that have shards. Evaluation reads test text from the corpus."""
@@ -70,11 +69,8 @@ class NewFolder:
           plan: what is to be made.
           direction: the direction.
           tokens: the shards by the folder of the direction and the split.
-
-        Raises:
-          UserError: no training pair is left.
         """
-        name, config = direction.folder, plan.config
+        name = direction.folder
         splits = {"test": SplitData(plan.text(direction.pair, "test").total)}
         for split in SHARDED:
             shards = tokens.get((name, split), _NOTHING)
@@ -82,12 +78,6 @@ class NewFolder:
             places = zip(shards.data.files, shards.files, shards.checksums, strict=True)
             for (shard, *_), place, digest in places:
                 self._link(place, f"{name}/{shard}", digest)
-        if not splits["train"].examples:
-            raise UserError(
-                f"{direction.pair.folder} has no training pair of at most {config.source_length} source "
-                f"and {config.target_length} target tokens; raise Data.source_length and "
-                f"Data.target_length, or leave the language {direction.pair.language} out."
-            )
         self._add(direction, splits)
 
     def take_over(self, direction: Direction) -> None:

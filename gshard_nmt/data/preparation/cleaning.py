@@ -13,7 +13,6 @@ from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.filtering import Choice, Dropping, Filtering, Finding, HoldingOut
 from gshard_nmt.data.preparation.texts import LanguageText, SplitText, folder_of
 from gshard_nmt.data.work import Finished, Unit, Work, key_of
-from gshard_nmt.errors import UserError
 
 _VERSION = 2
 """Changes whenever the functions of these stages give other files for the same text."""
@@ -224,27 +223,6 @@ class Cleaner:
         languages = (pair.source, pair.target, pair.subset)
         keys = [other.key for other in held_out]
         return key_of(_VERSION, text.key, choice, languages, keys, self._identity)
-
-
-def check_rows(text: CleanText) -> None:
-    """Checks that training text of a pair is left after cleaning.
-
-    Raises:
-      UserError: nothing is left.
-    """
-    if text.rows:
-        return
-    name = folder_of(text.text.pair)
-    if not text.pairs:
-        raise UserError(
-            f"{name} has no training text; each pair that is prepared must have some. Add lines to its "
-            "train files, or leave it out."
-        )
-    reasons = ", ".join(f"{what} {count:,}" for what, count in text.removed.items())
-    raise UserError(
-        f"{name} has no training pair after cleaning; all {text.pairs:,} were left out ({reasons}). Turn "
-        "filters off with Cleaning.without or Cleaning.duplicates, or leave the pair out."
-    )
 
 
 def report_of(text: CleanText) -> page.Direction:

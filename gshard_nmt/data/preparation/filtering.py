@@ -7,6 +7,7 @@ drop        a chunk                              -> its rows that are duplicates
 """
 
 import dataclasses
+import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -76,7 +77,7 @@ def hold_out(task: HoldingOut, folder: Path) -> Mapping[str, Any]:
         rows = chunks.read(file).rows()
         parts.append(overlap.held_out(rows, task.source, task.target, task.words))
     hashes = overlap.merge(parts)
-    np.save(folder / HELD_OUT, hashes)
+    _save(folder / HELD_OUT, hashes)
     return {"hashes": len(hashes)}
 
 
@@ -189,7 +190,7 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
                 removed[name] = len(some)
                 dropped[name] = samples.choose(name, [rows[i] for i in some.tolist()])
     every = np.sort(np.concatenate([*places, np.zeros(0, np.uint32)])).astype(np.int64)
-    np.save(folder / _DROPPED, every)
+    _save(folder / _DROPPED, every)
     _write_samples(folder, dropped)
     return {"rows": task.rows - len(every), "removed": removed}
 
@@ -212,6 +213,13 @@ def samples_of(folders: Iterable[Path]) -> samples.Samples:
         # One after the other, so that no more than two sets of samples are in memory.
         together = samples.merge([together, new]) if new else together
     return together
+
+
+def _save(file: Path, array: np.ndarray) -> None:
+    """Writes an array. If the disk is full, `np.save` into a file may lose its end without an error."""
+    content = io.BytesIO()
+    np.save(content, array)
+    file.write_bytes(content.getvalue())
 
 
 def _write_samples(folder: Path, dropped: samples.Samples) -> None:

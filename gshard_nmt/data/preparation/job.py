@@ -21,9 +21,9 @@ from gshard_nmt.data.manifest import (
     VOCABULARIES,
     checksum,
 )
-from gshard_nmt.data.preparation import inputs
+from gshard_nmt.data.preparation import inputs, left_out
 from gshard_nmt.data.preparation.assembly import SHARDED, NewFolder, reusable
-from gshard_nmt.data.preparation.cleaning import CleanText, check_rows
+from gshard_nmt.data.preparation.cleaning import CleanText
 from gshard_nmt.data.preparation.inputs import Text
 from gshard_nmt.data.preparation.plan import Models, Plan
 from gshard_nmt.data.preparation.progress import StageProgress
@@ -153,8 +153,9 @@ class Job:
 
     def _plan(self, texts: Mapping[str, Text]) -> Plan:
         rows = {folder_of(p): SplitText.of(p, "train", texts).total for p in self._pairs}
-        chosen = choose(self._config, self._pairs, lambda pair: rows[folder_of(pair)])
-        return Plan(self._config, chosen, texts)
+        notes: list[str] = []
+        chosen = choose(self._config, self._pairs, lambda pair: rows[folder_of(pair)], notes)
+        return Plan(self._config, chosen, texts, notes)
 
     def _is_made(self, plan: Plan) -> bool:
         """Returns whether the old data is what the plan would make."""
@@ -198,37 +199,47 @@ class Job:
             self._say(f"{self._out} is up to date")
             self._work.remove()
             return
+        for note in plan.notes:
+            self._say(f"note: {note}.")
         models = self._models(plan)
         reused: set[str] = set()
+        reasons: left_out.Reasons = {}
         if models is None:
             self._explain(plan)
         else:
             keys = plan.direction_keys(self._cleaner, models)
             reused = reusable(self._out, self._old, keys)
+            reasons = left_out.from_manifest(self._old, keys)
             if reused:
                 self._say(f"taken from the old data: {', '.join(sorted(reused))}")
-        new = [d for d in plan.directions if d.folder not in reused]
+        new = [d for d in plan.directions if d.folder not in {*reused, *reasons}]
         clean = self._clean(plan, new)
-        for direction in new:
-            check_rows(clean[folder_of(direction.pair), "train"])
-        texts = [(d, text) for d in new if (text := clean.get((folder_of(d.pair), "train")))]
+        reasons |= left_out.after_cleaning(new, clean)
+        left_out.check_rest(plan.directions, reasons)
+        new = [d for d in new if d.folder not in reasons]
+        texts = [(d, clean[folder_of(d.pair), "train"]) for d in new]
         samples = self._stages.sample(texts, LINES if models else 0)
         if models is None:
             models = self._train(plan, samples, sum(text.rows for _, text in texts))
         places = self._write_models(models)
         tokens = self._tokenize(new, clean, places)
+        reasons |= left_out.after_tokenizing(new, tokens, self._config)
+        left_out.check_rest(plan.directions, reasons)
         if self._options.share.index == 0:
-            self._finish(plan, reused, clean, tokens, models, samples)
+            self._finish(plan, reused, reasons, clean, tokens, models, samples)
         else:
             self._say(f"machine {self._options.share} is done; machine 0 writes {self._out}")
 
     def _train(self, plan: Plan, samples: Sequence[Sample], rows: int) -> Models:
         """Trains the vocabularies that do not exist on samples of `rows` lines, and returns all."""
-        languages = plan.languages_of_directions()
-        models = existing_vocabularies(self._config, languages)
-        specs = specs_of(self._config, languages)
+        models = existing_vocabularies(self._config, plan.languages_of_directions())
+        # A language that is left out gets no tag.
+        specs = specs_of(self._config, [(sample.source, sample.target) for sample in samples])
         lines = min(sum(sample.limit for sample in samples), rows)
-        self._say(f"training the vocabularies on at most {lines:,} lines of each side")
+        what = f"{lines:,} lines of each side"
+        if self._config.vocabulary == "joint":
+            what = f"{2 * lines:,} lines of both sides"
+        self._say(f"training the vocabularies on at most {what}")
         trained = self._stages.train(samples, specs, plan.vocabulary_key(self._cleaner))
         models |= {side: path.read_bytes() for side, path in trained.items()}
         if self._config.vocabulary == "joint":
@@ -305,6 +316,7 @@ class Job:
         self,
         plan: Plan,
         reused: set[str],
+        reasons: left_out.Reasons,
         clean: Mapping[tuple[str, str], CleanText],
         tokens: Mapping[tuple[str, str], Tokens],
         models: Models,
@@ -315,7 +327,7 @@ class Job:
         for direction in plan.directions:
             if direction.folder in reused:
                 folder.take_over(direction)
-            else:
+            elif direction.folder not in reasons:
                 folder.put(plan, direction, tokens)
         sizes = folder.put_vocabularies(models)
         folder.finish(
@@ -328,6 +340,7 @@ class Job:
                 "keys": self._keys(plan, models),
                 "texts": plan.text_keys(self._cleaner),
             }
+            | ({"left_out": reasons} if reasons else {})
         )
         cleaned = [clean[key] for key in clean if key[1] == "train"]
         names = {folder_of(pair) for pair in plan.pairs}

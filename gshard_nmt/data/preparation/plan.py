@@ -27,11 +27,14 @@ class Plan:
       config: the settings.
       pairs: the language pairs, in their order.
       texts: the text of each input, by its name.
+      notes: the languages that are not in `pairs` because they are too small, as sentences without
+        their full stops.
     """
 
     config: Data
     pairs: Sequence[CorpusPair]
     texts: Mapping[str, Text]
+    notes: Sequence[str] = ()
 
     @property
     def directions(self) -> list[Direction]:

@@ -99,7 +99,9 @@ class Stages:
         limits = dict.fromkeys(map("-".join, rows), limit)
         if not limit:
             sizes = {"-".join(languages): count for languages, count in rows.items()}
-            limits = quotas(sizes, config.vocabulary_sentences, config.vocabulary_temperature)
+            # A joint vocabulary takes half of its lines from each side.
+            lines = config.vocabulary_sentences // len(text_sides(config, "source"))
+            limits = quotas(sizes, lines, config.vocabulary_temperature)
         units = []
         for (direction, text), own in zip(texts, groups, strict=True):
             languages = (direction.source, direction.target)
@@ -131,8 +133,9 @@ class Stages:
         """
         units = []
         for side, spec in specs.items():
-            task = Training(side, text_sides(self._config, side), tuple(samples), spec)
-            size = sum(sample.limit for sample in samples)
+            sides = text_sides(self._config, side)
+            task = Training(side, sides, tuple(samples), spec)
+            size = len(sides) * sum(sample.limit for sample in samples)
             units.append(Unit(side, key_of(key, dataclasses.astuple(spec)), task, size))
         about = "training the vocabularies, lines"
         outcomes = self._run("vocabulary", about, vocabularies.train, units)

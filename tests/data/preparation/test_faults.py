@@ -1,22 +1,31 @@
 """What can go wrong with a corpus or a machine while a corpus is prepared."""
 
+import contextlib
+import dataclasses
 import gzip
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt import files
+from gshard_nmt.cli.flags import Command
+from gshard_nmt.cli.runner import run
+from gshard_nmt.data import manifest
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.data.preparation import inputs
-from gshard_nmt.data.preparation.job import Options, partial_folder
+from gshard_nmt.data.preparation.job import partial_folder
+from gshard_nmt.data.records import ShardWriter
 from gshard_nmt.data.work import WorkFolder
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 from tests.data.preparation.one_machine import CONFIG, sentences, write_corpus
 from tests.data.preparation.test_job import ALONE, content
+from tests.faults import full_disk
 
 
 @pytest.fixture(autouse=True)
@@ -131,19 +140,104 @@ def test_bad_text_is_named_and_the_rest_is_kept(tmp_path, kind):
     prepare(CONFIG, corpus, out, ALONE)
 
 
-def test_a_language_whose_pairs_are_all_dropped_names_the_filters(tmp_path):
-    corpus, out = write_corpus(tmp_path / "corpus", ["de"]), tmp_path / "out"
-    rows = [(f"the same text {i}", f"the same text {i}") for i in range(30)]
-    write_pairs(corpus / "fr-en", "train", "fr", "en", [*rows, ("un", "")])
-    options = Options(1, cleaning=Cleaning(filters=("empty", "identical")))
-    words = r"^fr-en has no training pair after cleaning; all 31 were left out \(.*identical 30"
-    with pytest.raises(UserError, match=words):
-        prepare(CONFIG, corpus, out, options)
+WRITERS = {
+    pathlib.Path: ("write_bytes", "write_text"),
+    files: ("write",),
+    manifest: ("write",),
+    ShardWriter: ("_finish",),
+    shutil: ("copyfile",),
+}
+"""The functions that write the files of a preparation, by the module or class that has them."""
+
+WRITTEN = {
+    *("00000.zst", "held_out.npy", "rows.zst", "signatures", "duplicates", "dropped.npy"),
+    *("samples.json", "result.json", "source", "target", "source.model", "target.model"),
+    *("shard-00000.ids", "models/source.model", "models/target.model"),
+    *("data/source.model", "data/target.model", "data/fr-en/train-00000.ids"),
+    *("data/fr-en/dev-00000.ids", "data/manifest.json", "data/vocabulary.json"),
+    *("data/cleaning.json", "data/cleaning.html"),
+}
+"""Every kind of file in the work folder. A unit's own folder has no name before it is complete."""
 
 
-def test_a_subset_without_a_pair_that_is_new_names_the_subset(tmp_path):
+def on_each_write(patch, partial, act):
+    """Calls `act(kind, path, write)` in the place of each write of a file in `partial`."""
+
+    def instead_of(owner, name):
+        usual = getattr(owner, name)
+
+        def watched(*arguments, **named):
+            path = arguments[1] if owner is shutil else arguments[0]
+            if owner is ShardWriter:
+                path = path._folder / path._name()
+            if partial not in path.parents:
+                return usual(*arguments, **named)
+            inside = path.relative_to(partial)
+            kind = str(inside) if inside.parts[0] in ("models", "data") else path.name
+            return act(kind, path, lambda: usual(*arguments, **named))
+
+        patch.setattr(owner, name, watched)
+
+    for owner, names in WRITERS.items():
+        for name in names:
+            instead_of(owner, name)
+    # On a disk without hard links, the shards are copied.
+    patch.setattr(os, "link", lambda *_: os.stat("/no such file"))
+
+
+def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
+    """The disk is full at one kind of file after the other, and each command goes on from the last."""
+    corpus, out, whole = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out", tmp_path / "w"
+    rows = sentences("fr", "train", 60)
+    write_pairs(corpus / "fr-en", "train", "fr", "en", [*rows, ("", "empty"), rows[0]])
+    prepare(dataclasses.replace(CONFIG, source_vocabulary=340), corpus, out, ALONE)
+    old, partial, sizes = content(out), partial_folder(out), {}
+    shutil.copytree(out, whole)
+
+    def measure(kind, path, write):
+        write()
+        sizes.setdefault(kind, path.stat().st_size)
+
+    with monkeypatch.context() as patch:
+        on_each_write(patch, partial_folder(whole), measure)
+        prepare(CONFIG, corpus, whole, ALONE)
+    assert set(sizes) == WRITTEN
+    finished: set[pathlib.Path] = set()
+    for full, size in sizes.items():
+
+        def fill(kind, path, write, full=full, size=size):
+            # There is no room for the last byte.
+            with full_disk(size - 1) if kind == full else contextlib.nullcontext():
+                return write()
+
+        with monkeypatch.context() as patch:
+            on_each_write(patch, partial, fill)
+            command = Command(
+                *("gshard-data prepare", "", "", (), lambda flags: None),
+                lambda _: prepare(CONFIG, corpus, out, ALONE),
+            )
+            assert run(command, []) == 2, full
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert message.startswith(f"gshard-data prepare: {partial}"), message
+        assert ": File too large. Raise the limit of file sizes" in message, message
+        assert content(out) == old, full
+        before, finished = finished, set(partial.glob("*/*/result.json"))
+        assert before <= finished, full
+        assert not list(partial.glob("unfinished/*/*")), full
+    stages = {path.parents[1].name for path in finished}
+    assert len(stages) == 8
+    written = {path.name for path in partial.rglob("*") if path.is_file() and path.stat().st_size}
+    assert written <= {pathlib.Path(kind).name for kind in WRITTEN}
+    prepare(CONFIG, corpus, out, ALONE)
+    assert content(out) == content(whole)
+    assert not partial.exists()
+
+
+def test_a_full_disk_in_a_worker_process(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("gshard_nmt.data.work._SMALL", 0)
     corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
-    write_pairs(tmp_path / "back" / "fr-en", "train", "fr", "en", sentences("fr", "train", 20))
-    words = r"^fr-en\.back has no training pair .*\(duplicate pair 20\)\. Turn filters off"
-    with pytest.raises(UserError, match=words):
-        prepare(CONFIG, {"": corpus, "back": tmp_path / "back"}, out, ALONE)
+    with full_disk(), pytest.raises(OSError, match="File too large") as error:
+        prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, workers=2))
+    assert error.value.filename == str(partial_folder(out))
+    assert not partial_folder(out).exists()
+    prepare(CONFIG, corpus, out, ALONE)

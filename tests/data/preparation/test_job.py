@@ -13,7 +13,7 @@ import pytest
 
 from gshard_nmt.data import work
 from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data.preparation import chunks
+from gshard_nmt.data.preparation import chunks, vocabularies
 from gshard_nmt.data.preparation.job import Options, partial_folder
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
@@ -170,6 +170,25 @@ def test_without_the_old_vocabularies_everything_is_made_again_and_the_reason_is
         "The vocabularies are trained again, so everything is tokenized again: new text of it-en. To "
         f"keep the vocabularies of {out}, give --vocabulary_of {out}." in said
     )
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("two", [40, 40]), ("joint", [40])])
+def test_a_vocabulary_is_learned_from_the_number_of_lines_that_the_setting_says(
+    tmp_path, monkeypatch, kind, sizes
+):
+    learned, usual = [], vocabularies.train_vocabulary
+
+    def train(lines, *rest):
+        learned.append(lines)
+        return usual(lines, *rest)
+
+    monkeypatch.setattr(vocabularies, "train_vocabulary", train)
+    config = dataclasses.replace(CONFIG, vocabulary=kind, vocabulary_sentences=40)
+    prepare(config, write_corpus(tmp_path / "corpus"), tmp_path / "out", ALONE)
+    assert [len(lines) for lines in learned] == sizes
+    # A joint vocabulary takes half of them from each side.
+    targets = sum(line.startswith("text ") for lines in learned for line in lines)
+    assert targets == sum(sizes) / 2
 
 
 def test_another_length_keeps_the_vocabularies(tmp_path, calls):

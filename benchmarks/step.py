@@ -1,0 +1,321 @@
+"""Shows where the time of a training step goes, and what its matrix products take alone.
+
+    .venv/bin/python benchmarks/step.py                            # the model of docs/performance.md
+    .venv/bin/python benchmarks/step.py --dense
+    .venv/bin/python benchmarks/step.py --config demo --gin "Mesh.shape = (1,)"
+
+It compiles the whole training step of a config as gshard-train does, runs it on random tokens without
+padding, and traces some steps. Then it times each matrix product of the compiled program by itself, with
+its shapes and layouts. Times are those of a device, on one core each.
+"""
+
+import argparse
+import collections
+import dataclasses
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gshard_nmt.inspection import hlo
+from gshard_nmt.inspection.compute import Origins, product_flops
+from gshard_nmt.inspection.hlo import HloModule, Instruction
+from gshard_nmt.run.arrays import batch_specs, step_functions
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+
+COMPARISON = {
+    "Mesh.shape": (1,),
+    "Model.encoder_layers": 4,
+    "Model.decoder_layers": 4,
+    "Model.model_dim": 256,
+    "Model.hidden_dim": 1024,
+    "Model.heads": 8,
+    "Model.head_dim": 32,
+    "Model.input_dropout": 0.1,
+    "Model.residual_dropout": 0.1,
+    "Model.attention_dropout": 0.1,
+    "Data.rows": 32,
+    "Data.source_length": 64,
+    "Data.target_length": 64,
+    "Data.source_vocabulary": 8000,
+    "Data.target_vocabulary": 8000,
+}
+"""The model and batch that are compared with other systems."""
+SENTENCES = 4
+"""The sentences of each row of the batch."""
+
+
+def main() -> None:
+    """Prints three tables."""
+    arguments = parse_arguments()
+    config = config_of(arguments)
+    # XLA has a thread for each core that it sees, and shares them among the devices.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: config.mesh.num_devices])
+    # XLA's cache would give the program of another version, with the old names of its instructions.
+    devices = runtime.start(config.mesh)
+    steps = CompiledSteps(config, step_functions(config), devices)
+    run = Steps(steps)
+    run.times(3)
+    walls = run.times(arguments.steps)
+    step_ms = statistics.median(walls) * 1e3
+    module = hlo.parse(steps.train_step.executable.as_text())
+    spent = run.trace(5)
+    console = Console(width=110)
+    print_parts(console, module, spent, step_ms)
+    print_longest(console, module, spent, arguments.longest)
+    print_products(console, module, spent, step_ms, arguments.longest)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--config", help="a config; default: the model of docs/performance.md")
+    parser.add_argument("--dense", action="store_true", help="without experts")
+    parser.add_argument("--gin", action="append", default=[], metavar="BINDING", help="a setting")
+    parser.add_argument("--steps", type=int, default=10, help="steps that are timed; default 10")
+    parser.add_argument("--longest", type=int, default=25, help="rows of a table; default 25")
+    return parser.parse_args()
+
+
+def config_of(arguments: argparse.Namespace) -> Config:
+    """Returns the config that is measured."""
+    if arguments.config:
+        return load_config(arguments.config, arguments.gin)
+    settings = dict(COMPARISON)
+    if not arguments.dense:
+        settings |= {"EXPERTS": 8, "Model.expert_hidden_dim": 1024}
+    bindings = [f"{name} = {value!r}" for name, value in settings.items()]
+    return load_config("baseline" if arguments.dense else "demo", [*bindings, *arguments.gin])
+
+
+class Steps:
+    """The training steps of a run on one batch."""
+
+    def __init__(self, steps: CompiledSteps) -> None:
+        """Initializes the state and makes a batch."""
+        self._steps = steps
+        self._state, self._control = steps.initialize(), steps.control()
+        self._batch = steps.devices.put(batch_of(steps.config), steps.batch_specs)
+
+    def times(self, count: int) -> list[float]:
+        """Makes steps; returns the seconds of each."""
+        seconds = []
+        for _ in range(count):
+            began = time.perf_counter()
+            self._state, metrics = self._steps.train_step(self._state, self._batch, self._control)
+            metrics["loss"].block_until_ready()
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    def trace(self, count: int) -> dict[str, float]:
+        """Makes steps; returns the milliseconds of each instruction, for one step and one device."""
+        import jax
+
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                self.times(count)
+            (file,) = Path(folder).rglob("*.xplane.pb")
+            profile = jax.profiler.ProfileData.from_file(str(file))
+        spent: dict[str, float] = collections.defaultdict(float)
+        for plane in profile.planes:
+            for line in plane.lines:
+                for event in line.events:
+                    facts = dict(event.stats)
+                    if "hlo_op" in facts:
+                        spent[str(facts["hlo_op"])] += event.duration_ns / 1e6
+        share = count * self._steps.devices.mesh.num_devices
+        return {name: total / share for name, total in spent.items()}
+
+
+def batch_of(config: Config) -> dict[str, np.ndarray]:
+    """Returns a batch of random tokens: full rows of some sentences."""
+    rng, sizes = np.random.default_rng(0), config.data
+    batch = {}
+    for name, spec in batch_specs(config).items():
+        rows, length = spec.shape
+        part = -(-length // SENTENCES)
+        places = np.tile(np.arange(length), (rows, 1))
+        if name.endswith("segments"):
+            values = places // part + 1
+        elif name.endswith("positions"):
+            values = places % part
+        elif name.endswith("languages"):
+            values = np.ones_like(places)
+        else:
+            source = name.startswith("source")
+            size = sizes.source_vocabulary if source else sizes.target_vocabulary
+            values = rng.integers(16, size, (rows, length))
+        batch[name] = values.astype(np.int32)
+    return batch
+
+
+def print_parts(
+    console: Console, module: HloModule, spent: dict[str, float], step_ms: float
+) -> None:
+    """Prints the share of each kind of work, with its products apart from the rest."""
+    origins = Origins(module)
+    parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
+    for name, milliseconds in leaves(module, spent):
+        instruction = module.by_name[name]
+        origin = origins.of(instruction)
+        is_other = not has_product(module, instruction)
+        parts[origin.kind, origin.direction][is_other] += milliseconds
+    total = sum(map(sum, parts.values()))
+    table = Table(title=f"step {step_ms:.1f} ms; traced instructions {total:.1f} ms")
+    for column in ("kind of work", "direction"):
+        table.add_column(column)
+    for column in ("products, ms", "other, ms", "share"):
+        table.add_column(column, justify="right")
+    for (kind, direction), both in sorted(parts.items(), key=lambda item: -sum(item[1])):
+        table.add_row(
+            kind, direction, *(f"{value:.2f}" for value in both), f"{sum(both) / total:.1%}"
+        )
+    whole = [sum(values) for values in zip(*parts.values(), strict=True)]
+    table.add_row("all", "", *(f"{value:.2f}" for value in whole), "100.0%")
+    console.print(table)
+
+
+def has_product(module: HloModule, instruction: Instruction) -> bool:
+    """Returns whether an instruction computes a matrix product."""
+    return any(inner.opcode == "dot" for inner in module.fused(instruction))
+
+
+def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Yields the instructions that are no loops or calls, with their milliseconds."""
+    for name, milliseconds in spent.items():
+        instruction = module.by_name.get(name)
+        if instruction is None or instruction.opcode in ("while", "call", "conditional"):
+            continue
+        yield name, milliseconds
+
+
+def print_longest(console: Console, module: HloModule, spent: dict[str, float], count: int) -> None:
+    """Prints the instructions that take the longest."""
+    origins = Origins(module)
+    table = Table(title="the longest instructions without a product")
+    for column in ("instruction", "ms", "result", "origin"):
+        table.add_column(column, justify="right" if column == "ms" else "left", overflow="fold")
+    others = [
+        (name, milliseconds)
+        for name, milliseconds in leaves(module, spent)
+        if not has_product(module, module.by_name[name])
+    ]
+    for name, milliseconds in sorted(others, key=lambda item: -item[1])[:count]:
+        instruction = module.by_name[name]
+        shapes = " ".join(map(str, instruction.arrays))
+        table.add_row(name, f"{milliseconds:.2f}", shapes[:60], origins.of(instruction).place)
+    console.print(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """The shapes of a matrix product, which say what it costs."""
+
+    lhs: hlo.Array
+    rhs: hlo.Array
+    dimensions: tuple[
+        tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]
+    ]
+    """As jax.lax.dot_general takes them: ((contracting), (batch))."""
+
+
+def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int]]:
+    """Yields each product, its instruction, the instruction that executes it, and how often."""
+    for executed, times in module.executed():
+        for inner in module.fused(executed):
+            if inner.opcode == "dot":
+                lhs, rhs = (module.by_name[name].arrays[0] for name in inner.operands[:2])
+                dimensions = (
+                    (
+                        numbers(inner, "lhs_contracting_dims"),
+                        numbers(inner, "rhs_contracting_dims"),
+                    ),
+                    (numbers(inner, "lhs_batch_dims"), numbers(inner, "rhs_batch_dims")),
+                )
+                yield Product(lhs, rhs, dimensions), inner, executed.name, times
+
+
+def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
+    """Returns the numbers of an attribute such as lhs_batch_dims={0,1}."""
+    match = re.search(name + r"=\{([\d,]*)\}", instruction.attributes)
+    return tuple(int(n) for n in match[1].split(",") if n) if match else ()
+
+
+def print_products(
+    console: Console, module: HloModule, spent: dict[str, float], step_ms: float, count: int
+) -> None:
+    """Prints what the products take in the step and alone."""
+    listed: dict[Product, list[Any]] = {}
+    for product, inner, executed, times in products(module):
+        entry = listed.setdefault(product, [0, 0.0, 0.0, set()])
+        entry[0] += times
+        entry[1] += times * product_flops(module, inner)
+        entry[2] += spent.get(executed, 0.0)
+        entry[3].add(module.by_name[executed].opcode)
+    alone = {product: entry[0] * alone_ms(product) for product, entry in listed.items()}
+    total, flops = sum(alone.values()), sum(entry[1] for entry in listed.values())
+    table = Table(
+        title=f"products: {flops / 1e9:.1f} GFLOP, {total:.1f} ms alone "
+        f"({flops / total / 1e6:.0f} GFLOP/s); the step takes {step_ms / total:.2f} times as long"
+    )
+    for column in (
+        "lhs",
+        "rhs",
+        "contracting, batch",
+        "times",
+        "in step, ms",
+        "alone, ms",
+        "GFLOP/s",
+    ):
+        table.add_column(
+            column, justify="left" if column in ("lhs", "rhs") else "right", overflow="fold"
+        )
+    for product in sorted(alone, key=lambda product: -listed[product][2])[:count]:
+        times, work, inside, _ = listed[product]
+        table.add_row(
+            f"{product.lhs} {product.lhs.order}",
+            f"{product.rhs} {product.rhs.order}",
+            str(product.dimensions).replace(" ", ""),
+            str(times),
+            f"{inside:.2f}",
+            f"{alone[product]:.2f}",
+            f"{work / alone[product] / 1e6:.0f}",
+        )
+    console.print(table)
+
+
+def alone_ms(product: Product) -> float:
+    """Returns the milliseconds of a product of arrays that lie in memory row by row."""
+    import jax
+
+    dtypes = {"f32": "float32", "bf16": "bfloat16"}
+    rng = np.random.default_rng(0)
+    device = jax.devices()[0]
+    operands = [
+        jax.device_put(jax.numpy.asarray(rng.normal(size=a.dims), dtypes[a.dtype]), device)
+        for a in (product.lhs, product.rhs)
+    ]
+    multiply = jax.jit(lambda lhs, rhs: jax.lax.dot_general(lhs, rhs, product.dimensions))
+    multiply(*operands).block_until_ready()
+    seconds = []
+    for _ in range(7):
+        began = time.perf_counter()
+        multiply(*operands).block_until_ready()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds) * 1e3
+
+
+if __name__ == "__main__":
+    main()

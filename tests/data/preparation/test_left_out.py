@@ -1,0 +1,125 @@
+"""A language without training pairs is left out, and the others are as if it were not in the corpus."""
+
+import dataclasses
+
+import pytest
+
+from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.preparation.cleaning import Cleaner
+from gshard_nmt.data.preparation.job import Options
+from gshard_nmt.data.preparation.texts import folder_of
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.errors import UserError
+from gshard_nmt.prepare import prepare
+from tests.data.preparation.one_machine import CONFIG, sentences, write_corpus
+from tests.data.preparation.test_job import content
+
+BOTH = dataclasses.replace(CONFIG, direction="many-to-many")
+OPTIONS = Options(1, cleaning=Cleaning(filters=("empty", "identical")))
+COPIES = [(f"the same text {i}", f"the same text {i}") for i in range(30)]
+LONG = [(" ".join(str(i * n) for n in range(90)), f"{i} of {i}") for i in range(9)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """French text; German and Italian without a good pair; a subset that has duplicates alone."""
+    main = write_corpus(tmp_path / "corpus", ["fr"])
+    write_pairs(main / "de-en", "train", "de", "en", [*COPIES, ("un", "")])
+    write_pairs(main / "it-en", "train", "it", "en", [])
+    write_pairs(tmp_path / "back" / "fr-en", "train", "fr", "en", sentences("fr", "train", 7))
+    return {"": main, "back": tmp_path / "back"}
+
+
+def shards(folder):
+    return {k: v for k, v in content(folder).items() if k.endswith((".ids", ".model"))}
+
+
+def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp_path, capsys):
+    out = tmp_path / "out"
+    prepare(BOTH, corpora, out, OPTIONS)
+    said = capsys.readouterr()
+    assert "note: 1 language (it) is left out: no training text." in said.err
+    german = "cleaning left out all 31 training pairs (empty 1, identical 30)"
+    assert f"Left out: de-en, because {german}." in said.out
+    back = "cleaning left out all 7 training pairs (duplicate pair 7)"
+    data = PreparedData.open(out)
+    assert data.manifest["left_out"] == {
+        "fr-en.back": back,
+        "en-fr.back": back,
+        "de-en": german,
+        "en-de": german,
+    }
+    assert [pair.folder for pair in data.pairs] == ["en-fr", "fr-en"]
+    assert "the same text" in (out / "cleaning.html").read_text(encoding="utf-8")
+    prepare(BOTH, write_corpus(tmp_path / "good", ["fr"]), tmp_path / "alone", OPTIONS)
+    assert shards(out) == shards(tmp_path / "alone")
+    capsys.readouterr()
+    prepare(BOTH, corpora, out, OPTIONS)
+    said = capsys.readouterr()
+    assert "is up to date" in said.err
+    assert "Left out: de-en, because" in said.out
+
+
+def test_what_is_left_out_is_not_cleaned_again_until_something_changes(
+    corpora, tmp_path, monkeypatch
+):
+    out, cleaned, usual = tmp_path / "out", [], Cleaner.clean
+
+    def counted(self, every):
+        cleaned.append({folder_of(pair) for languages in every for pair in languages.pairs})
+        return usual(self, every)
+
+    monkeypatch.setattr(Cleaner, "clean", counted)
+    prepare(CONFIG, corpora, out, OPTIONS)
+    write_corpus(corpora[""], ["es"])
+    kept = dataclasses.replace(OPTIONS, vocabulary_of=out)
+    prepare(CONFIG, corpora, out, kept)
+    assert cleaned == [{"fr-en", "fr-en.back", "de-en"}, {"es-en"}]
+    assert list(PreparedData.open(out).manifest["left_out"]) == ["fr-en.back", "de-en"]
+    changed = dataclasses.replace(kept, cleaning=Cleaning(filters=("empty",)))
+    prepare(CONFIG, corpora, out, changed)
+    data = PreparedData.open(out)
+    assert list(data.manifest["left_out"]) == ["fr-en.back"]
+    assert {pair.folder for pair in data.pairs} == {"es-en", "fr-en", "de-en"}
+
+
+def test_a_language_whose_pairs_are_all_too_long(tmp_path, capsys):
+    corpus = write_corpus(tmp_path / "corpus", ["fr"])
+    write_pairs(corpus / "de-en", "train", "de", "en", LONG)
+    prepare(CONFIG, corpus, tmp_path / "out", OPTIONS)
+    reason = "all training pairs have more than 64 source or 64 target tokens"
+    assert f"Left out: de-en, because {reason}." in capsys.readouterr().out
+    assert [pair.folder for pair in PreparedData.open(tmp_path / "out").pairs] == ["fr-en"]
+
+
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
+    for language, rows in (("de", COPIES), ("fr", LONG)):
+        folder = tmp_path / "corpus" / f"{language}-en"
+        write_pairs(folder, "train", language, "en", rows)
+    with pytest.raises(UserError) as error:
+        prepare(CONFIG, tmp_path / "corpus", tmp_path / "out", OPTIONS)
+    assert str(error.value) == (
+        "no training pair is left (de-en: cleaning left out all 30 training pairs (identical 30); fr-en: "
+        "all training pairs have more than 64 source or 64 target tokens). Add text, turn filters off "
+        "with Cleaning.without or Cleaning.duplicates, or raise Data.source_length and "
+        "Data.target_length."
+    )
+    assert not (tmp_path / "out").exists()
+    notes = error.value.__notes__
+    assert notes == [f"Finished work is in {tmp_path / 'out'}.partial, and is not done again."]
+
+
+def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
+    for file in (corpora[""] / "fr-en").glob("train*"):
+        file.unlink()
+    prepare(CONFIG, corpora, tmp_path / "out", OPTIONS)
+    said = capsys.readouterr().out
+    assert "fr-en, because there is no training text beside its dev and test text." in said
+    assert "No dev text, so no validation: fr-en. No test text, so no evaluation: fr-en." in said
