@@ -19,7 +19,7 @@ from gshard_nmt.data.vocabulary_pair import SIDES
 
 REPORT = "vocabulary.json"
 """The name of the file in prepared data."""
-LINES = 2000
+LINES = 1000
 """The largest number of lines that are measured for each language."""
 MUCH_FALLBACK = 0.05
 """A language with a larger part of byte fallback has a warning."""
