@@ -1,8 +1,9 @@
 """gshard-train --baselines_of: trains the bilingual baselines of a multilingual run.
 
 With --until converged, each language has a small search. Each of its candidates is trained until dev BLEU
-does not improve any more, and the best one is kept. With --until budget, each language has one model,
-which sees the same number of tokens of its language as the multilingual run did.
+does not improve any more. The best one is kept, and trains on while its learning rate falls to 0. With
+--until budget, each language has one model, which sees the same number of tokens of its language as the
+multilingual run did.
 """
 
 import dataclasses
@@ -33,6 +34,7 @@ Record = dict[str, Any]
 """The contents of baseline.json."""
 
 EACH = "--max_minutes_each"
+_TIME_IS_OVER = "the minutes of --max_minutes are over; the same command goes on from here"
 
 
 def train_baselines(
@@ -155,8 +157,15 @@ class _Model:
     limits: Mapping[str, float]
 
     def is_in(self, record: Record | None) -> bool:
-        """Returns whether a record says that this model is finished."""
-        return record is not None and (record["key"], record["limits"]) == (self.key, self.limits)
+        """Returns whether a record says that this model is finished.
+
+        One that has cooled down is, whatever its limits of steps, tokens and minutes are.
+        """
+        if record is None or record["key"] != self.key:
+            return False
+        if "cooldown" in record:
+            return bool(record["limits"]["patience"] == self.limits["patience"])
+        return bool(record["limits"] == self.limits)
 
 
 @dataclasses.dataclass
@@ -219,7 +228,7 @@ class _Trainer:
             record = self._candidate_result(self._model(language, candidate))
             if record is None:
                 return False
-            results[candidate], scores[candidate] = record, record["dev_bleu"]
+            results[candidate], scores[candidate] = record, files.searched_score(record)
             self._decide(lambda: files.write_search(folder, list(results.values())))
         winner = self._model(language, best(list(results), scores))
         return self._place(winner, results)
@@ -256,18 +265,21 @@ class _Trainer:
             self.say(f"the run folder of {name} is missing; the model is trained again")
             if self._result(winner, folder) is None:
                 return False
-        records = list(results.values())
+        if not self._cool_down(winner, folder):
+            return False
+        cooled = dict(self._decide(lambda: files.read_record(folder)))
+        cooled.pop("search", None)
+        records = list({**results, winner.candidate: cooled}.values())
         totals = {name: sum(record[name] for record in records) for name in ("tokens", "seconds")}
         search = {"candidates": len(records), **totals}
 
         def put_in_place() -> None:
-            record = (files.read_record(folder) or {}) | {"search": search}
             files.write_search(folder, records)
-            RunFolder(folder).write_json(files.RECORD, record)
+            RunFolder(folder).write_json(files.RECORD, {**cooled, "search": search})
             files.put_in_place(self.workdir, winner.language, folder)
 
         self._decide(put_in_place)
-        score = results[winner.candidate]["dev_bleu"]
+        score = cooled["dev_bleu"]
         scored = "no dev BLEU" if score is None else f"dev BLEU {score:.1f}"
         self.say(f"the best of {len(records)} is {name}, {scored}")
         return True
@@ -307,10 +319,37 @@ class _Trainer:
                 return True
             limit = limit.within(each - seconds / 60, EACH)
         if self._decide(self.limit.is_over):
-            self.say("the minutes of --max_minutes are over; the same command goes on from here")
+            self.say(_TIME_IS_OVER)
             return False
         is_finished = self.train(model.config, model.data.folder, folder, limit)
         return is_finished or not self._decide(self.limit.is_over)
+
+    def _cool_down(self, model: _Model, folder: Path) -> bool:
+        """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
+
+        Nobody knows before at which step a model converges. The best checkpoint on dev text is used.
+
+        Returns:
+          Whether it is done. It is not if the time of this start is over.
+        """
+        record = dict(self._decide(lambda: files.read_record(folder)))
+        steps = model.config.optimizer.cooldown_steps
+        if not steps or record["ended"] != "patience" or "cooldown" in record:
+            return True
+        self.say(f"{model.candidate.name} has converged and cools down for {steps} steps")
+        config = model.config.replace(train={"steps": record["steps"] + steps, "patience": 0})
+        is_over = self._decide(self.limit.is_over)
+        if is_over or not self.train(config, model.data.folder, folder, self.limit):
+            self.say(_TIME_IS_OVER)
+            return False
+        cooldown = {"steps": steps, "dev_bleu_before": record["dev_bleu"]}
+
+        def finish() -> None:
+            now = files.outcome(folder, config) | {"ended": record["ended"]}
+            RunFolder(folder).write_json(files.RECORD, record | now | {"cooldown": cooldown})
+
+        self._decide(finish)
+        return True
 
     def _decide(self, decide: Callable[[], Any]) -> Any:
         """Calls a function in process 0, and returns its result, a JSON value, in all processes."""

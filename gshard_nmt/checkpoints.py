@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -279,6 +280,9 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     Raises:
       UserError: a checkpoint does not exist or is damaged, or `out` is not empty.
     """
+    outputs.check_folder("--out", out, replaced=True)
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} is not empty; give a new folder.")
     # The means are on the host, so no accelerator is needed to compute their checksums.
     os.environ["JAX_PLATFORMS"] = "cpu"
     checkpoints, _ = _open(workdir)
@@ -289,8 +293,6 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
             "number, or train with a larger Train.keep_last."
         )
     numbers = sorted(set(steps)) or existing[-last:]
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out} exists and is not an empty folder; give a new folder.")
     chosen = [_chosen(workdir, step) for step in numbers]
     newest = chosen[-1].manifest
     weights = newest.tensors["parameters"]
@@ -306,15 +308,20 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         for part in chosen:
             total += part.read("parameters", name)
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in _COPIED:
-        if (workdir / name).is_file():
-            files.write(out / name, (workdir / name).read_bytes())
-    writer = CheckpointWriter(out / "checkpoints", identity=newest.files)
-    letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
+    out = Path(os.path.realpath(out))
+    out.parent.mkdir(parents=True, exist_ok=True)
     labels = [part.label for part in chosen]
-    writer.save(newest.step, {"parameters": means}, letters, newest.facts, average_of=labels)
-    writer.close()
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        run = Path(temporary) / "run"
+        run.mkdir()
+        for name in _COPIED:
+            if (workdir / name).is_file():
+                files.write(run / name, (workdir / name).read_bytes())
+        writer = CheckpointWriter(run / "checkpoints", identity=newest.files)
+        letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
+        writer.save(newest.step, {"parameters": means}, letters, newest.facts, average_of=labels)
+        writer.close()
+        outputs.replace_folder(run, out)
     _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
 
 

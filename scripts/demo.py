@@ -4,10 +4,13 @@ Each stage runs one program and prints its command line first. If the demo is in
 each stage continues where it stopped.
 """
 
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from scripts.programs import Job, run
 
 RUN, DATA = Path("runs/demo"), Path("data/demo")
 STAGES = [
@@ -75,15 +78,17 @@ STAGES = [
 
 def main() -> int:
     """Runs the stages in order, up to the first that fails. Returns the exit code."""
-    programs = Path(sys.executable).parent
     times = []
     for title, command, result in STAGES:
         if result and result.exists():
             print(f"\n== {title}: already done, see {result.parent}", flush=True)
             continue
-        print(f"\n== {title}\n$ {' '.join(command)}", flush=True)
+        print(f"\n== {title}", flush=True)
         start = time.monotonic()
-        code = subprocess.run([programs / command[0], *command[1:]], check=False).returncode
+        try:
+            (code,) = run([Job(command)])
+        except KeyboardInterrupt:
+            code = 130
         if code:
             print(
                 f"{command[0]} ended with exit code {code}; run `make demo` again to continue here",

@@ -1,8 +1,10 @@
 """The results of a family of models as Markdown: tables, and which claims of GShard hold at this size.
 
-All comparisons are paired over languages: the same test strings, translated by two models. An interval is
-the 95 % interval of a mean over languages, from a bootstrap that draws languages. It says how far the
-result depends on the choice of languages, and nothing about other seeds of the training.
+All comparisons are paired over languages: the same test strings, translated by two models. The interval
+of a mean over languages is Student's, from the spread of the differences of the languages. This spread
+has two causes: languages differ, and each difference is measured on a sample of test strings. So the
+interval covers both. It does not cover the seed: a model that is trained again would be a little better
+or worse in all languages at once.
 """
 
 import dataclasses
@@ -12,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-
-RESAMPLES = 10_000
-SEED = 1
+from scipy.special import stdtrit
 
 Scores = Mapping[str, float]
 """BLEU of each language."""
+
+Curve = Sequence[tuple[int, float]]
+"""(tokens of all languages, cross-entropy on dev text in nats a token) at each validation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,28 +30,66 @@ class Member:
     Attributes:
       name: its name in the tables.
       weights, experts, layers: its size. The layers are those of the encoder; the decoder has as many.
-      seconds, tokens: the time and the text of its training.
+      steps, seconds, devices, tokens: the cost of its training.
       bleu: BLEU of each language.
-      curve: (tokens, dev cross-entropy) at each validation, in nats a token, mean over languages.
+      curves: the curve of each language.
+      seed: the seed of its weights.
     """
 
     name: str
     weights: int
     experts: int
     layers: int
+    steps: int
     seconds: float
+    devices: int
     tokens: int
     bleu: Scores
-    curve: Sequence[tuple[int, float]] = ()
+    curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
+    seed: int = 1
+
+    @property
+    def curve(self) -> Curve:
+        """The mean of the curves over languages."""
+        points = zip(*self.curves.values(), strict=True)
+        return [(of[0][0], float(np.mean([loss for _, loss in of]))) for of in points]
+
+    @property
+    def losses(self) -> Scores:
+        """The cross-entropy of each language on dev text, of the weights with the lowest mean."""
+        means = [loss for _, loss in self.curve]
+        best = means.index(min(means)) if means else 0
+        return {language: curve[best][1] for language, curve in self.curves.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A mean and its 95 % interval; NaN if nothing can be compared."""
+    """A mean and its 95 % interval: infinite if there is one value, NaN if there is none."""
 
     mean: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, *samples: Sequence[float]) -> "Interval":
+        """Returns the interval of a mean, or of the mean of a sample minus that of a second one.
+
+        For two samples the degrees of freedom are those of Welch.
+        """
+        sizes = [len(sample) for sample in samples]
+        if not all(sizes):
+            return cls(math.nan, math.nan, math.nan)
+        first, *others = (float(np.mean(sample)) for sample in samples)
+        mean = first - sum(others)
+        if min(sizes) == 1:
+            return cls(mean, -math.inf, math.inf)
+        errors = [float(np.var(sample, ddof=1)) / len(sample) for sample in samples]
+        total = sum(errors)
+        if not total:
+            return cls(mean, mean, mean)
+        freedom = total**2 / sum(e**2 / (n - 1) for e, n in zip(errors, sizes, strict=True))
+        half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
+        return cls(mean, mean - half, mean + half)
 
     def verdict(self) -> str:
         """Returns what the interval says of the claim that the mean is above zero."""
@@ -56,38 +97,28 @@ class Interval:
             return "holds here"
         return "the opposite holds here" if self.high < 0 else "not decided"
 
-    def text(self) -> str:
+    def text(self, digits: int = 1) -> str:
         """Returns mean and interval, as in "+1.2 (+0.4 to +2.1)", or "-" if there is none."""
         if math.isnan(self.mean):
             return "-"
-        return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+        mean, low, high = (f"{value:+.{digits}f}" for value in (self.mean, self.low, self.high))
+        return f"{mean} ({low} to {high})" if math.isfinite(self.low) else mean
 
 
 def difference(better: Scores, worse: Scores, languages: Iterable[str]) -> Interval:
     """Returns the mean over languages of better - worse, without languages that one of them lacks."""
-    common = [language for language in languages if language in better and language in worse]
-    if not common:
-        return Interval(math.nan, math.nan, math.nan)
-    gains = np.array([better[language] - worse[language] for language in common])
-    means = gains[_draws(len(gains))].mean(axis=1)
-    return Interval(float(gains.mean()), *map(float, np.percentile(means, [2.5, 97.5])))
+    return Interval.of(_gains(better, worse, languages))
 
 
 def contrast(
     better: Scores, worse: Scores, first: Iterable[str], second: Iterable[str]
 ) -> Interval:
     """Returns how much larger the mean gain is over the first languages than over the second."""
-    sides = [
-        np.array([better[language] - worse[language] for language in languages])
-        for languages in (first, second)
-    ]
-    means = [side[_draws(len(side), number)].mean(axis=1) for number, side in enumerate(sides)]
-    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
-    return Interval(float(sides[0].mean() - sides[1].mean()), float(low), float(high))
+    return Interval.of(_gains(better, worse, first), _gains(better, worse, second))
 
 
-def _draws(size: int, number: int = 0) -> np.ndarray:
-    return np.random.default_rng([SEED, number]).integers(0, size, (RESAMPLES, size))
+def _gains(better: Scores, worse: Scores, languages: Iterable[str]) -> list[float]:
+    return [better[name] - worse[name] for name in languages if name in better and name in worse]
 
 
 def thirds(train_pairs: Mapping[str, int]) -> dict[str, list[str]]:
@@ -99,18 +130,19 @@ def thirds(train_pairs: Mapping[str, int]) -> dict[str, list[str]]:
     return {name: ordered[cuts[i] : cuts[i + 1]] for i, name in enumerate(names)}
 
 
-def curve_of(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Returns (tokens, mean dev cross-entropy over languages) from the lines of metrics.jsonl."""
-    curve, tokens = [], 0
+def curves_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Returns the curve of each language from the lines of metrics.jsonl."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    tokens = 0
     for line in lines:
         tokens = int(line.get("tokens", tokens))
-        losses = [value for name, value in line.items() if name.startswith("dev_nll/")]
-        if losses:
-            curve.append((tokens, float(np.mean(losses))))
-    return curve
+        for name, value in line.items():
+            if name.startswith("dev_nll/"):
+                curves.setdefault(name.removeprefix("dev_nll/"), []).append((tokens, value))
+    return curves
 
 
-def tokens_to_reach(curve: Sequence[tuple[int, float]], target: float) -> float | None:
+def tokens_to_reach(curve: Curve, target: float) -> float | None:
     """Returns the tokens at which a curve first falls to `target`; None if it does not.
 
     Between two validations the cross-entropy is taken to fall linearly.
@@ -121,9 +153,24 @@ def tokens_to_reach(curve: Sequence[tuple[int, float]], target: float) -> float 
     return float(curve[0][0]) if curve and curve[0][1] <= target else None
 
 
+def token_ratio(curves: Mapping[str, Curve], others: Mapping[str, Curve]) -> Interval:
+    """Returns the logarithm of tokens / tokens of the others, to the lowest value that both reach.
+
+    Each language has its own value, and the mean is over languages.
+    """
+    logarithms = []
+    for language in curves.keys() & others.keys():
+        pair = curves[language], others[language]
+        target = max(min(loss for _, loss in curve) for curve in pair)
+        first, second = (tokens_to_reach(curve, target) for curve in pair)
+        if first and second:
+            logarithms.append(math.log(first / second))
+    return Interval.of(sorted(logarithms))
+
+
 def targets(members: Sequence[Member]) -> list[float]:
     """Returns three cross-entropies that every member passed: round numbers near its end, as Table 2."""
-    last = max(min(loss for _, loss in member.curve) for member in members if member.curve)
+    last = max(min(loss for _, loss in member.curve) for member in members)
     lowest = float(np.ceil(10 * last) / 10)
     return [round(lowest + 0.2 * n, 1) for n in (2, 1, 0)]
 
@@ -137,39 +184,41 @@ def page(members: Sequence[Member], train_pairs: Mapping[str, int], baselines: S
       baselines: BLEU of the bilingual baseline of each language.
     """
     groups = thirds(train_pairs)
-    parts = [_sizes(members, groups, baselines), _by_language(members, train_pairs, baselines)]
-    if all(member.curve for member in members):
+    parts = [_sizes(members), _gains_table(members, groups, baselines)]
+    parts.append(_by_language(members, train_pairs, baselines))
+    if all(member.curves for member in members):
         parts.append(_tokens_table(members))
     parts.append(_claims(members, groups, baselines))
     return "\n".join(parts)
 
 
-def _sizes(
-    members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Scores
-) -> str:
-    rows = [
-        (
-            *("model", "weights", "experts", "layers", "minutes", "BLEU", "gain"),
-            *(f"gain, {name}" for name in groups),
-        )
-    ]
+def _sizes(members: Sequence[Member]) -> str:
+    heads = ("model", "weights", "experts", "layers", "steps/s", "tokens a step", "device hours")
+    rows = [(*heads, "hours", "BLEU")]
     for member in members:
-        everything = [language for languages in groups.values() for language in languages]
-        gains = [difference(member.bleu, baselines, everything)]
-        gains += [difference(member.bleu, baselines, languages) for languages in groups.values()]
+        hours = member.seconds / 3600
         rows.append(
             (
-                member.name,
-                f"{member.weights / 1e6:.1f} M",
-                str(member.experts or "dense"),
-                f"{member.layers} + {member.layers}",
-                f"{member.seconds / 60:.0f}",
-                f"{np.mean(list(member.bleu.values())):.1f}",
-                *(gain.text() for gain in gains),
+                *(member.name, f"{member.weights / 1e6:.1f} M", str(member.experts or "dense")),
+                *(f"{member.layers} + {member.layers}", f"{member.steps / member.seconds:.1f}"),
+                *(f"{member.tokens / member.steps:,.0f}", f"{member.devices * hours:.2f}"),
+                *(f"{hours:.2f}", f"{np.mean(list(member.bleu.values())):.1f}"),
             )
         )
-    sizes = ", ".join(f"{name}: {' '.join(languages)}" for name, languages in groups.items())
-    return f"{table(rows)}\nGain over the bilingual baselines. {sizes}.\n"
+    return f"Size and cost, as Table 3 of the paper:\n\n{table(rows)}"
+
+
+def _gains_table(
+    members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Scores
+) -> str:
+    rows = [("model", "gain", *(f"gain, {name}" for name in groups))]
+    everything = list(itertools.chain(*groups.values()))
+    for member in members:
+        chosen = [everything, *groups.values()]
+        gains = (difference(member.bleu, baselines, languages).text() for languages in chosen)
+        rows.append((member.name, *gains))
+    sizes = "; ".join(f"{name}: {' '.join(languages)}" for name, languages in groups.items())
+    return f"Gain over the bilingual baselines in BLEU. {sizes}.\n\n{table(rows)}"
 
 
 def _by_language(
@@ -180,7 +229,7 @@ def _by_language(
         scores = [baselines.get(language), *(member.bleu.get(language) for member in members)]
         cells = ["-" if score is None else f"{score:.1f}" for score in scores]
         rows.append((language, f"{train_pairs[language]:,}", *cells))
-    return table(rows)
+    return f"BLEU of each language:\n\n{table(rows)}"
 
 
 def _tokens_table(members: Sequence[Member]) -> str:
@@ -191,73 +240,97 @@ def _tokens_table(members: Sequence[Member]) -> str:
         cells = ["not reached" if n is None else f"{n / 1e6:.2f} M" for n in reached]
         rows.append((member.name, *cells))
     about = (
-        "Tokens until the cross-entropy on dev text, a mean over languages, falls to these values."
+        "Tokens until the cross-entropy on dev text, a mean over languages, falls to these values, as "
+        "Table 2:"
     )
-    return f"{table(rows)}\n{about}\n"
+    return f"{about}\n\n{table(rows)}"
+
+
+_HEADS_OF_CLAIMS = (
+    *("claim of GShard (sections 4.4 and 4.5)", "BLEU on test text", "with BLEU"),
+    *("nats on dev text, + is better", "with nats"),
+)
 
 
 def _claims(
     members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Scores
 ) -> str:
-    by_name = {member.name: member for member in members}
-    everything = [language for languages in groups.values() for language in languages]
+    everything = list(itertools.chain(*groups.values()))
+    first = [member for member in members if member.seed == 1]
+    least = min((member.layers for member in first), default=0)
     shallow = sorted(
-        (m for m in members if m.experts and m.layers == min(x.layers for x in members)),
-        key=lambda member: member.experts,
+        (m for m in first if m.experts and m.layers == least), key=lambda member: member.experts
     )
-    dense = sorted((m for m in members if not m.experts), key=lambda member: member.layers)
-    rows = [("claim of GShard (sections 4.4 and 4.5)", "seen here", "")]
+    dense = sorted((m for m in first if not m.experts), key=lambda member: member.layers)
+    rows: list[tuple[str, ...]] = [_HEADS_OF_CLAIMS]
 
-    def add(claim: str, interval: Interval) -> None:
-        rows.append((claim, interval.text(), interval.verdict()))
+    def add(claim: str, better: Member, worse: Member, *chosen: Sequence[str]) -> None:
+        """Adds a claim about the mean over languages, or over two groups that are compared."""
+        bleu = Interval.of(*(_gains(better.bleu, worse.bleu, names) for names in chosen))
+        nats = Interval.of(*(_gains(worse.losses, better.losses, names) for names in chosen))
+        rows.append((claim, bleu.text(), bleu.verdict(), nats.text(3), nats.verdict()))
 
     if dense and shallow:
-        most = shallow[-1]
-        add(
-            f"{most.experts} experts are better than a dense model of the same depth",
-            difference(most.bleu, dense[0].bleu, everything),
-        )
+        claim = f"{shallow[-1].experts} experts are better than a dense model of the same depth"
+        add(claim, shallow[-1], dense[0], everything)
     for fewer, more in itertools.pairwise(shallow):
-        add(
-            f"{more.experts} experts are better than {fewer.experts}",
-            difference(more.bleu, fewer.bleu, everything),
-        )
+        add(f"{more.experts} experts are better than {fewer.experts}", more, fewer, everything)
     if len(shallow) > 1:
         few, many = shallow[0], shallow[-1]
-        add(
-            f"from {few.experts} to {many.experts} experts, the largest languages gain more than the "
-            "smallest",
-            contrast(many.bleu, few.bleu, groups["high"], groups["low"]),
-        )
-    for member in members:
-        shallower = [m for m in members if m.experts == member.experts and m.layers < member.layers]
-        if member.experts and shallower:
-            add(
-                f"{member.layers} layers are better than {shallower[0].layers}, with "
-                f"{member.experts} experts",
-                difference(member.bleu, shallower[0].bleu, everything),
-            )
-            if member.curve and shallower[0].curve:
-                rows.append(_depth(member, shallower[0], targets(list(by_name.values()))[-1]))
+        numbers = f"from {few.experts} to {many.experts} experts"
+        claim = f"{numbers}, the largest languages gain more than the smallest"
+        add(claim, many, few, groups["high"], groups["low"])
+    for deep in first:
+        flatter = [m for m in first if m.experts == deep.experts and m.layers < deep.layers]
+        if deep.experts and flatter:
+            claim = f"{deep.layers} layers are better than {flatter[0].layers}"
+            add(f"{claim}, with {deep.experts} experts", deep, flatter[0], everything)
+            rows.append(_depth(deep, flatter[0]))
     if len(dense) > 1:
-        add(
-            f"the deep dense model ({dense[-1].layers} layers) helps the smallest languages, compared "
-            f"with {dense[0].layers} layers",
-            difference(dense[-1].bleu, dense[0].bleu, groups["low"]),
-        )
-        add(
-            "the deep dense model gains on the smallest languages, compared with the baselines",
-            difference(dense[-1].bleu, baselines, groups["low"]),
-        )
-    return table(rows)
+        claim = f"the deep dense model ({dense[-1].layers} layers) helps the smallest languages"
+        add(f"{claim}, compared with {dense[0].layers} layers", dense[-1], dense[0], groups["low"])
+        gain = difference(dense[-1].bleu, baselines, groups["low"])
+        claim = "the deep dense model gains on the smallest languages, compared with the baselines"
+        rows.append((claim, gain.text(), gain.verdict(), "-", "-"))
+    return f"{table(rows)}\n{_caution(members, everything, len(rows) - 1)}\n"
 
 
-def _depth(deep: Member, shallow: Member, target: float) -> tuple[str, str, str]:
-    claim = f"{deep.layers} layers need fewer tokens than {shallow.layers} to {target:.1f} nats"
-    first, second = (tokens_to_reach(m.curve, target) for m in (deep, shallow))
-    if first is None or second is None:
-        return claim, "not reached", "not decided"
-    return claim, f"{first / second:.2f} times the tokens", "one run each, no interval"
+def _depth(deep: Member, shallow: Member) -> tuple[str, ...]:
+    claim = (
+        f"{deep.layers} layers need fewer tokens than {shallow.layers} to the same cross-entropy"
+    )
+    ratio = token_ratio(deep.curves, shallow.curves)
+    if math.isnan(ratio.mean):
+        return claim, "-", "-", "-", "not decided"
+    times, low, high = (math.exp(min(x, 99.0)) for x in (ratio.mean, ratio.low, ratio.high))
+    bounds = f" ({low:.2f} to {high:.2f})" if math.isfinite(ratio.low) else ""
+    fewer = Interval(-ratio.mean, -ratio.high, -ratio.low)
+    return claim, "-", "-", f"{times:.2f} times the tokens{bounds}", fewer.verdict()
+
+
+def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -> str:
+    """Returns what the intervals cover, and the noise of the seed if a model was trained twice."""
+    text = (
+        "The means over languages have 95 % intervals (Student). They cover which languages and which "
+        "strings were taken. They do not cover the seed: training again would move all languages a "
+        "little, up or down. "
+    )
+    if claims > 1:
+        text += f"In each column of {claims} claims, one interval in twenty misses by chance. "
+    for again in members:
+        twins = [m for m in members if _shape(m) == _shape(again) and m.seed < again.seed]
+        for twin in twins:
+            bleu = difference(again.bleu, twin.bleu, languages).text()
+            nats = difference(twin.losses, again.losses, languages).text(3)
+            text += (
+                f"{again.name} is {twin.name} with another seed: {bleu} BLEU, {nats} nats. A difference "
+                "of this size between two models means nothing. "
+            )
+    return text.strip()
+
+
+def _shape(member: Member) -> tuple[int, int]:
+    return member.experts, member.layers
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -22,7 +22,9 @@ from tests.data.synthetic import write_prepared_data
 CONFIG = load_config("bilingual").replace(
     data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
     train={"bleu_sentences": 2, "patience": 3, "steps": 100},
+    optimizer={"cooldown_steps": 0},
 )
+COOLING = CONFIG.replace(optimizer={"cooldown_steps": 5})
 TOKENS = {"de": 50, "fr": 90, "it": 20, "nl": 10}
 SEARCH = Request(space=SearchSpace((("small", 0),), (0.1, 0.3)))
 TWO = Request(space=SEARCH.space, languages=("fr", "de"))
@@ -39,7 +41,7 @@ class FakeTrainer:
     Attributes:
       calls: the run folder of each call, below the folder of the baselines.
       dies_at: the number of the call that dies in the middle; 0 for none.
-      scores: dev BLEU by dropout.
+      scores: dev BLEU by dropout. A cooldown adds 1.5.
     """
 
     def __init__(self, root, dies_at=0, scores=None, out_of_time=()):
@@ -65,7 +67,10 @@ class FakeTrainer:
         (language,) = config.data.languages
         run.write_json("budget.json", budget | {"tokens_by_language": {language: tokens}})
         score = self.scores.get(config.model.input_dropout)
-        facts = {"metric": "dev_bleu", "best": score, "validations": 0 if is_over else 3}
+        cools = not config.train.patience
+        if cools:
+            score += 1.5
+        facts = {"metric": "dev_bleu", "best": score, "validations": 0 if is_over or cools else 3}
         run.write_json("patience.json", facts)
         return not is_over
 
@@ -372,3 +377,60 @@ def test_a_schedule_with_a_wrong_name_is_refused_before_any_training(root, prepa
     with pytest.raises(UserError, match="a weight names 'frr', which the data does not have"):
         trained(root, prepared, trainer, BUDGET, config)
     assert not trainer.calls
+
+
+FRENCH = Request(space=SEARCH.space, languages=("fr",))
+
+
+def test_the_best_model_cools_down_when_it_has_converged(root, prepared):
+    trainer = FakeTrainer(root)
+    assert trained(root, prepared, trainer, FRENCH, COOLING)
+    assert [rate for _, rate in names(trainer.calls)] == ["0.1", "0.3", "0.3"]
+    limits = [(config.train.steps, config.train.patience) for config in trainer.configs]
+    assert limits == [(100, 3), (100, 3), (12, 0)]  # it had converged after 7 steps
+    of = record(root, "fr")
+    assert (of["dev_bleu"], of["ended"]) == (10.5, "patience")
+    assert of["cooldown"] == {"steps": 5, "dev_bleu_before": 9.0}
+    candidates = json.loads((root / "fr" / "search.json").read_text())["candidates"]
+    assert ["cooldown" in entry for entry in candidates] == [False, True]
+    again = FakeTrainer(root)
+    assert trained(root, prepared, again, FRENCH, COOLING)
+    assert again.calls == []
+    # More minutes change nothing for it; the other candidate is asked again.
+    longer = Request(space=SEARCH.space, languages=("fr",), max_minutes=9.0)
+    assert trained(root, prepared, again, longer, COOLING)
+    assert [rate for _, rate in names(again.calls)] == ["0.1"]
+    # More patience trains it on, and then it cools down again.
+    patient = COOLING.replace(train={"patience": 2})
+    assert trained(root, prepared, again, FRENCH, patient)
+    assert [config.train.patience for config in again.configs[1:]] == [2, 2, 0]
+
+
+def test_a_new_candidate_is_compared_with_scores_before_the_cooldown(root, prepared):
+    assert trained(root, prepared, FakeTrainer(root), FRENCH, COOLING)
+    more = Request(space=SearchSpace((("small", 0),), (0.1, 0.3, 0.2)), languages=("fr",))
+    trainer = FakeTrainer(root, scores={0.2: 9.5})
+    assert trained(root, prepared, trainer, more, COOLING)
+    assert (record(root, "fr")["dropout"], record(root, "fr")["dev_bleu"]) == (0.2, 11.0)
+
+
+@pytest.mark.parametrize("how", ["killed", "out of time"])
+def test_an_interrupted_cooldown_goes_on(root, prepared, how):
+    if how == "killed":
+        with pytest.raises(Killed):
+            trained(root, prepared, FakeTrainer(root, dies_at=3), FRENCH, COOLING)
+    else:
+        first = FakeTrainer(root, out_of_time=[3])
+        assert not trained(root, prepared, first, FRENCH, COOLING)
+    second = FakeTrainer(root)
+    assert trained(root, prepared, second, FRENCH, COOLING)
+    assert [config.train.steps for config in second.configs] == [12]
+    assert record(root, "fr")["cooldown"]["dev_bleu_before"] == 9.0
+
+
+def test_a_model_that_a_limit_ended_does_not_cool_down(root, prepared):
+    trainer = FakeTrainer(root, out_of_time=[1, 2])
+    request = Request(space=SEARCH.space, languages=("fr",), max_minutes=3.0)
+    assert trained(root, prepared, trainer, request, COOLING)
+    assert len(trainer.calls) == 2
+    assert "cooldown" not in record(root, "fr")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt import checkpoints as program
+from gshard_nmt import paths
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -158,12 +159,22 @@ def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
 def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
     with pytest.raises(UserError, match=r"--last is 3, and .* has 2 checkpoints; give a smaller"):
         program.average(run, [], 3, tmp_path / "averaged")
-    with pytest.raises(UserError, match=r"--out .*run exists and is not an empty folder"):
+    with pytest.raises(UserError, match=r"--out .*run is not empty; give a new folder"):
         program.average(run, [], 2, run)
     flip(run, 2)
     with pytest.raises(UserError, match=r"checkpoints/2: parameters/experts/w is damaged"):
         program.average(run, [1, 2], 0, tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
+
+
+def test_an_average_that_cannot_be_written_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    def full(writer):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(CheckpointWriter, "close", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        program.average(run, [], 2, tmp_path / "averaged")
+    assert list(tmp_path.iterdir()) == [run]
 
 
 def test_a_folder_that_is_no_run_is_said(tmp_path):
@@ -172,3 +183,17 @@ def test_a_folder_that_is_no_run_is_said(tmp_path):
     (tmp_path / "config.gin").write_text(CONFIG.text)
     with pytest.raises(UserError, match="has no checkpoint; give the --workdir of a run that has"):
         program.diff((tmp_path, None), (tmp_path, None))
+
+
+def test_a_run_in_a_bucket_has_all_verbs(bucket, tmp_path, capsys):
+    folder = paths.folder_path("workdir", "gs://bucket/run")
+    run, out = make_run(folder, {1: state(1), 2: state(2)}), tmp_path / "averaged"
+    assert checkpoint("list", "--workdir", run) == 0
+    assert checkpoint("verify", "--workdir", run) == 0
+    assert checkpoint("diff", "--workdir", run, "--steps", "1,2") == 0
+    assert checkpoint("average", "--workdir", run, "--last", 2, "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert "step 2: 3 tensors, sound\n" in printed
+    assert "0 tensors are equal to the bit, 3 differ\n" in printed
+    assert Checkpoints(out / "checkpoints").steps() == [2]
+    assert (out / "source.model").read_text() == "source.model of run"

@@ -279,6 +279,14 @@ class Limit:
         return self.questions < 0
 
 
+def test_a_step_that_does_not_fit_into_the_memory_is_refused_before_the_first_one(run, monkeypatch):
+    monkeypatch.setattr(Step, "memory", lambda self: ProgramMemory(1 << 50, 1, 1, 1))
+    with pytest.raises(UserError, match=r"the training step needs .*; the memory of this machine"):
+        run()
+    assert calls == []
+    assert not run.folder.checkpoints.exists()
+
+
 def test_a_start_may_take_some_minutes_only(run, prepared, capsys):
     assert not run(limit=Limit(2))
     assert final(run) == (3, 3.0, 300)

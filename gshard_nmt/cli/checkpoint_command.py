@@ -10,7 +10,7 @@ CHECKPOINT_ABOUT = "lists, verifies, compares and averages the checkpoints of a 
 
 
 def _define_list(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder")
+    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
     flags.switch("json", "print JSON instead of a table")
 
 
@@ -22,7 +22,7 @@ def _list(values: FlagValues) -> None:
 
 
 def _define_verify(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder")
+    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
     flags.integer(
         "step",
         "N",
@@ -41,8 +41,10 @@ def _verify(values: FlagValues) -> None:
 
 
 def _define_diff(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder")
-    flags.text("other", "DIR", "the run folder of the second checkpoint; if not given, --workdir")
+    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
+    flags.text(
+        "other", "DIR|URL", "the run folder of the second checkpoint; if not given, --workdir"
+    )
     flags.text(
         "steps",
         "A,B",
@@ -69,7 +71,7 @@ def _diff(values: FlagValues) -> None:
 
 
 def _define_average(flags: Flags) -> None:
-    flags.text("workdir", "DIR", "the run folder")
+    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
     flags.text("out", "DIR", "the run folder to make; it can be decoded, not trained further")
     flags.integer("last", "N", "average the newest N checkpoints", None, minimum=2)
     flags.text("steps", "A,B,...", "average the checkpoints of these steps", default="")
@@ -91,7 +93,7 @@ def _average(values: FlagValues) -> None:
 def _steps(text: str) -> list[int]:
     """Reads steps such as "300,400"."""
     words = [word.strip() for word in text.split(",")] if text.strip() else []
-    if not all(word.isascii() and word.isdecimal() for word in words):
+    if not all(word.isascii() and word.isdecimal() and len(word) < 19 for word in words):
         raise UserError(
             f"--steps is {text!r}; it must be whole numbers with commas between them, such as 300,400."
         )

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import gshard_nmt
 from gshard_nmt.cli.failures import user_message
@@ -36,15 +37,15 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     """
     _open_closed_streams()
     _show_any_text()
-    if any(word in HELP_WORDS for word in arguments):
-        print(help_text(command), end="")
-        return 0
-    if "--version" in arguments:
-        print(f"gshard-nmt {gshard_nmt.__version__}")
-        return 0
+    _outlive_stderr()
     try:
         with _interrupted_by_signals(), _no_interruption_is_lost():
-            command.run(parse_flags(command, arguments))
+            if any(word in HELP_WORDS for word in arguments):
+                print(help_text(command), end="")
+            elif "--version" in arguments:
+                print(f"gshard-nmt {gshard_nmt.__version__}")
+            else:
+                command.run(parse_flags(command, arguments))
             sys.stdout.flush()
         return 0
     except TryAgain as error:
@@ -64,6 +65,11 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except SystemExit as end:
+        # rich ends the program itself if nobody reads stdout any more, and opens /dev/null there.
+        if isinstance(end.__context__, BrokenPipeError):
+            return EXIT_BROKEN_PIPE
+        raise
     except Exception as error:
         advice = user_message(error)
         if advice is None:
@@ -143,6 +149,29 @@ def _show_any_text() -> None:
     """Makes stdout print escapes for text that it cannot encode, such as an odd file name."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+class _Stderr(io.FileIO):
+    """stderr, whose messages are lost if nobody reads them any more, or if their disk is full."""
+
+    def write(self, data: Any) -> int:
+        """Writes bytes, or loses them."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _outlive_stderr() -> None:
+    """Lets the program go on if a message cannot be written: a long training must not end for it."""
+    # Tests, and programs that call `run`, may have an object of their own as stderr.
+    if isinstance(sys.stderr, io.TextIOWrapper) and sys.stderr is sys.__stderr__:
+        sys.stderr = io.TextIOWrapper(
+            io.BufferedWriter(_Stderr(sys.stderr.fileno(), "w", closefd=False)),
+            sys.stderr.encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
 
 
 def _was_in_jax(interruption: KeyboardInterrupt) -> bool:

@@ -7,17 +7,10 @@ from rich.table import Table
 
 
 class Terminal(Console):
-    """Prints text without colors of its own, and leaves a closed pipe to the command line.
-
-    rich would end the program with exit code 1 if the reader of stdout has gone, as in `| head`.
-    """
+    """Prints text without colors of its own."""
 
     def __init__(self, stderr: bool = False) -> None:
         super().__init__(highlight=False, stderr=stderr)
-
-    def on_broken_pipe(self) -> None:
-        """Raises the BrokenPipeError again that rich has caught."""
-        raise  # noqa: PLE0704
 
 
 def narrow_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

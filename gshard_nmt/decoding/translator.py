@@ -122,8 +122,8 @@ class Translator:
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
         needs = [(len(ids), _steps(start)) for ids, start in zip(sources, prefixes, strict=True)]
         for shape, indices in self._batches(needs):
-            arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             program = self._program(shape)
+            arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
             (hypotheses,) = program(self.prepared_weights(), placed)
             hypotheses = self._devices.fetch(hypotheses)

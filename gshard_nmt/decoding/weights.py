@@ -35,7 +35,9 @@ class Chosen:
         Raises:
           UserError: the text is none of these.
         """
-        match = re.fullmatch(r"(best|last)|([0-9]+)|average:([0-9]+)", text.strip().lower())
+        number = "([0-9]{1,18})"
+        words = f"(best|last)|{number}|average:{number}"
+        match = re.fullmatch(words, text.strip().lower())
         if match is None:
             raise UserError(f"--checkpoint is {text!r}; it must be {CHECKPOINT_WORDS}.")
         word, step, count = match.groups()

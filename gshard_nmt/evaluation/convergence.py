@@ -99,7 +99,7 @@ def _read(run: RunFolder) -> list[dict[str, float]]:
     if not run.metrics.exists():
         return []
     entries: list[dict[str, float]] = []
-    for line in run.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in run.metrics.read_bytes().decode(errors="replace").splitlines():
         try:
             content = json.loads(line)
         except ValueError:

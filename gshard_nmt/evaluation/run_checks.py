@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.run.alarms import FIGURE, LINES
+from gshard_nmt.run.baseline_files import read_record
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -62,7 +63,13 @@ def _starved(
 
 
 def _was_improving(run: RunFolder, language: str) -> bool:
-    """Returns whether the best score on dev text is the last of three or more."""
+    """Returns whether the best score on dev text is the last of three or more.
+
+    A converged baseline is often best at its very end, when its learning rate has fallen to 0.
+    """
+    record = read_record(run.path)
+    if record and record["ended"] == "patience":
+        return False
     metric = read_run_config(run.config).train.metric.split("/")[0]
     scores = [row[f"{metric}/{language}"] for row in _log(run) if f"{metric}/{language}" in row]
     best = max(scores, default=0) if metric == "dev_bleu" else min(scores, default=0)
@@ -89,7 +96,7 @@ def _idle_experts(run: RunFolder) -> Iterator[str]:
 def _log(run: RunFolder) -> list[dict[str, Any]]:
     """Returns the lines of metrics.jsonl; [] if it cannot be read. Damaged lines are left out."""
     try:
-        lines = run.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = run.metrics.read_bytes().decode(errors="replace").splitlines()
     except OSError:
         return []
     rows = []

@@ -13,6 +13,7 @@ finished candidate is the same as before, the candidate is not trained again.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,10 @@ _RECORD = fields(
         "seconds": number(),
         "limits": mapping_of(anything()),
     },
-    {"dropout": anything(), "dev_bleu": anything(), "search": mapping_of(anything())},
+    {
+        **dict.fromkeys(("dropout", "dev_bleu"), anything()),
+        **dict.fromkeys(("search", "cooldown"), mapping_of(anything())),
+    },
 )
 """The shape of baseline.json."""
 
@@ -102,6 +106,12 @@ def read_search(folder: Path) -> list[dict[str, Any]]:
     """Returns the records of all candidates in search.json of a folder; [] if there is none."""
     search = _read(folder / SEARCH, _SEARCH)
     return [dict(record) for record in search["candidates"]] if search else []
+
+
+def searched_score(record: Mapping[str, Any]) -> float | None:
+    """Returns the dev BLEU of a candidate that the search compares: that before its cooldown."""
+    score = record.get("cooldown", {}).get("dev_bleu_before", record["dev_bleu"])
+    return None if score is None else float(score)
 
 
 def write_search(folder: Path, records: list[dict[str, Any]]) -> None:

@@ -345,7 +345,8 @@ class CheckpointWriter(Checkpoints):
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise self._too_slow(step, error) from error
             self._remove_failed(step)
-            reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[-1]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = getattr(error, "strerror", None) or lines[-1]
             raise UserError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "

@@ -97,6 +97,7 @@ def newest_steps(workdir: Path) -> dict[str, int]:
     newest: dict[str, int] = {}
     for pattern in ("checkpoints", "*/checkpoints", "candidates/*/*/checkpoints"):
         for commit in workdir.glob(f"{pattern}/*/{COMMIT_FILE}"):
-            name = str(commit.parents[1].relative_to(workdir))
-            newest[name] = max(newest.get(name, 0), int(commit.parent.name))
+            name, step = str(commit.parents[1].relative_to(workdir)), commit.parent.name
+            if step.isdecimal():  # somebody may keep a copy beside it, such as 500.bak
+                newest[name] = max(newest.get(name, 0), int(step))
     return newest

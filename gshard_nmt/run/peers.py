@@ -18,6 +18,8 @@ from gshard_nmt.spmd.processes import Processes
 
 _LINE_BYTES = 1 << 20
 """The longest line that is read. A supervisor never sends a longer line."""
+_MOST_KEEPALIVE = 32767
+"""The most seconds of TCP's keepalive; Linux refuses more."""
 _OBJECT = json_shape.mapping_of(json_shape.anything())
 
 
@@ -44,7 +46,8 @@ class Connection:
         self._received = b""
         connected.settimeout(5)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        times = (max(peer_timeout // 2, 1), max(peer_timeout // 6, 1), 3)
+        idle, between = (min(max(peer_timeout // n, 1), _MOST_KEEPALIVE) for n in (2, 6))
+        times = (idle, between, 3)
         options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
         for option, value in zip(options, times, strict=True):
             connected.setsockopt(socket.IPPROTO_TCP, option, value)

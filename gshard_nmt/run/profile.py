@@ -41,13 +41,20 @@ class Profile:
         self._steps += 1
         self._last_step = step
         if self._steps == SKIPPED_STEPS:
-            import jax
+            return self._start()
+        if self._steps == SKIPPED_STEPS + TRACED_STEPS:
+            return self.close()
+        return ""
 
+    def _start(self) -> str:
+        import jax
+
+        try:
             # jax cannot write to every bucket, and names the file after the host only. So we copy it.
             self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-trace-")
             jax.profiler.start_trace(self._temporary.name)
-        if self._steps == SKIPPED_STEPS + TRACED_STEPS:
-            return self.close()
+        except OSError as error:
+            return f"the trace cannot be written: {error}. Training goes on"
         return ""
 
     def close(self) -> str:

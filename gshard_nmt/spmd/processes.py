@@ -76,8 +76,11 @@ class Processes:
                 "host:port of process 0, such as 10.0.0.1:9911. The port must be free, and all processes "
                 "must be able to reach it."
             )
-        if self.peer_timeout < 1:
-            raise UserError(f"--peer_timeout {self.peer_timeout} must be 1 second or more.")
+        if not 1 <= self.peer_timeout <= MOST_PEER_SECONDS:
+            raise UserError(
+                f"--peer_timeout is {self.peer_timeout}; it must be from 1 to {MOST_PEER_SECONDS} "
+                "seconds. Choose one of these."
+            )
 
     @property
     def is_first(self) -> bool:
@@ -193,6 +196,8 @@ class Processes:
             ) from None
 
 
+MOST_PEER_SECONDS = 1_000_000
+"""The most seconds to wait for another process, about 11 days."""
 START_SECONDS = 90
 """The longest time that a worker may need before it connects, in addition to `peer_timeout`.
 

@@ -10,6 +10,7 @@ from gshard_nmt.cli import commands
     [
         (["diff"], "--steps is ''; it must be two steps, such as --steps 400,500."),
         (["diff", "--steps=4"], "--steps is '4'; it must be two steps"),
+        (["diff", f"--steps=4,{'9' * 5000}"], "it must be whole numbers with commas between"),
         (["diff", "--steps=4,x"], "--steps is '4,x'; it must be whole numbers with commas between"),
         (["average", "--out=a"], "--last is None and --steps is ''; give one of them"),
         (

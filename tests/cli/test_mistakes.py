@@ -7,11 +7,14 @@ every file as it was.
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
+from gshard_nmt.cli.data_commands import LOOKING_VERBS
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.settings.gin_reader import load_config
@@ -33,6 +36,14 @@ GOOD = {
     "score": {"hypotheses": "text", "references": "text", "target": "en"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
+    "serve": {"workdir": "run", "port": "0"},
+    "data show": {"config": "demo", "data": "data"},
+    "data plan": {"config": "demo", "data": "data", "out": "new.json"},
+    "data check": {"config": "demo", "corpus": "corpus", "report": "new.json"},
+    "checkpoint list": {"workdir": "run"},
+    "checkpoint verify": {"workdir": "run"},
+    "checkpoint diff": {"workdir": "run", "other": "run"},
+    "checkpoint average": {"workdir": "run", "last": "2", "out": "new"},
 }
 """A good command line of each program; the paths are in the folder of the test.
 
@@ -51,27 +62,35 @@ READ_FOLDERS = [
     *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
+    *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
+    ("checkpoint diff", "other"),
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
-    *[("export", "out")],
+    *[("export", "out"), ("checkpoint average", "out")],
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
     *[("decode", "prefix"), ("decode", "score"), ("eval", "spm_model"), ("eval", "comet_model")],
     *[("score", flag) for flag in ("hypotheses", "references", "sources")],
     *[("eval", "scores")],
+    *[(f"data {verb}", "config") for verb in ("show", "plan", "check")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
 
 NOWHERE = ["text/below a file", "gone", "a link to nothing", "a circle", "a circle/x", "x" * 300]
 IMPOSSIBLE = ["text/below a file", "a circle", "a circle/x", "x" * 300, "/proc/x"]
+ENDED_FILES = [("data plan", "out"), ("data check", "report")]
+"""Files to write whose names have an ending."""
 MISTAKES = [
     *[(*flag, wrong) for flag in READ_FOLDERS for wrong in ["text", *NOWHERE]],
     *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in ["text", "a link to nothing"]],
     *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in IMPOSSIBLE],
     *[(*flag, wrong) for flag in READ_FILES for wrong in ["a folder", *NOWHERE]],
     *[(*flag, wrong) for flag in WRITTEN_FILES for wrong in ["a folder", "gone/x", *IMPOSSIBLE]],
+    *[(*flag, f"{wrong}/x.json") for flag in ENDED_FILES for wrong in ["gone", *IMPOSSIBLE]],
+    *[(*flag, "a folder.json") for flag in ENDED_FILES],
     *[("eval", "baselines", wrong) for wrong in ["text", "a folder", *NOWHERE]],
 ]
 
@@ -91,6 +110,7 @@ def folder(tmp_path_factory):
     (root / "published.json").write_text('{"name": "a model", "bleu": {"fr": 30.1}}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
+    (root / "a folder.json").mkdir()
     (root / "a link to nothing").symlink_to("nowhere")
     (root / "a circle").symlink_to("a circle")
     return root
@@ -121,7 +141,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", pytest.fail)
     before = contents(folder)
     arguments = [f"--{name}={value}" for name, value in (GOOD[program] | {flag: wrong}).items()]
-    assert commands.main([NAMES.get(program, program), *arguments]) == 2
+    assert commands.main([*NAMES.get(program, program).split(), *arguments]) == 2
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     (message,) = [line for line in err.splitlines() if line.startswith("gshard-")]
@@ -173,11 +193,17 @@ def test_the_table_has_every_flag_that_takes_a_path():
 
     tested = {(NAMES.get(program, program), flag) for program, flag, _ in MISTAKES}
     of_the_doctor = {("inspect", "data"), ("inspect", "workdir")}
-    for program, command in commands.COMMANDS.items():
+    verbs = {"data": LOOKING_VERBS, "checkpoint": CHECKPOINT_VERBS}
+    every = commands.COMMANDS | {
+        f"{program} {verb}": command
+        for program, of_program in verbs.items()
+        for verb, command in of_program.items()
+    }
+    for program, command in every.items():
         defined = Flags()
         command.define(defined)
         for flag, placeholder in defined.placeholders.items():
-            if placeholder in ("DIR", "FILE", "RUN", "DIR|JSON", "NAME|FILE", "FILE ..."):
+            if {"DIR", "FILE", "RUN"} & set(re.split(r"\W+", placeholder)):
                 assert (program, flag) in tested | of_the_doctor
 
 

@@ -1,3 +1,4 @@
+import os
 import pathlib
 import signal
 import subprocess
@@ -103,6 +104,42 @@ def test_a_closed_pipe_behind_stdout_is_no_error():
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(30) == 141
+
+
+def test_a_closed_pipe_behind_the_tables_of_rich_is_no_error():
+    process = python("""
+        from rich.console import Console
+        def action():
+            for _ in range(100_000):
+                Console().print("a line of text")
+        end(action)
+    """)
+    assert process.stdout.readline() == "a line of text\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == 141
+
+
+@pytest.mark.parametrize("place", ["a closed pipe", "a full disk"])
+def test_messages_that_cannot_be_written_end_no_program(place):
+    """Training goes on although nobody reads its progress, or the disk of its log is full."""
+    command = python_command("""
+        from rich.console import Console
+        def action():
+            for _ in range(3):
+                Console(stderr=True).print("a line of text")
+                print("a line of text", file=sys.stderr)
+            raise KeyboardInterrupt("saved")
+        end(action)
+    """)
+    reader, descriptor = os.pipe()
+    if place == "a full disk":
+        os.dup2(os.open("/dev/full", os.O_WRONLY), descriptor)
+    os.close(reader)
+    process = subprocess.Popen(command, stderr=descriptor, cwd=ROOT)
+    os.close(descriptor)
+    assert process.wait(30) == 130
 
 
 def test_closed_streams_take_any_text_and_keep_their_numbers(tmp_path):

@@ -1,22 +1,6 @@
-"""A reader that goes away is left to the command line, which has an exit code for it."""
-
-import pytest
+"""The tables of the verbs that look at data."""
 
 from gshard_nmt.data_tools.terminal import Terminal, narrow_table
-
-
-class ClosedPipe:
-    def write(self, text):
-        raise BrokenPipeError
-
-    def flush(self):
-        raise BrokenPipeError
-
-
-def test_a_closed_pipe_is_an_error_for_the_command_line(monkeypatch):
-    monkeypatch.setattr("sys.stdout", ClosedPipe())
-    with pytest.raises(BrokenPipeError):
-        Terminal().print("text")
 
 
 def test_a_table_of_nine_columns_fits_into_80_characters(capsys, monkeypatch):

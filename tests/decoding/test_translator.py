@@ -142,14 +142,14 @@ def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
     devices.is_cpu = is_cpu
     search = Translator(CONFIG, step_functions(CONFIG), devices, {"w": None})
 
-    def run(batch):
-        raise AssertionError("a program ran that does not fit")
+    def run(*_):
+        raise AssertionError("a program ran, or a batch was made, that does not fit")
 
     def refuse(program, work, held):
         assert dict(held) == ({"w": None} if is_cpu else {})
         raise UserError(f"{work.name} does not fit. {work.advice}")
 
-    devices.search, devices.check_fits = run, refuse
+    devices.search, devices.check_fits, search._pad = run, refuse, run
     for _ in range(2):
         with pytest.raises(UserError, match=r"^a batch of decoding does not fit\. Lower the beam "):
             search.translate_ids([[5, EOS]])

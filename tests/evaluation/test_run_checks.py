@@ -2,6 +2,7 @@
 
 import pytest
 
+from gshard_nmt import paths
 from gshard_nmt.evaluation import run_checks
 from gshard_nmt.run.folder import RunFolder
 
@@ -23,6 +24,14 @@ def test_damaged_lines_of_the_log_are_left_out(run):
     )
     (alarm,) = run_checks.alarms(run, ["fr"], {})
     assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts, and it has 8")
+
+
+def test_the_log_of_a_run_in_a_bucket_is_read(bucket):
+    bucket.write("bucket/run/config.gin", b"Model.experts = 8\n")
+    bucket.write("bucket/run/metrics.jsonl", b'{"effective_experts/encoder_1": 1.5}\n')
+    run = RunFolder(paths.folder_path("workdir", "gs://bucket/run"))
+    (alarm,) = run_checks.alarms(run, ["fr"], {})
+    assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts")
 
 
 def test_only_the_last_lines_of_the_log_count(run):
@@ -54,3 +63,14 @@ def test_a_baseline_that_was_still_improving(run, config, name, scores, improves
     alarms = list(run_checks.alarms(run, ["fr"], {"fr": run}))
     assert len(alarms) == improves
     assert not improves or alarms[0].startswith("1 baselines were still improving")
+
+
+def test_a_converged_baseline_may_be_best_at_the_end_of_its_cooldown(run):
+    lines = [f'{{"dev_nll/fr": {value}}}\n' for value in (3, 2, 1)]
+    (run.path / "metrics.jsonl").write_text("".join(lines))
+    texts = dict.fromkeys(("kind", "language", "size", "vocabulary", "key"), "")
+    numbers = dict.fromkeys(("weights", "steps", "tokens", "train_pairs", "seconds"), 1)
+    for ended, count in (("patience", 0), ("minutes", 1)):
+        record = {**texts, **numbers, "ended": ended, "limits": {}}
+        run.write_json("baseline.json", record)
+        assert len(list(run_checks.alarms(run, ["fr"], {"fr": run}))) == count

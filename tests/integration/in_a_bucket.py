@@ -1,7 +1,7 @@
 """Runs the programs on a bucket that this process serves; see test_bucket.py.
 
-`python -m tests.integration.in_a_bucket PREPARED` uploads PREPARED/data, trains, resumes and decodes in
-the bucket, and copies what the run folder has afterwards to PREPARED/downloaded.
+`python -m tests.integration.in_a_bucket PREPARED CORPUS` uploads PREPARED/data, trains, resumes,
+decodes and evaluates in the bucket, and copies the run folder to PREPARED/downloaded.
 """
 
 import sys
@@ -12,7 +12,7 @@ from tests import fake_bucket
 from tests.integration.conftest import gin
 
 
-def main(prepared: Path) -> None:
+def main(prepared: Path, corpus: str) -> None:
     """Runs the programs, and exits with an error if one of them does."""
     with fake_bucket.serving() as bucket:
         for file in (prepared / "data").rglob("*"):
@@ -28,6 +28,12 @@ def main(prepared: Path) -> None:
         output = f"--output={prepared / 'translation'}"
         flags = [workdir, "--lang=fr", f"--input={text}", output]
         assert commands.decode_program(flags) == 0
+        report = [f"--corpus={corpus}", f"--report={prepared / 'report'}"]
+        assert commands.eval_program([workdir, *report]) == 0
+        data = ["--config=demo", "--data=gs://bucket/data", *gin()]
+        for verb in ("show", "plan"):
+            assert commands.data_program([verb, *data]) == 0
+        assert commands.checkpoint_program(["verify", workdir]) == 0
         for name in bucket.names("bucket/run/"):
             file = prepared / "downloaded" / name.removeprefix("bucket/run/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -35,4 +41,4 @@ def main(prepared: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -18,6 +18,7 @@ CHANGES = {
     "Train.bleu_sentences": 8,
     "Train.patience": 4,
     "Train.log_every": 50,
+    "Optimizer.cooldown_steps": 60,
 }
 
 
@@ -64,7 +65,13 @@ def test_two_languages_converge_after_an_interruption(prepared, trained, tmp_pat
         # The task is learned, and each model ends because dev BLEU does not rise any more.
         assert [entry["ended"] for entry in search] == ["patience"] * 2, search
         assert record["dev_bleu"] == max(entry["dev_bleu"] for entry in search) > 10
+        # Then the better one has trained on, and its learning rate has fallen to 0.
+        assert record["dev_bleu"] >= record["cooldown"]["dev_bleu_before"]
+        assert sum("cooldown" in entry for entry in search) == 1
         logged = (workdir / language / "metrics.jsonl").read_text().splitlines()
+        rates = [json.loads(line).get("learning_rate") for line in logged]
+        rates = [rate for rate in rates if rate is not None]
+        assert rates[-1] < 0.05 * max(rates)
         scores = [json.loads(line).get("dev_bleu") for line in logged]
         assert record["dev_bleu"] == max(score for score in scores if score is not None)
     # The second language uses the programs of the first one, two of training among them.

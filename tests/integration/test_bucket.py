@@ -20,7 +20,7 @@ def lines_of(run) -> list[dict]:
 @pytest.mark.slow
 def test_a_run_in_a_bucket_is_equal_to_one_on_a_disk(prepared, tmp_path):
     shutil.copytree(prepared / "data", tmp_path / "data")
-    words = [sys.executable, "-m", "tests.integration.in_a_bucket", tmp_path]
+    words = [sys.executable, "-m", "tests.integration.in_a_bucket", tmp_path, prepared / "corpus"]
     variables = environment() | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     succeed(
         subprocess.run(
@@ -35,5 +35,12 @@ def test_a_run_in_a_bucket_is_equal_to_one_on_a_disk(prepared, tmp_path):
     flags = ["--workdir", disk, "--lang", "fr", "--input", tmp_path / "text"]
     translation = succeed(program("decode", *flags)).stdout
     assert (tmp_path / "translation").read_text() == translation
+    report = ["--corpus", prepared / "corpus", "--report", tmp_path / "of_disk"]
+    succeed(program("eval", "--workdir", disk, *report))
+    bleu = [
+        json.loads((tmp_path / name / "bleu.json").read_text()) for name in ("report", "of_disk")
+    ]
+    assert bleu[0]["languages"] == bleu[1]["languages"]
+    assert list((bucket / "decodes").iterdir())
     assert list((bucket / "tensorboard").iterdir())
     assert any((bucket / "checkpoints").rglob("commit_success.txt"))

@@ -379,6 +379,8 @@ def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
     message = "the checkpoint of step 7 cannot be written to .*: Connection timed out"
     with pytest.raises(UserError, match=message), writer._writing(7):
         raise OSError(110, "Connection timed out")
+    with pytest.raises(UserError, match=r": RuntimeError\. Free some"), writer._writing(7):
+        raise RuntimeError  # a library that gives no reason
     writer._processes = Processes("localhost:9911", 2)
     with pytest.raises(TryAgain, match="another process did not answer: at"), writer._writing(7):
         raise TimeoutError("at the barrier.")

@@ -81,7 +81,7 @@ def test_a_damaged_count_begins_anew(run, content):
 
 
 def test_only_committed_checkpoints_count(tmp_path):
-    for name in ("checkpoints/5", "checkpoints/10", "fr/checkpoints/30"):
+    for name in ("checkpoints/5", "checkpoints/10", "checkpoints/20.bak", "fr/checkpoints/30"):
         commit(tmp_path / name)
     (tmp_path / "checkpoints" / "15").mkdir()
     assert newest_steps(tmp_path) == {"checkpoints": 10, "fr/checkpoints": 30}

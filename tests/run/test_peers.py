@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from gshard_nmt.run.peers import Connection, News, Peers, in_words, lost
-from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.processes import MOST_PEER_SECONDS, Processes
 
 
-def connected() -> tuple[Connection, Connection]:
+def connected(peer_timeout: int = 10) -> tuple[Connection, Connection]:
     """Returns both ends of a TCP connection over the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         one = socket.create_connection(listening.getsockname())
         other, _ = listening.accept()
-    return Connection(one, 10), Connection(other, 10)
+    return Connection(one, peer_timeout), Connection(other, peer_timeout)
 
 
 @pytest.fixture
@@ -34,6 +34,14 @@ def star() -> Iterator[list[tuple[Peers, "queue.Queue[News]"]]]:
             star.append((peers, queue.Queue()))
             peers.listen(star[-1][1].put)
         yield star
+
+
+def test_processes_may_wait_for_days_for_each_other():
+    """TCP cannot: it would refuse the connection."""
+    one, other = connected(MOST_PEER_SECONDS)
+    with contextlib.closing(one), contextlib.closing(other):
+        one.send({"go": "start"})
+        assert other.receive() == [{"go": "start"}]
 
 
 def test_process_0_passes_news_on_to_all_others(star):

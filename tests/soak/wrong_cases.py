@@ -18,10 +18,18 @@ VALUES = (
     *("{'E': None, 'G': ('x', 'x')}", "'" + "a" * 5000 + "'", "[" * 300 + "]" * 300),
 )
 
+PROGRAMS = (
+    *("train", "decode", "eval", "inspect", "harvest", "prepare", "serve", "export"),
+    *("data show", "data plan", "data check"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program, its arguments, and what has been done to its files."""
+    """A program, its arguments, and what has been done to its files.
+
+    `program` may have a verb, as in "data check".
+    """
 
     program: str
     arguments: tuple[str, ...]
@@ -77,7 +85,7 @@ class Maker:
 
     def flags(self) -> Case:
         """Flags that exist, with values that may not."""
-        program = self.rng.choice(["train", "decode", "eval", "inspect", "harvest", "prepare"])
+        program = self.rng.choice(PROGRAMS)
         nowhere = self.folder / "nowhere"
         (self.folder / "a file").write_text("text")
         values = ["", "0", "-1", "nan", "demo", "dmeo", "x" * 300, "é\n", str(nowhere / "new")]
@@ -113,7 +121,9 @@ class Maker:
         data = Path(shutil.copytree(self.data, self.folder / "data"))
         damage = self._damage_one(data, ("manifest.json",) * 3)
         settings = ["--config=" + str(self.run / "config.gin"), f"--data={data}"]
-        if self.rng.random() < 0.7:
+        if self.rng.random() < 0.3:
+            return Case(self.rng.choice(["data show", "data plan"]), tuple(settings), damage)
+        if self.rng.random() < 0.6:
             return Case("inspect", (*settings, "--doctor"), damage)
         workdir = f"--workdir={self.folder / 'new' / 'run'}"
         share = self.folder / "new"
@@ -209,14 +219,28 @@ class Maker:
                     {"config": config, "data": str(self.data), "workdir": new, "doctor": "true"},
                     "config data workdir",
                 ),
+                ("serve", {"workdir": str(self.run), "port": "0"}, "workdir"),
+                (
+                    "export",
+                    {"workdir": str(self.run), "out": new, "format": "savedmodel"},
+                    "workdir out",
+                ),
+                ("data show", {"config": config, "data": str(self.data)}, "config data"),
+                (
+                    "data plan",
+                    {"config": config, "data": str(self.data), "out": f"{new}.html"},
+                    "config data out",
+                ),
+                ("data check", {"corpus": corpus, "report": f"{new}.json"}, "corpus report"),
             ]
         )
         flag = self.rng.choice(free.split())
         impossible = [text, f"{text}/below", "/proc/x", "/dev/null/x", "/dev/null"]
         impossible += [str(self.folder / name) for name in ("circle", "dangling", "x" * 300)]
         possible = [".", *(str(self.folder / name) for name in ("a folder", "gone", "\udcff"))]
-        # A harvest that succeeds reads this whole machine.
-        words[flag] = self.rng.choice(impossible + (possible if program != "harvest" else []))
+        # A harvest that succeeds reads this whole machine, and an export takes long.
+        succeeds = program not in ("harvest", "export")
+        words[flag] = self.rng.choice(impossible + (possible if succeeds else []))
         return Case(program, tuple(f"--{name}={value}" for name, value in words.items()))
 
     def outputs(self) -> Case:
@@ -252,7 +276,9 @@ class Maker:
         self._make_places()
         damage = self._damage_one(self.folder / "corpus", ())
         words = (f"--config={self.run / 'config.gin'}", f"--corpus={self.folder / 'corpus'}")
-        if self.rng.random() < 0.7:
+        if self.rng.random() < 0.3:
+            return Case("data check", (*words, f"--report={self.folder / 'new.html'}"), damage)
+        if self.rng.random() < 0.6:
             return Case("prepare", (*words, f"--out={self.folder / 'new'}"), damage)
         words = (f"--workdir={self.run}", f"--corpus={self.folder / 'corpus'}", "--split=none")
         return Case("eval", (*words, f"--report={self.folder / 'new'}"), damage)
@@ -359,6 +385,6 @@ def _flag_names(program: str) -> list[str]:
 
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        commands.main([program, "--help"])
+        commands.main([*program.split(), "--help"])
     words = output.getvalue().replace(",", " ").split()
     return sorted({word[2:].split("=")[0] for word in words if word.startswith("--")} - {"help"})

@@ -35,7 +35,7 @@ LOGS = ("metrics.jsonl", "tensorboard", "trainer.lock", "parameters.txt", "confi
 def _call(case: Case) -> int:
     from gshard_nmt.cli import commands
 
-    return commands.main([case.program, *case.arguments])
+    return commands.main([*case.program.split(), *case.arguments])
 
 
 def contents(folder: Path) -> dict[Path, str]:
