@@ -19,11 +19,9 @@ measures this package alone. The machine must be quiet.
 import argparse
 import contextlib
 import dataclasses
-import datetime
 import itertools
 import os
 import re
-import shlex
 import statistics
 import sys
 import time
@@ -38,8 +36,6 @@ BUILD = ROOT / "build" / "benchmarks"
 SCRIPTS = Path(__file__).parent / "translators"
 PAUSE = 0.3
 """Seconds between two turns, in which the threads of the last system go to sleep."""
-FEWEST_ROUNDS = 5
-"""A median of fewer rounds is not written to the page."""
 BASE = "CTranslate2, dense, float32"
 DIVIDED = ", divided"
 """Ends the name of a system that divides the batch among the cores of its process."""
@@ -80,7 +76,6 @@ def main() -> int:
     """Prints a table, and writes it to docs/performance.md if it is whole."""
     arguments = parse()
     busy = environment.busy()
-    began = datetime.datetime.now(tz=datetime.UTC)
     is_whole = not (arguments.tree or arguments.setting or arguments.workdir)
     if arguments.first:
         section, text = "first line", first_line.measure(arguments, BUILD)
@@ -90,14 +85,7 @@ def main() -> int:
         section = "decoding speed"
         text, has_all = speed_table(arguments)
         is_whole &= has_all
-    command = shlex.join(["benchmarks/decoding.py", *sys.argv[1:]])
-    about = f"`{command}`, {began:%Y-%m-%d}. {environment.machine()}. {busy}".strip()
-    text = f"{text}\n{about}\n"
-    print(text)
-    if reason := unfit_for_the_page(arguments, busy, is_whole):
-        print(f"docs/performance.md is unchanged, because {reason}.")
-    else:
-        page.write(section, text)
+    page.publish(section, text, arguments, busy, is_whole)
     return 0
 
 
@@ -147,26 +135,8 @@ def parse() -> argparse.Namespace:
         "--first", action="store_true", help="time gshard-decode to its first line, programs cached"
     )
     parser.add_argument("--workdir", type=Path, help="with --first: a run; default: trains one")
-    parser.add_argument(
-        "--page",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="when to write docs/performance.md; auto: if the table is whole and the machine is quiet",
-    )
+    page.add_flag(parser)
     return parser.parse_args()
-
-
-def unfit_for_the_page(arguments: argparse.Namespace, busy: str, is_whole: bool) -> str:
-    """Returns why a table does not belong on the page, or "" if it does."""
-    if arguments.page != "auto":
-        return "" if arguments.page == "always" else "of --page never"
-    if busy:
-        return "the machine was busy"
-    if arguments.rounds < FEWEST_ROUNDS:
-        return f"there were fewer than {FEWEST_ROUNDS} rounds"
-    if not is_whole:
-        return "it does not compare exactly the systems of the page"
-    return ""
 
 
 def ours(arguments: argparse.Namespace) -> dict[str, System]:

@@ -1,39 +1,80 @@
-"""Measures gshard-data prepare against bare SentencePiece on the same text.
+"""Measures gshard-data prepare: against bare SentencePiece, and in several processes.
 
     python benchmarks/preparation.py [--corpus corpus --languages fr zh-CN]
+    python benchmarks/preparation.py --processes 2 --rows 500000
 
-It prepares the corpus with existing vocabularies, in one process: without cleaning, and with the default
-filters. Bare SentencePiece reads both columns of the text from memory, in blocks of 16,384 lines, and
-returns lists of ids. The three take turns. Times are CPU seconds of the process and its children, since
-other programs may run meanwhile. Without --corpus, the text is that of `make demo`, or else random words.
-With --processes N, the wall time of N processes is compared with that of one, on an idle machine.
+It prepares the corpus with existing vocabularies: without cleaning, and with the default filters. Without
+--corpus, the text is that of `make demo`, or else random words. --rows asks for random words.
+
+The first command runs it in one process, in turns with bare SentencePiece. That reads both columns of the
+text from memory, in blocks of 16,384 lines, and returns lists of ids. Times are CPU seconds of a process
+and its children, since other programs may run meanwhile.
+
+The second command compares the wall time of several processes with that of one, from the start of the
+program to its end. The machine must be quiet, and the text so large that the start does not matter.
 """
 
 import argparse
 import os
-import pathlib
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+from translators import environment, page
 
 from gshard_nmt.data.corpus import find_pairs, read_pairs
 from gshard_nmt.data.vocabulary import Vocabulary
 
-FILTERS_OFF = ["--gin", "Cleaning.filters = []", "--gin", "Cleaning.duplicates = []"]
-DEMO_CORPUS = pathlib.Path("data/demo/corpus")
+WAYS = {
+    "filters off": ["--gin", "Cleaning.filters = []", "--gin", "Cleaning.duplicates = []"],
+    "default filters": [],
+}
+DEMO_CORPUS = Path("data/demo/corpus")
 BLOCK = 1 << 14
 
 
-def children() -> float:
-    """Returns the CPU seconds of processes that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
+def main() -> None:
+    """Prints a table, and writes it to docs/performance.md."""
+    arguments = parse()
+    busy = environment.busy()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        if arguments.corpus is None and arguments.rows is None and DEMO_CORPUS.is_dir():
+            arguments.corpus = DEMO_CORPUS
+        elif arguments.corpus is None:
+            arguments.corpus = root / "corpus"
+            make_corpus(arguments.corpus, arguments.languages, arguments.rows or 50_000)
+        if arguments.processes:
+            section, text = "preparation in processes", processes_table(arguments, root)
+        else:
+            section, text = "preparation", speed_table(arguments, root)
+    page.publish(section, text, arguments, busy)
 
 
-def make_corpus(folder: pathlib.Path, languages: list[str], rows: int) -> None:
+def parse() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--corpus", type=Path, help="the corpus folder")
+    parser.add_argument(
+        "--languages",
+        nargs="+",
+        default=["fr", "zh-CN", "de", "ru"],
+        help="languages with much text",
+    )
+    parser.add_argument("--config", default="demo", help="the config, for its settings of data")
+    parser.add_argument("--rounds", type=int, default=5, help="the number of turns; default 5")
+    parser.add_argument("--rows", type=int, help="random sentences of each language")
+    parser.add_argument("--processes", type=int, help="compare this number with one process")
+    page.add_flag(parser)
+    return parser.parse_args()
+
+
+def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
     """Writes sentences of random words, so that the program needs no corpus."""
     rng = random.Random(0)
     letters = "etaoinshrdlu"
@@ -47,14 +88,62 @@ def make_corpus(folder: pathlib.Path, languages: list[str], rows: int) -> None:
                 (pair / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def read_columns(corpus: pathlib.Path, languages: list[str]) -> list[list[str]]:
+def speed_table(arguments: argparse.Namespace, root: Path) -> str:
+    """Compares one process with bare SentencePiece; returns the table as Markdown."""
+    models = root / "models"
+    training = prepare(arguments, models)[0]
+    columns = read_columns(arguments.corpus, arguments.languages)
+    pairs = len(columns[0])
+    seconds: dict[str, list[float]] = {name: [] for name in ("bare SentencePiece", *WAYS)}
+    for _ in range(arguments.rounds):
+        # Up to date: what the start of the program takes.
+        start = prepare(arguments, models)[0]
+        seconds["bare SentencePiece"].append(bare(columns, models))
+        for name, flags in WAYS.items():
+            own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
+            seconds[name].append(prepare(arguments, fresh(root), *own)[0] - start)
+    rows = [("", "us a pair", "times bare SentencePiece", "interval")]
+    for name, own in seconds.items():
+        ratios = [a / b for a, b in zip(own, seconds["bare SentencePiece"], strict=True)]
+        rows.append((name, f"{statistics.median(own) / pairs * 1e6:.1f}", *summary(ratios)))
+    return (
+        f"{pairs:,} pairs of {', '.join(arguments.languages)}. The start takes {start:.1f} CPU seconds, "
+        f"which are subtracted.\nWith new vocabularies, all takes {training:.1f} CPU seconds.\n\n"
+        f"{page.table(rows)}"
+    )
+
+
+def processes_table(arguments: argparse.Namespace, root: Path) -> str:
+    """Compares several processes with one; returns the table as Markdown."""
+    models, numbers = root / "models", ("1", str(arguments.processes))
+    prepare(arguments, models)
+    head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
+    rows = [("", *head, "times as fast", "interval")]
+    for name, flags in WAYS.items():
+        own = ["--vocabulary_of", str(models), *flags, "--workers"]
+        seconds = [
+            [prepare(arguments, fresh(root), *own, number)[1] for number in numbers]
+            for _ in range(arguments.rounds)
+        ]
+        medians = [f"{statistics.median(column):.1f}" for column in zip(*seconds, strict=True)]
+        rows.append((name, *medians, *summary([one / more for one, more in seconds])))
+    pairs = len(read_columns(arguments.corpus, arguments.languages)[0])
+    return f"{pairs:,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
+
+
+def summary(ratios: list[float]) -> tuple[str, str]:
+    """Returns the median of some ratios, and their interval."""
+    return f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def read_columns(corpus: Path, languages: list[str]) -> list[list[str]]:
     """Returns the source and the target lines of the training text."""
     pairs = [p for p in find_pairs(corpus) if p.language in languages]
     rows = [row for p in pairs for row in read_pairs(p, "train", p.source, p.target)]
     return [[row[side] for row in rows] for side in (0, 1)]
 
 
-def bare(columns: list[list[str]], models: pathlib.Path) -> float:
+def bare(columns: list[list[str]], models: Path) -> float:
     """Returns the CPU seconds of SentencePiece for both columns."""
     vocabularies = [Vocabulary.load(models / f"{side}.model") for side in ("source", "target")]
     began = time.process_time()
@@ -64,7 +153,7 @@ def bare(columns: list[list[str]], models: pathlib.Path) -> float:
     return time.process_time() - began
 
 
-def prepare(arguments: argparse.Namespace, out: pathlib.Path, *flags: str) -> tuple[float, float]:
+def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[float, float]:
     """Runs gshard-data prepare in a process of its own; returns its CPU and wall seconds."""
     languages = "[" + ", ".join(f"'{language}'" for language in arguments.languages) + "]"
     command = [sys.executable, "-m", "gshard_nmt", "data", "prepare"]
@@ -77,60 +166,15 @@ def prepare(arguments: argparse.Namespace, out: pathlib.Path, *flags: str) -> tu
     return children() - before, time.monotonic() - began
 
 
-def main() -> None:
-    """Prints the times as a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--corpus", type=pathlib.Path, help="the corpus folder")
-    parser.add_argument("--languages", nargs="+", help="languages with much text")
-    parser.add_argument("--config", default="demo", help="the config, for its settings of data")
-    parser.add_argument("--rounds", type=int, default=3, help="the number of turns")
-    parser.add_argument("--rows", type=int, default=50_000, help="sentences of random words")
-    parser.add_argument("--processes", type=int, default=0, help="also measure this number")
-    arguments = parser.parse_args()
-    arguments.languages = arguments.languages or ["fr", "zh-CN"]
-    with tempfile.TemporaryDirectory() as scratch:
-        root = pathlib.Path(scratch)
-        if arguments.corpus is None and DEMO_CORPUS.is_dir():
-            arguments.corpus = DEMO_CORPUS
-        elif arguments.corpus is None:
-            arguments.corpus = root / "corpus"
-            make_corpus(arguments.corpus, arguments.languages, arguments.rows)
-        measure(arguments, root)
+def children() -> float:
+    """Returns the CPU seconds of processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
-def measure(arguments: argparse.Namespace, root: pathlib.Path) -> None:
-    """Takes turns, and prints the medians."""
-    models = root / "models"
-    training = prepare(arguments, models)[0]
-    columns = read_columns(arguments.corpus, arguments.languages)
-    rows = len(columns[0])
-    ways = {"filters off": FILTERS_OFF, "default filters": []}
-    seconds: dict[str, list[float]] = {"bare SentencePiece": [], **{name: [] for name in ways}}
-    for _ in range(arguments.rounds):
-        # Up to date: what the start of the program takes.
-        start = prepare(arguments, models)[0]
-        seconds["bare SentencePiece"].append(bare(columns, models))
-        for name, flags in ways.items():
-            own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
-            seconds[name].append(prepare(arguments, fresh(root), *own)[0] - start)
-    print(f"{rows:,} pairs; with new vocabularies {training:.1f} CPU seconds, {start:.1f} to start")
-    print("|  | us a pair | times bare SentencePiece |\n| --- | ---: | ---: |")
-    base = seconds["bare SentencePiece"]
-    for name, own in seconds.items():
-        times = statistics.median(a / b for a, b in zip(own, base, strict=True))
-        print(f"| {name} | {statistics.median(own) / rows * 1e6:.1f} | {times:.2f} |")
-    if arguments.processes:
-        for name, flags in ways.items():
-            own = ["--vocabulary_of", str(models), *flags, "--workers"]
-            alone = prepare(arguments, fresh(root), *own, "1")[1]
-            faster = alone / prepare(arguments, fresh(root), *own, str(arguments.processes))[1]
-            print(f"{name}: {arguments.processes} processes are {faster:.2f} times as fast")
-
-
-def fresh(root: pathlib.Path) -> pathlib.Path:
+def fresh(root: Path) -> Path:
     """Returns a folder that does not exist."""
-    return pathlib.Path(tempfile.mkdtemp(dir=root)) / "out"
+    return Path(tempfile.mkdtemp(dir=root)) / "out"
 
 
 if __name__ == "__main__":

@@ -88,7 +88,14 @@ def test_the_weights_forbid_the_end_of_a_sentence(load):
 def test_a_section_of_the_page_is_replaced_and_the_rest_stays(load):
     page = load("translators.page")
     text = page.PAGE.read_text(encoding="utf-8")
-    for section in ("decoding speed", "experts", "first line"):
+    sections = (
+        "decoding speed",
+        "experts",
+        "first line",
+        "preparation",
+        "preparation in processes",
+    )
+    for section in sections:
         once = page.replace(text, section, "| new |\n")
         assert page.replace(once, section, "| new |") == once
         start, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
@@ -161,25 +168,54 @@ def test_without_a_package_index_the_peers_are_left_out(load, tmp_path, monkeypa
     assert "Without Hugging Face and CTranslate2. pip said:\nERROR" in capsys.readouterr().err
 
 
-def test_the_benchmark_of_preparation_needs_no_corpus(load, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def run_preparation(load, tmp_path, monkeypatch, capsys):
+    """Runs the benchmark with times of its own; returns what it prints, and the calls of the program."""
     preparation = load("preparation")
     monkeypatch.chdir(tmp_path)  # without data/demo
-    seconds = iter(range(1, 9))
-    folders = []
+    calls = []
 
-    def prepare(arguments, out, *flags):
-        folders.append((out, flags))
-        return next(seconds), 1
+    def run(seconds, *flags):
+        times = iter(seconds)
 
-    monkeypatch.setattr(preparation, "prepare", prepare)
-    monkeypatch.setattr(preparation, "bare", lambda columns, models: 2.0)
-    monkeypatch.setattr(sys, "argv", ["preparation.py", "--rows", "20", "--rounds", "1"])
-    preparation.main()
-    out = capsys.readouterr().out
-    assert out.startswith("40 pairs; with new vocabularies 1.0 CPU seconds, 2.0 to start\n")
-    assert "| bare SentencePiece | 50000.0 | 1.00 |\n" in out
-    assert "| filters off | 25000.0 | 0.50 |\n" in out
-    assert "| default filters | 50000.0 | 1.00 |\n" in out
-    assert len({folder for folder, _ in folders}) == 3  # the models, and each way
-    assert "Cleaning.filters = []" in folders[2][1]
-    assert "Cleaning.filters = []" not in folders[3][1]
+        def prepare(arguments, out, *own):
+            calls.append((out, own))
+            return next(times), next(times)
+
+        monkeypatch.setattr(preparation, "prepare", prepare)
+        monkeypatch.setattr(preparation, "bare", lambda columns, models: 2.0)
+        command = ["preparation.py", "--rows", "20", "--page", "never", "--languages", "fr", "de"]
+        monkeypatch.setattr(sys, "argv", [*command, *flags])
+        preparation.main()
+        assert next(times, None) is None
+        return capsys.readouterr().out, calls
+
+    return run
+
+
+def test_preparation_is_compared_with_bare_sentencepiece(run_preparation):
+    # CPU and wall seconds: new vocabularies; and in each round the start, and the two ways.
+    seconds = [9, 1, *(2, 1, 5, 1, 8, 1), *(2, 1, 7, 1, 10, 1), *(2, 1, 6, 1, 7, 1)]
+    out, calls = run_preparation(seconds, "--rounds", "3")
+    assert out.startswith("40 pairs of fr, de. The start takes 2.0 CPU seconds")
+    assert "With new vocabularies, all takes 9.0 CPU seconds." in out
+    assert "| bare SentencePiece |   50000.0 |                     1.00 | 1.00 to 1.00 |\n" in out
+    assert "| filters off        |  100000.0 |                     2.00 | 1.50 to 2.50 |\n" in out
+    assert "| default filters    |  150000.0 |                     3.00 | 2.50 to 4.00 |\n" in out
+    assert "`benchmarks/preparation.py --rows 20" in out
+    assert out.endswith("docs/performance.md is unchanged, because of --page never.\n")
+    assert len({folder for folder, _ in calls}) == 7  # the models, and each way in each round
+    assert "Cleaning.filters = []" in calls[2][1]
+    assert "Cleaning.filters = []" not in calls[3][1]
+
+
+def test_two_processes_are_compared_with_one(run_preparation):
+    seconds = [1, 9, *(1, 8, 1, 5), *(1, 9, 1, 4.5), *(1, 12, 1, 6), *(1, 12, 1, 8)]
+    out, calls = run_preparation(seconds, "--rounds", "2", "--processes", "2")
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert rows[0].split("|")[2:4] == [" seconds of 1 process ", " seconds of 2 processes "]
+    assert [[cell.strip() for cell in row.split("|")[2:6]] for row in rows[2:]] == [
+        ["8.5", "4.8", "1.80", "1.60 to 2.00"],
+        ["12.0", "7.0", "1.75", "1.50 to 2.00"],
+    ]
+    assert [flags[-1] for _, flags in calls[1:]] == ["1", "2"] * 4

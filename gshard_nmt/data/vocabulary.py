@@ -88,7 +88,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Reads a vocabulary from its model file.
+        """Reads a vocabulary from its model file. Equal files give the same object.
 
         Raises:
           UserError: the file does not exist, or it is not a SentencePiece model with our special ids.
@@ -98,7 +98,7 @@ class Vocabulary:
         model = path.read_bytes()
         try:
             # SentencePiece takes an empty text as no model at all.
-            vocabulary = cls(model or b"empty")
+            vocabulary = vocabulary_of(model or b"empty")
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"{path} is not a SentencePiece model: {str(error).rstrip('.')}. Copy it again from "
@@ -225,6 +225,15 @@ class Vocabulary:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of each id, such as "▁the", "<0xE6>" for a byte, or a tag."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
+
+
+@functools.lru_cache(maxsize=4)
+def vocabulary_of(model: bytes) -> Vocabulary:
+    """Returns the vocabulary of the content of a model file. Equal contents give the same object.
+
+    So each part of a program can ask for the vocabulary that it needs, and it is read once.
+    """
+    return Vocabulary(model)
 
 
 LINE_BREAKS = "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"

@@ -19,7 +19,7 @@ from gshard_nmt.data.vocabulary_pair import SIDES
 
 REPORT = "vocabulary.json"
 """The name of the file in prepared data."""
-LINES = 2000
+LINES = 1000
 """The largest number of lines that are measured for each language."""
 MUCH_FALLBACK = 0.05
 """A language with a larger part of byte fallback has a warning."""
@@ -136,18 +136,22 @@ def _fit(side: str, language: str, lines: Sequence[str], vocabulary: Vocabulary)
     ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)
     # The text as the vocabulary sees it, after its normalization.
     text = "\n".join(vocabulary.decode(encoded))
-    words, characters = len(text.split()), sum(not c.isspace() for c in text)
+    words = text.split()
+    characters = sum(map(len, words))
     is_unspaced = 2 * len(_UNSPACED.findall(text)) > characters
-    units = characters if is_unspaced else words
-    rare = _without_pieces(encoded, vocabulary)
-    fallback = int(vocabulary.is_byte_fallback[ids].sum())
+    units = characters if is_unspaced else len(words)
+    is_fallback = vocabulary.is_byte_fallback[ids]
+    ends = np.cumsum([len(line) for line in encoded])
+    with_fallback = np.unique(np.searchsorted(ends, np.flatnonzero(is_fallback), side="right"))
+    with_fallback = np.searchsorted(ends, np.flatnonzero(is_fallback), side="right").tolist()
+    rare = _without_pieces([encoded[line] for line in dict.fromkeys(with_fallback)], vocabulary)
     return Fit(
         side,
         language,
         len(measured),
         "character" if is_unspaced else "word",
         len(ids) / max(units, 1),
-        fallback / max(len(ids), 1),
+        int(is_fallback.sum()) / max(len(ids), 1),
         1 - rare.total() / max(characters, rare.total(), 1),
         "".join(character for character, _ in rare.most_common(20)),
     )

@@ -16,6 +16,7 @@ import ctypes
 import dataclasses
 import fcntl
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -37,6 +38,9 @@ _COMPLETE = "complete"
 _KEY_DIGITS = 16
 _MMAP_THRESHOLD = -3
 """M_MMAP_THRESHOLD of malloc.h."""
+_ALLOCATIONS = 1 << 18
+"""Python looks for reference cycles after this number of new objects. Its default of 700 makes it look at
+each list of tokens several times, and at the lists of a whole block."""
 _SMALL = 20_000
 """The size of all units of a stage, in rows, below which other processes are not worth their start."""
 
@@ -326,6 +330,8 @@ def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
     _return_large_blocks()
     place = folder / unit.folder
     temporary = Path(tempfile.mkdtemp(dir=scratch))
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_ALLOCATIONS)
     try:
         content = json.dumps(dict(work(unit.task, temporary)), ensure_ascii=False)
         for path in temporary.rglob("*"):
@@ -344,6 +350,7 @@ def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
                 temporary.rename(place)
         _sync(folder)
     finally:
+        gc.set_threshold(*thresholds)
         shutil.rmtree(temporary, ignore_errors=True)
     # The objects of the result lie among those of the text, so they would keep its memory from being used
     # again. These are made after the text has gone.

@@ -137,3 +137,9 @@ def test_the_coverage_is_lowered_until_the_characters_have_room():
     assert affordable_coverage(sentences, 0.9995, 2) == 6 / 7
     assert affordable_coverage(sentences, 0.5, 2) == 0.5
     assert affordable_coverage([], 0.9995, 2) == 0
+
+
+def test_equal_files_are_read_once(file, tmp_path):
+    copy = tmp_path / "copy.model"
+    copy.write_bytes(file.read_bytes())
+    assert Vocabulary.load(copy) is Vocabulary.load(file)

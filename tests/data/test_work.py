@@ -1,5 +1,6 @@
 """Units of work: done once, complete or not there, shared by machines."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -151,3 +152,21 @@ def test_a_folder_that_cannot_be_made_keeps_no_lock(tmp_path, monkeypatch):
 def test_names_of_units_become_names_of_folders():
     unit = Unit("zh-Hans-en/../träin", "ab" * 32, None)
     assert unit.folder == "zh-Hans-en_.._tr_in-abababababababab"
+
+
+def threshold(task, folder):
+    if task:
+        raise ValueError
+    return {"objects": gc.get_threshold()[0]}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_a_unit_lets_python_look_less_often_for_cycles(tmp_path, fails):
+    usual = gc.get_threshold()
+    stage = Stage("look", "looking", threshold, [Unit("one", key_of(1), fails)])
+    if fails:
+        with pytest.raises(ValueError):  # noqa: PT011
+            run(tmp_path / "work", stage)
+    else:
+        assert run(tmp_path / "work", stage)[0].result["objects"] > 100 * usual[0]
+    assert gc.get_threshold() == usual

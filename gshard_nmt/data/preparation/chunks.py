@@ -85,9 +85,9 @@ def split(blocks: Iterable[Sequence[SentencePair]]) -> Iterator[Chunk]:
     for block in blocks:
         waiting.extend(block)
         while len(waiting) - checked >= _CHECKED_ROWS:
-            new = waiting[checked : checked + _CHECKED_ROWS]
+            sources, targets, _ = zip(*waiting[checked : checked + _CHECKED_ROWS], strict=True)
             checked += _CHECKED_ROWS
-            characters += sum([len(row[0]) + len(row[1]) for row in new])
+            characters += sum(map(len, sources)) + sum(map(len, targets))
             if checked == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
                 yield Chunk.of(waiting[:checked])
                 waiting = waiting[checked:]

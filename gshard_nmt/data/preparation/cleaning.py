@@ -73,6 +73,9 @@ class Cleaner:
         """
         self._config, self._settings, self._run = config, settings, run
         self._identity = registry.identity(settings)
+        self._keeps_all = not (
+            settings.duplicates or registry.filters(settings) or config.maximum_pairs
+        )
 
     def key(self, languages: LanguageText, pair: str) -> str:
         """Returns the key of what cleaning leaves of the training text of a pair.
@@ -105,9 +108,14 @@ class Cleaner:
         units: list[Unit] = []
         owners: list[tuple[SplitText, str]] = []
         counts = []
+        clean = {}
         for languages, hashes in zip(every, held_out, strict=True):
             total = sum(text.total for text in languages.train)
             for text in languages.train:
+                name = folder_of(text.pair)
+                if self._keeps_all:
+                    clean[name, "train"] = _whole(text, self.key(languages, name))
+                    continue
                 task = Filtering(
                     Path(),
                     0,
@@ -121,7 +129,7 @@ class Cleaner:
                 )
                 key = key_of(self._filter_key(text, languages.held_out), task.buckets)
                 units += (new := list(_chunk_units(text, key, task)))
-                owners.append((text, self.key(languages, folder_of(text.pair))))
+                owners.append((text, self.key(languages, name)))
                 counts.append(len(new))
             for text in languages.held_out:
                 if text.split == "dev":
@@ -134,7 +142,6 @@ class Cleaner:
                     counts.append(len(new))
         done = self._run("clean", "cleaning, pairs", filtering.filter_rows, units)
         outcomes = iter(zip(units, done, strict=True))
-        clean = {}
         for (text, key), count in zip(owners, counts, strict=True):
             own = [next(outcomes) for _ in range(count)]
             clean[folder_of(text.pair), text.split] = _clean_text(text, key, own)
@@ -240,6 +247,16 @@ def old_reports(folder: Path) -> list[page.Direction]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return reports
+
+
+def _whole(text: SplitText, key: str) -> CleanText:
+    """Returns a text of which all rows stay."""
+    parts = [
+        Part(known.chunk(number), rows)
+        for known in text.texts
+        for number, rows in enumerate(known.rows)
+    ]
+    return CleanText(text, key, text.total, {}, {}, tuple(parts), ())
 
 
 def _chunk_units(text: SplitText, key: str, task: Filtering) -> Iterator[Unit]:

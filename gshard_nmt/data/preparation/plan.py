@@ -11,7 +11,7 @@ from gshard_nmt.data.preparation import inputs
 from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.inputs import Text
 from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.vocabulary import vocabulary_of
 from gshard_nmt.data.vocabulary_pair import SIDES, existing_models, specs_of
 from gshard_nmt.data.work import key_of
 
@@ -92,7 +92,7 @@ class Plan:
 
     def direction_keys(self, cleaner: Cleaner, models: Models) -> dict[str, str]:
         """Returns the key of the shards of each direction by its folder, for these vocabularies."""
-        vocabularies = [Vocabulary(models[side]) for side in SIDES]
+        vocabularies = [vocabulary_of(models[side]) for side in SIDES]
         lengths = (self.config.source_length, self.config.target_length)
         train = self.text_keys(cleaner)
         keys = {}

@@ -34,6 +34,9 @@ from gshard_nmt.data.work import Finished, Stage, Unit, Watch, WorkFolder, key_o
 _VERSION = 1
 """Changes whenever the functions of the stages give other files for the same text."""
 
+_REPORT_CHUNKS = 8
+"""The largest number of chunks of a direction that are read for the report about the vocabularies."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
@@ -88,10 +91,11 @@ class Stages:
             the vocabularies are trained on.
         """
         config = self._config
+        groups = [_some_chunks(text) if limit else text.groups() for _, text in texts]
         rows: dict[tuple[str, str], int] = {}
-        for direction, text in texts:
+        for (direction, _), own in zip(texts, groups, strict=True):
             languages = (direction.source, direction.target)
-            rows[languages] = rows.get(languages, 0) + text.rows
+            rows[languages] = rows.get(languages, 0) + sum(map(_rows, own))
         limits = dict.fromkeys(map("-".join, rows), limit)
         if not limit:
             sizes = {"-".join(languages): count for languages, count in rows.items()}
@@ -99,13 +103,12 @@ class Stages:
             lines = config.vocabulary_sentences // len(text_sides(config, "source"))
             limits = quotas(sizes, lines, config.vocabulary_temperature)
         units = []
-        for direction, text in texts:
+        for (direction, text), own in zip(texts, groups, strict=True):
             languages = (direction.source, direction.target)
-            bounds = (limits["-".join(languages)], rows[languages], config.seed)
-            # More lines than the limit, because lines may be equal.
-            stride = max(1, rows[languages] // (4 * limit)) if limit else 1
+            stride = max(1, rows[languages] // limit) if limit else 1
+            bounds = (limits["-".join(languages)], rows[languages] // stride, config.seed)
             facts = (direction.is_reversed, *languages, *bounds, stride)
-            for number, parts in enumerate(text.groups()):
+            for number, parts in enumerate(own):
                 task = Sampling(parts, *facts)
                 key = key_of(_VERSION, text.key, number, facts)
                 units.append(Unit(f"{direction.folder}/{number}", key, task, _rows(parts)))
@@ -188,6 +191,12 @@ class Stages:
 
 def _rows(parts: Sequence[Part]) -> int:
     return sum(part.rows for part in parts)
+
+
+def _some_chunks(text: CleanText) -> list[tuple[Part, ...]]:
+    """Returns a few chunks of a text, at equal distances."""
+    parts = [part for part in text.parts if part.rows]
+    return [(part,) for part in parts[:: max(-(-len(parts) // _REPORT_CHUNKS), 1)]]
 
 
 def _tokens(split: str, text: CleanText, outcomes: Sequence[Finished]) -> Tokens:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -95,7 +94,7 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
     Returns:
       The fields of `SplitData`, without duplicates in `pairs`, and the `checksums` of the shards.
     """
-    vocabularies = tuple(_vocabulary(path, path.stat().st_mtime_ns) for path in task.vocabularies)
+    vocabularies = tuple(map(Vocabulary.load, task.vocabularies))
     word = word_type(*(vocabulary.size for vocabulary in vocabularies))
     writer = ShardWriter(folder, _PREFIX, word)
     totals: collections.Counter[str] = collections.Counter()
@@ -194,10 +193,3 @@ def _blocks(task: Tokenizing) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
         sources, targets = sides[::-1] if task.is_reversed else sides
         for first in range(0, len(chunk), _BLOCK):
             yield sources[first : first + _BLOCK], targets[first : first + _BLOCK]
-
-
-@functools.lru_cache(maxsize=2)
-def _vocabulary(path: Path, changed: int) -> Vocabulary:
-    """Reads a vocabulary once for all units of a process, unless its file has `changed`."""
-    del changed
-    return Vocabulary.load(path)

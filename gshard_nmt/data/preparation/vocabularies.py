@@ -24,7 +24,7 @@ class Sampling:
       is_reversed: whether the second side of each row is the source.
       source, target: BCP 47 tags of the languages.
       limit: the number of lines to choose from the whole text of the direction.
-      total: the number of rows of that text.
+      total: the number of rows that all units of the direction read.
       seed: `Data.seed`.
       stride: 1 reads every row; n reads every n-th row of a chunk, which is enough for a report.
     """
