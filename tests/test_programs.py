@@ -1,5 +1,6 @@
 """The scripts that run programs: side by side, in order, and with time to save when they are stopped."""
 
+import functools
 import os
 import signal
 import threading
@@ -54,8 +55,11 @@ def test_a_job_is_taken_when_the_one_before_has_ended(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_program_that_is_stopped_may_save_before_this_one_ends(tmp_path, number):
-    before = signal.getsignal(number)
+def test_a_program_that_is_stopped_may_save_before_this_one_ends(tmp_path, number, request):
+    # Under nohup, SIGHUP is ignored, and a run goes on.
+    before = signal.default_int_handler
+    request.addfinalizer(functools.partial(signal.signal, number, signal.getsignal(number)))
+    signal.signal(number, before)
 
     def stop():
         while not (tmp_path / "started").exists():
