@@ -91,13 +91,11 @@ class Update:
       moments: the new state of the optimizer, by name.
       bound: float32[]. No new value is larger than this, and no smaller than its negative. It is not
         finite if a value may not be finite.
-      gradient_norm: float32[], the L2 norm of all gradients.
     """
 
     values: dict[str, "tf.Tensor"]
     moments: dict[str, "tf.Tensor"]
     bound: "tf.Tensor"
-    gradient_norm: "tf.Tensor"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,27 +160,23 @@ def update(
       step: int32[], 1 for the first.
       rate: float32[], the learning rate.
     """
-    new_values, new_moments, bounds, squared_norms = {}, {}, [], []
+    new_values, new_moments, bounds = {}, {}, []
     for name, parameter in declared.items():
         gradient = annotate(gradients[name], parameter.letters, name)
         factors = _factors(optimizer, parameter)
-        square = tf.square(gradient)
+        square = tf.square(gradient) + optimizer.epsilon1
         beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))
         if factors is None:
-            squared_norms.append(tf.reduce_sum(square))
-            full = beta2 * moments[f"full/{name}"] + (1.0 - beta2) * (square + optimizer.epsilon1)
+            full = beta2 * moments[f"full/{name}"] + (1.0 - beta2) * square
             direction = gradient * tf.math.rsqrt(full)
             new_moments[f"full/{name}"] = full
         else:
-            rows, columns = (
-                tf.reduce_mean(square, dims) for dims in (factors.columns, factors.rows)
+            row = beta2 * moments[f"row/{name}"] + (1.0 - beta2) * tf.reduce_mean(
+                square, factors.columns
             )
-            # The rows give the norm, so nothing has to read the gradient again for it.
-            size_of_row = math.prod(parameter.shape[i] for i in factors.columns)
-            squared_norms.append(size_of_row * tf.reduce_sum(rows))
-            row = beta2 * moments[f"row/{name}"] + (1.0 - beta2) * (rows + optimizer.epsilon1)
-            column = beta2 * moments[f"column/{name}"]
-            column += (1.0 - beta2) * (columns + optimizer.epsilon1)
+            column = beta2 * moments[f"column/{name}"] + (1.0 - beta2) * tf.reduce_mean(
+                square, factors.rows
+            )
             # Without this annotation, the partitioner may split the column of a replicated gate, and then
             # gather the whole gate.
             column = annotate(column, _without(parameter, factors.rows).letters, f"column/{name}")
@@ -196,8 +190,7 @@ def update(
             scale *= tf.maximum(optimizer.epsilon2, size)
         new_values[name] = values[name] - scale * direction
         bounds.append(_bound(parameter, size + scale * rms))
-    bound, squared_norm = (tf.cast(tf.add_n(all_), tf.float32) for all_ in (bounds, squared_norms))
-    return Update(new_values, new_moments, bound, tf.sqrt(squared_norm))
+    return Update(new_values, new_moments, tf.cast(tf.add_n(bounds), tf.float32))
 
 
 def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":

@@ -130,10 +130,12 @@ class StepFunctions:
                 step,
                 rate,
             )
+        squares = [tf.reduce_sum(tf.square(g)) for g in gradients.values()]
+        gradient_norm = tf.sqrt(tf.add_n(squares))
         with tf.name_scope("guard"):
             reference = within(state, "guard")
             verdict = guards.judge(
-                self.guard, reference, metrics["loss"], update.gradient_norm, update.bound
+                self.guard, reference, metrics["loss"], gradient_norm, update.bound
             )
             values = guards.applied(verdict.is_fine, update.values, parameters)
             moments = guards.applied(verdict.is_fine, update.moments, moments)
@@ -141,7 +143,7 @@ class StepFunctions:
             "tokens_seen": tokens,
             "last_step": last_step,
             "learning_rate": rate,
-            "gradient_norm": update.gradient_norm,
+            "gradient_norm": gradient_norm,
             "status": verdict.status,
             "usual_gradient_norm": verdict.usual_norm,
         }
