@@ -3,13 +3,13 @@
 It needs no accelerator, and the mesh of the run does not matter. It reads one tensor after the other.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -308,20 +308,17 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         for part in chosen:
             total += part.read("parameters", name)
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
-    out = Path(os.path.realpath(out))
-    out.parent.mkdir(parents=True, exist_ok=True)
     labels = [part.label for part in chosen]
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
-        run = Path(temporary) / "run"
-        run.mkdir()
+    with outputs.new_folder(out) as run:
         for name in _COPIED:
             if (workdir / name).is_file():
                 files.write(run / name, (workdir / name).read_bytes())
-        writer = CheckpointWriter(run / "checkpoints", identity=newest.files)
         letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
-        writer.save(newest.step, {"parameters": means}, letters, newest.facts, average_of=labels)
-        writer.close()
-        outputs.replace_folder(run, out)
+        writer = CheckpointWriter(run / "checkpoints", identity=newest.files)
+        with contextlib.closing(writer):
+            writer.save(
+                newest.step, {"parameters": means}, letters, newest.facts, average_of=labels
+            )
     _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +55,11 @@ def export(
     console = Console(highlight=False)
     lengths = ", ".join(map(str, sorted(config.decode.source_lengths)))
     _say(console, f"{translator.origin}: tracing the search for sources of {lengths} tokens")
-    out = Path(os.path.realpath(out))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        outputs.named(out),
-        tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary,
-    ):
-        folder = Path(temporary) / "export"
+    with outputs.new_folder(out) as folder:
         saved_model.write(model, folder)
         facts = _facts(config, run, translator)
         (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        outputs.replace_folder(folder, out)
     _say(
         console,
         f"{out}: {translator.origin} of {workdir}, {size_text(size)}. To load it, import tensorflow "

@@ -1,8 +1,6 @@
 """gshard-data harvest: makes a parallel corpus from the message catalogues of this machine."""
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,13 +56,7 @@ def harvest(
         harvested = finding.read_and_split(
             catalogues, progress=lambda done: progress.update(task, completed=done)
         )
-    out = Path(os.path.realpath(out))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        outputs.named(out),
-        tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary,
-    ):
-        corpus = Path(temporary) / "corpus"
+    with outputs.new_folder(out) as corpus:
         languages = finding.write_corpus(harvested, corpus, minimum_pairs)
         if not languages:
             raise UserError(
@@ -74,7 +66,6 @@ def harvest(
         report = _report(harvested, languages, searched, corpus)
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
         (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        outputs.replace_folder(corpus, out)
     _show(harvested, languages)
 
 

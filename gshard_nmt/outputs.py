@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -265,6 +266,44 @@ def _keep_complete_lines(file: Path) -> bool:
             return True
         file.unlink()
     return False
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder that takes the place of `path` if the block ends without an error.
+
+    If it ends with one, the folder is removed and `path` stays as it was.
+
+    Args:
+      path: the name of the complete folder. The folders above it are made. If it is a link to a folder,
+        the link stays.
+
+    Raises:
+      OSError: the folder cannot be made, or cannot be renamed.
+    """
+    place = Path(os.path.realpath(path))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with named(place):
+        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+        try:
+            folder = temporary / "new"
+            folder.mkdir()
+            yield folder
+            replace_folder(folder, place)
+        finally:
+            _remove_folder(temporary)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Removes a folder. If threads of a failed write still put files into it, tries again.
+
+    What cannot be removed stays, because the error of the write matters more.
+    """
+    for pause in (0.0, 0.05, 0.2, 1.0):
+        time.sleep(pause)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def replace_folder(new: Path, old: Path) -> None:

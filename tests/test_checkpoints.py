@@ -168,7 +168,10 @@ def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
 
 
 def test_an_average_that_cannot_be_written_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    close = CheckpointWriter.close
+
     def full(writer):
+        close(writer)
         raise UserError("the disk is full")
 
     monkeypatch.setattr(CheckpointWriter, "close", full)

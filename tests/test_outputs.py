@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+import threading
 
 import pytest
 
@@ -180,6 +181,38 @@ def test_a_folder_that_cannot_be_replaced_stays_at_its_place(tmp_path):
         outputs.replace_folder(tmp_path / "gone", tmp_path / "old")
     assert (tmp_path / "old" / "content").read_text() == "old"
     assert os.listdir(tmp_path) == ["old"]
+
+
+def test_a_new_folder_takes_its_place_only_if_all_goes_well(tmp_path):
+    for content in ("old", "new"):
+        with outputs.new_folder(tmp_path / "above" / "out") as folder:
+            (folder / "content").write_text(content)
+    with pytest.raises(ValueError, match="bad"), outputs.new_folder(tmp_path / "above" / "out"):
+        raise ValueError("bad")
+    assert (tmp_path / "above" / "out" / "content").read_text() == "new"
+    assert os.listdir(tmp_path / "above") == ["out"]
+
+
+def test_a_thread_that_still_writes_does_not_hide_the_error_of_a_new_folder(tmp_path):
+    stopped = threading.Event()
+
+    def write(folder):
+        while not stopped.is_set():
+            with contextlib.suppress(OSError):
+                (folder / "a").mkdir(exist_ok=True)
+                (folder / "a" / "file").touch()
+
+    def fail(folder):
+        threading.Timer(0.1, stopped.set).start()
+        threading.Thread(target=write, args=(folder,)).start()
+        raise UserError("the disk is full")
+
+    with (
+        pytest.raises(UserError, match="the disk is full"),
+        outputs.new_folder(tmp_path / "out") as folder,
+    ):
+        fail(folder)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_of_the_user_is_named_before_its_folder_is_replaced(tmp_path):

@@ -97,8 +97,8 @@ def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     def of(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
         def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
             both = [
-                (x.shape.num_elements(), x_letters, x),
                 (dy.shape.num_elements(), y_letters, dy),
+                (x.shape.num_elements(), x_letters, x),
             ]
             small, large = sorted(both, key=lambda entry: entry[0])
             with tf.name_scope(scope):

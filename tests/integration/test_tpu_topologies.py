@@ -72,8 +72,8 @@ def test_the_program_does_not_grow_with_the_devices(grown):
     records, report = grown
     assert [record["devices"] for record in records] == [8, 128]
     first, last = records
-    # 103 more than 6,711. A program of 36 layers has 130 more than 29,786 from 8 to 2,048 cores.
-    assert last["program_instructions"] == pytest.approx(first["program_instructions"], rel=0.016)
+    # 71 more than 6,727. A program of 36 layers has 130 more than 29,786 from 8 to 2,048 cores.
+    assert last["program_instructions"] == pytest.approx(first["program_instructions"], rel=0.015)
     peaks = [record["per_device"]["peak_bytes"] for record in records]
     assert peaks[-1] <= 1.05 * peaks[0]
     assert last["parameters_total"] > 8 * first["parameters_total"]
