@@ -177,16 +177,22 @@ def write(path: Path, content: bytes) -> None:
 
 def read(path: Path) -> Chunk:
     """Returns the chunk of a file that `write` wrote."""
+    sides, scores = _parts(path)
+    sources, targets = (side.decode("utf-8", "surrogatepass").split("\n")[:-1] for side in sides)
+    return Chunk(sources, targets, scores)
+
+
+def _parts(path: Path) -> tuple[list[bytes], np.ndarray | None]:
+    """Returns the lines of both sides and the scores of a file that `write` wrote."""
     content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
     end = content.index(b"\n") + 1
     head = json.loads(content[:end])
     sides = []
     for size in head["bytes"]:
-        sides.append(content[end : end + size].decode("utf-8", "surrogatepass").split("\n"))
-        sides[-1].pop()
+        sides.append(content[end : end + size])
         end += size
     scores = np.frombuffer(content, "<f8", head["rows"], end) if head["scores"] else None
-    return Chunk(sides[0], sides[1], scores)
+    return sides, scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +214,20 @@ class Part:
         chunk = read(self.file)
         if self.dropped is None:
             return chunk
-        return chunk.take(np.delete(np.arange(len(chunk)), np.load(self.dropped)))
+        return chunk.take(self._places(len(chunk)))
+
+    def read_lines(self) -> list[list[bytes]]:
+        """Returns both sides of the rows that stay, as UTF-8, which SentencePiece reads faster."""
+        sides = [side.split(b"\n")[:-1] for side in _parts(self.file)[0]]
+        if self.dropped is None:
+            return sides
+        places = self._places(len(sides[0])).tolist()
+        return [[side[i] for i in places] for side in sides]
+
+    def _places(self, rows: int) -> np.ndarray:
+        """Returns the places of the rows that stay in the chunk, int64[n]."""
+        assert self.dropped is not None, "all rows stay"
+        return np.delete(np.arange(rows), np.load(self.dropped))
 
 
 def digest_of(contents: Iterable[bytes]) -> str:

@@ -5,7 +5,7 @@ import pytest
 
 from gshard_nmt.data.corpus import Input, SentencePair
 from gshard_nmt.data.preparation import chunks
-from gshard_nmt.data.preparation.chunks import Chunk
+from gshard_nmt.data.preparation.chunks import Chunk, Part
 
 ROWS = [
     SentencePair("un chat", "one cat", 0.5),
@@ -28,6 +28,17 @@ def test_the_bytes_are_those_of_the_docstring():
         '{"rows": 2, "bytes": [12, 12], "scores": false}',
         *("un chat", "oui", "one cat", "yes"),
     ]
+
+
+@pytest.mark.parametrize("dropped", [None, [1], [0, 2]])
+def test_lines_are_the_rows_that_stay_as_utf8(tmp_path, dropped):
+    file, places = tmp_path / "chunk", tmp_path / "dropped.npy"
+    chunks.write(file, chunks.content_of(Chunk.of(ROWS)))
+    np.save(places, np.array(dropped or [], np.int64))
+    part = Part(file, 3 - len(dropped or []), None if dropped is None else places)
+    rows = [(a.decode(), b.decode()) for a, b in zip(*part.read_lines(), strict=True)]
+    assert rows == [row[:2] for row in part.read().rows()]
+    assert len(rows) == part.rows
 
 
 def test_a_newline_in_a_row_becomes_a_space(tmp_path):
