@@ -94,17 +94,19 @@ class WorkerPool:
         Args:
           function: a function at the top of a module, so that it can be sent to a process.
           tasks: the arguments of each call.
-          here: whether to call the function in this process, because there is too little to do.
+          here: whether no process may start for these calls, because there is too little to do. If none
+            has started before, they take place in this process.
 
         Raises:
           UserError: a process was killed from outside.
           Exception: whatever the function raises. The calls of the other processes are given up.
         """
-        if here or self._count == 1 or len(tasks) < 2:
+        if (here and not self._processes) or self._count == 1 or len(tasks) < 2:
             for index, task in enumerate(tasks):
                 yield index, function(*task)
             return
-        self._start(min(self._count, len(tasks)))
+        if not here:
+            self._start(min(self._count, len(tasks)))
         waiting = iter(range(len(tasks)))
         calls: dict[connection.Connection, int] = {}
         try:

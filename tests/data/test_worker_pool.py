@@ -87,6 +87,14 @@ def test_processes_share_the_calls_and_all_results_arrive(start):
     assert not multiprocessing.active_children()
 
 
+def test_few_calls_start_no_process_but_use_those_that_are_there():
+    few = [(n,) for n in range(2)]
+    with WorkerPool(2) as pool:
+        assert {process for _, (_, process) in pool.map(call, few, here=True)} == {os.getpid()}
+        list(pool.map(call, few))
+        assert os.getpid() not in {process for _, (_, process) in pool.map(call, few, here=True)}
+
+
 def test_a_loop_that_is_left_ends_the_processes():
     with WorkerPool(2) as pool:
         for _ in pool.map(call, [(n,) for n in range(50)]):
