@@ -55,8 +55,12 @@ RECIPES = {
         {"Data.rows": 8, "STEPS": 4000, "Optimizer.cooldown_steps": 1600},
         "+1: small batches are as good for each token (Marek et al. 2025, arXiv 2507.07101)",
     ),
-    "encoder of 4 layers, decoder of 1": Recipe(
-        {"Model.encoder_layers": 4, "Model.decoder_layers": 1},
+    "encoder of 4 layers, dense decoder of 1": Recipe(
+        {
+            "Model.encoder_layers": 4,
+            "Model.decoder_layers": 1,
+            "Model.expert_stacks": "encoder",
+        },
         "0, and faster decoding (Kong et al. 2021, arXiv 2206.02079)",
     ),
     "dense": Recipe({"Model.experts": 0}, "-1, and 0.8 times the time"),
