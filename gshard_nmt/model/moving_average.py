@@ -18,9 +18,8 @@ def moved(
     """Returns the average after a step: d average + (1 - d) weights.
 
     The decay d of step t is min(decay, (1 + t) / (10 + t)), the rule of TensorFlow's
-    tf.train.ExponentialMovingAverage with `num_updates`. So the first steps forget the random weights
-    of the beginning at once: the average of step t covers about the last t / 9 steps, until the decay
-    of the settings is less.
+    tf.train.ExponentialMovingAverage with `num_updates`. So the average of an early step t covers about
+    the last t / 9 steps, and the random weights of the beginning are soon forgotten.
 
     Args:
       average: the average before the step, with the names of the weights.
