@@ -21,7 +21,7 @@ tfoot th, tfoot td { border-bottom: 0; }
 tfoot tr:first-child > * { font-weight: 600; border-top: 2px solid var(--line); }
 th.words { text-align: left; }
 table.sortable td.words { min-width: 8rem; max-width: 30rem; white-space: normal; }
-td.words { overflow-wrap: anywhere; }
+td.words { overflow-wrap: break-word; }
 table.sortable td.words:last-child { min-width: 22rem; }
 td.group { text-align: center; font-weight: 600; }
 td.bar {
