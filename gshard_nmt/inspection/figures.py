@@ -13,7 +13,7 @@ from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
 _FARTHEST_LIMIT = 20
 """The memory of a device is drawn if it is less than this many times the peak."""
-_DARK = {
+_DARK: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#ddd"),
     **dict.fromkeys(("xtick.color", "ytick.color"), "#ddd"),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#1d1f21"),
@@ -38,7 +38,7 @@ def image(
 def _svg(
     draw: Callable[[Sequence[Inspection]], Any],
     inspections: Sequence[Inspection],
-    settings: dict[str, Any],
+    settings: dict[Any, Any],
 ) -> bytes:
     import matplotlib
 
