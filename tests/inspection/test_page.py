@@ -111,6 +111,14 @@ def test_a_column_has_one_unit(read, inspection):
     assert page.row("experts") == ["experts", "6.00", "3,000.00", "1,500.00", "75.0"]
 
 
+def test_the_memory_of_the_device_does_not_choose_the_unit(read, inspection):
+    sizes = {name: size // 1024 for name, size in inspection.memory.by_category.items()}
+    memory = dataclasses.replace(inspection.memory, peak=6 * 2**20, by_category=sizes)
+    page = read(dataclasses.replace(inspection, memory=memory))
+    assert page.row("category")[1] == "size (MiB)"
+    assert page.row("the device has")[1] == "16,384.00"
+
+
 def test_a_small_number_is_not_shown_as_zero(read, inspection):
     sizes = {**inspection.memory.by_category, "batch": 1000}
     small = dataclasses.replace(inspection.memory, by_category=sizes)
