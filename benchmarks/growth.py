@@ -155,7 +155,7 @@ def rows(axis: Axis, measured: Measured) -> tuple[str, list[Figure]]:
                 f"{int(name):,}",
                 *median_text(milliseconds, ",.0f"),
                 *median_text(times, ".2f"),
-                f"{facts['gflop']:.1f}",
+                f"{facts['gflop'] / BASE['steps']:.1f}",
                 f"{facts['memory'] / 2**20:,.0f}",
             )
         )

@@ -190,7 +190,9 @@ def sizes(measured: Measured) -> str:
     for name, facts in measured.facts.items():
         if "losses" in facts:
             weights = facts["parameters"] - facts["embeddings"]
-            products = f", {facts['gflop']:.0f} GFLOP of products" if "gflop" in facts else ""
+            products = (
+                f", {facts['gflop']:.0f} GFLOP of products in a turn" if "gflop" in facts else ""
+            )
             first, last = facts["losses"][0], facts["losses"][-1]
             texts.append(
                 f"- {name}: {facts['parameters'] / 1e6:.1f} million weights, "

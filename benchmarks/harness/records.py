@@ -93,7 +93,7 @@ def commit() -> str:
         return done.stdout.strip()
 
     # The files that benchmarks write are no change of the code.
-    written = [":!benchmarks/results.json", ":!docs"]
+    written = [":(top,exclude)benchmarks/results.json", ":(top,exclude)docs"]
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", *written)
     return git("rev-parse", "--short=12", "HEAD") + "+" * bool(changed)
 

@@ -14,6 +14,8 @@ PAUSE = 0.3
 """Seconds between two turns, in which the threads of the last system go to sleep."""
 FEWEST = 3
 """A benchmark makes this number of rounds, or `Limit.rounds` if it is less, however long they take."""
+SHORTEST_START = 180.0
+"""Seconds that every system may take to start. To compile a large program takes a minute or more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Limit:
     def part(self, share: float) -> "Limit":
         """Returns the limit of a part of the work that begins now and has this share of the time."""
         return Limit(self.rounds, self.seconds * share)
+
+    def start_seconds(self) -> float | None:
+        """Returns how long a system may take to start; None if there is no time limit."""
+        return None if self.seconds == float("inf") else max(SHORTEST_START, self.seconds / 3)
 
     def is_over(self, rounds: int) -> bool:
         """Returns whether this number of rounds is enough."""
@@ -83,12 +89,14 @@ def measure(systems: Mapping[str, Callable[[], Sequence[Worker]]], limit: Limit)
         facts: dict[str, dict[str, Any]] = {}
         for name, start in systems.items():
             _say(f"{limit_text(limit)}starting {name}")
-            group = [stack.enter_context(worker) for worker in start()]
-            try:
-                every = [worker.facts() for worker in group]
-            except RuntimeError as problem:
-                _say(f"{name} is left out. {problem}")
-                continue
+            with contextlib.ExitStack() as workers:
+                group = [workers.enter_context(worker) for worker in start()]
+                try:
+                    every = [worker.facts(limit.start_seconds()) for worker in group]
+                except RuntimeError as problem:
+                    _say(f"{name} is left out. {problem}")
+                    continue
+                stack.push(workers.pop_all())
             groups[name], facts[name] = group, every[0]
         turns: dict[str, list[Turn]] = {name: [] for name in groups}
         order, number = list(groups), 0

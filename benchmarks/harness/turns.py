@@ -9,6 +9,7 @@ This module imports the standard library alone, because the peers do not have th
 import contextlib
 import dataclasses
 import json
+import select
 import statistics
 import subprocess
 import sys
@@ -68,12 +69,17 @@ class Worker:
                 text=True,
             )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, seconds: float | None = None) -> dict[str, Any]:
         """Waits until the process is warm; returns its facts. Call it once, first.
 
+        Args:
+          seconds: how long to wait; None waits until the process is warm or ends.
+
         Raises:
-          RuntimeError: the process failed; the message has the end of its log.
+          RuntimeError: the process failed, and the message has the end of its log; or it took too long.
         """
+        if not select.select([self._process.stdout], [], [], seconds)[0]:
+            raise RuntimeError(f"It was not ready after {seconds:.0f} s; its log is {self._log}.")
         return json.loads(self._answer())
 
     def ask(self) -> None:

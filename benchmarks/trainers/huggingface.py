@@ -6,10 +6,13 @@ with experts the load-balancing loss. Attention is the library's default: PyTorc
 M2M100, and plain products in NllbMoe, which has no other.
 """
 
+from collections.abc import Callable
+
 import torch
 import transformers
 from harness import nllb_moe
 from harness.turns import take_turns
+from torch.utils.flop_counter import FlopCounterMode
 from trainers.workload import Workload
 
 START = EOS = 2
@@ -29,27 +32,34 @@ def main() -> None:
     forward = torch.compile(model) if workload.variant == "compiled" else model
     losses = []
 
-    def train() -> None:
-        for _ in range(workload.steps):
-            optimizer.zero_grad()
-            with low:
-                outputs = forward(
-                    input_ids=source, attention_mask=mask, labels=target, use_cache=False
-                )
-            outputs.loss.backward()
-            optimizer.step()
+    def step(forward: Callable) -> None:
+        optimizer.zero_grad()
+        with low:
+            outputs = forward(input_ids=source, attention_mask=mask, labels=target, use_cache=False)
+        outputs.loss.backward()
+        optimizer.step()
         losses.append(outputs.loss.item())
 
-    take_turns(train, lambda: facts(model, losses))
+    def train() -> None:
+        for _ in range(workload.steps):
+            step(forward)
+
+    def facts() -> dict:
+        # Half-precision and compiled products are the same products.
+        with FlopCounterMode(display=False) as counter:
+            step(model)
+        flops = counter.get_total_flops() * workload.steps
+        return facts_of(model) | {"gflop": flops / 1e9, "losses": losses}
+
+    take_turns(train, facts)
 
 
-def facts(model: torch.nn.Module, losses: list[float]) -> dict:
-    """Returns what the model says about itself."""
+def facts_of(model: torch.nn.Module) -> dict:
+    """Returns the versions and the sizes of a model."""
     return {
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
         "parameters": sum(p.numel() for p in model.parameters()),
         "embeddings": model.get_input_embeddings().weight.numel(),
-        "losses": losses,
     }
 
 

@@ -43,10 +43,10 @@ def main() -> None:
             metrics["loss"].block_until_ready()
         losses.append(float(metrics["loss"]))
 
-    take_turns(train, lambda: facts(steps, losses))
+    take_turns(train, lambda: facts(steps, workload.steps, losses))
 
 
-def facts(steps: CompiledSteps, losses: list[float]) -> dict:
+def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict:
     """Returns what the program and the model say about themselves."""
     program, devices = steps.train_step, steps.config.mesh.num_devices
     weights = weight_specs(steps.functions)
@@ -55,7 +55,7 @@ def facts(steps: CompiledSteps, losses: list[float]) -> dict:
         "versions": {name: importlib.metadata.version(name) for name in ("jaxlib", "tensorflow")},
         "parameters": sum(sizes.values()),
         "embeddings": sum(size for name, size in sizes.items() if name.endswith("_embedding")),
-        "gflop": flops_of(program.executable.as_text()) * devices / 1e9,
+        "gflop": flops_of(program.executable.as_text()) * devices * steps_of_turn / 1e9,
         "memory": program.memory().total,
         "losses": losses,
     }

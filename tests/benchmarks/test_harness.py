@@ -46,6 +46,14 @@ def test_a_worker_that_cannot_start_is_reported_with_the_end_of_its_log(worker):
         process.facts()
 
 
+def test_a_worker_that_takes_too_long_to_start_is_reported(worker):
+    with (
+        worker("import time; time.sleep(60)") as process,
+        pytest.raises(RuntimeError, match="It was not ready after 0 s; its log is "),
+    ):
+        process.facts(0.01)
+
+
 class Scripted:
     """A worker whose turns have given seconds. It notes them in `log`."""
 
@@ -53,7 +61,8 @@ class Scripted:
         self.name, self.log, self.error = name, log, error
         self.turns = iter([load("harness.turns").Turn(s, 2 * s) for s in seconds])
 
-    def facts(self):
+    def facts(self, seconds):
+        assert seconds is None
         if self.error:
             raise RuntimeError(self.error)
         return {"versions": {"library": self.name}}
@@ -92,8 +101,9 @@ def measured(load, monkeypatch, capsys):
 def test_systems_take_turns_in_another_order_in_each_round(measured):
     _, log, _ = measured
     turns = ["slow", "pair", "second", "pair", "second", "slow", "slow", "pair", "second"]
-    assert log[:9] == turns
-    assert set(log[9:]) == {"slow ends", "broken ends", "pair ends", "second ends"}
+    # A system that cannot start ends before the first turn.
+    assert log[:10] == ["broken ends", *turns]
+    assert set(log[10:]) == {"slow ends", "pair ends", "second ends"}
 
 
 def test_ratios_are_those_of_each_round_and_the_slowest_worker_counts(measured):
@@ -114,6 +124,8 @@ def test_a_benchmark_ends_after_its_time_but_not_before_three_rounds(load):
     half = rounds.Limit(9, seconds=60.0, began=0.0).part(0.5)
     assert (half.rounds, half.seconds) == (9, 30.0)
     assert half.began > 0.0
+    assert half.start_seconds() == 180.0
+    assert rounds.Limit(9, seconds=900.0).start_seconds() == 300.0
 
 
 SECTIONS = (

@@ -119,7 +119,7 @@ def test_growth_is_compared_with_the_first_size_and_drawn(load, measured):
         results[name] = result
     text, figures = growth.rows(growth.AXES["experts"], results["experts"])
     last = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]
-    assert last == ["512", "200", "200 to 200", "4.00", "4.00 to 4.00", "3.0", "4"]
+    assert last == ["512", "200", "200 to 200", "4.00", "4.00 to 4.00", "1.5", "4"]
     by_name = {figure.name: figure for figure in figures}
     assert by_name["experts: 512"].ratio == pytest.approx(4.0)
     assert by_name["experts: 512"].base == "experts: 8"
