@@ -1,14 +1,14 @@
 """Measures training steps, in turns with Hugging Face transformers on PyTorch.
 
     .venv/bin/python benchmarks/training.py                     # the tables of docs/performance.md
-    .venv/bin/python benchmarks/training.py --systems NllbMoe "8 experts"
+    .venv/bin/python benchmarks/training.py --systems own       # this package alone
 
 Every system trains on the same batch: 32 rows of 64 source and 64 target tokens, random, without padding.
 The models have the same sizes: width 256, hidden width 1,024, 4 + 4 layers, 8 heads, vocabulary 8,000.
 With experts, every second layer has 8, and a token visits two of them. Dropout is 0.1 on both sides, and
 the optimizer is Adafactor. Each system is a process. They take turns, and each round has another order.
 
-The second table compares this package with itself: experts with a dense model of equal work, dropout, and
+The last table compares this package with itself: experts with a dense model of equal work, dropout, and
 devices. The first run installs the peers into build/benchmarks. If that is not possible, the benchmark
 says so and measures this package alone. The machine must be quiet.
 """
@@ -16,7 +16,8 @@ says so and measures this package alone. The machine must be quiet.
 import argparse
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from harness import environment, page
@@ -30,6 +31,7 @@ SHARE_OF_PEERS = 0.65
 """The share of the time that the comparison with the peers has."""
 LOW = {"precision": "bfloat16"}
 EXPERTS = {"experts": 8}
+PEER = "trainers.huggingface"
 NLLB, M2M = "Hugging Face NllbMoe", "Hugging Face M2M100"
 
 
@@ -55,28 +57,38 @@ def ours(base: str = "", devices: int = 2, **workload: Any) -> System:
 
 def peer(base: str, **workload: Any) -> System:
     """Returns Hugging Face transformers as a trainer."""
-    return System("trainers.huggingface", workload, base)
+    return System(PEER, workload, base)
 
 
-PEAK, LOW_PEAK = "largest products", "largest products, bfloat16"
-COMPARED = {
-    "gshard-nmt, 8 experts": ours(NLLB, **EXPERTS),
-    "gshard-nmt, 8 experts, 1 device": ours(NLLB, devices=1, **EXPERTS),
-    NLLB: peer(NLLB, **EXPERTS),
-    f"{NLLB}, compiled": peer(NLLB, variant="compiled", **EXPERTS),
-    f"{NLLB}, as released": peer(NLLB, variant="released", **EXPERTS),
-    "gshard-nmt, dense": ours(M2M),
-    "gshard-nmt, dense, 1 device": ours(M2M, devices=1),
-    M2M: peer(M2M),
-    f"{M2M}, compiled": peer(M2M, variant="compiled"),
-    "gshard-nmt, 8 experts, bfloat16": ours(f"{NLLB}, bfloat16", **EXPERTS, **LOW),
-    f"{NLLB}, bfloat16": peer(f"{NLLB}, bfloat16", **EXPERTS, **LOW),
-    "gshard-nmt, dense, bfloat16": ours(f"{M2M}, bfloat16", **LOW),
-    f"{M2M}, bfloat16": peer(f"{M2M}, bfloat16", **LOW),
-    PEAK: System("trainers.peak", {}),
-    LOW_PEAK: System("trainers.peak", LOW),
+PEAK = "largest products"
+GROUPS = {
+    "8 experts, float32": {
+        "gshard-nmt": ours(NLLB, **EXPERTS),
+        "gshard-nmt, 1 device": ours(NLLB, devices=1, **EXPERTS),
+        NLLB: peer(NLLB, **EXPERTS),
+        f"{NLLB}, compiled": peer(NLLB, variant="compiled", **EXPERTS),
+        f"{NLLB}, as released": peer(NLLB, variant="released", **EXPERTS),
+        PEAK: System("trainers.peak", {}),
+    },
+    "dense, float32": {
+        "gshard-nmt": ours(M2M),
+        "gshard-nmt, 1 device": ours(M2M, devices=1),
+        M2M: peer(M2M),
+        f"{M2M}, compiled": peer(M2M, variant="compiled"),
+        PEAK: System("trainers.peak", {}),
+    },
+    "8 experts, bfloat16": {
+        "gshard-nmt": ours(NLLB, **EXPERTS, **LOW),
+        NLLB: peer(NLLB, **EXPERTS, **LOW),
+        PEAK: System("trainers.peak", LOW),
+    },
+    "dense, bfloat16": {
+        "gshard-nmt": ours(M2M, **LOW),
+        M2M: peer(M2M, **LOW),
+        PEAK: System("trainers.peak", LOW),
+    },
 }
-"""The systems of the first table. Those of other teams have "Hugging Face" in their names."""
+"""The systems of the first tables. Each group takes turns by itself, because a process may take 2 GB."""
 
 WHOLE = "8 experts"
 OWN = {
@@ -86,32 +98,39 @@ OWN = {
     "8 experts, 1 device": ours(devices=1, **EXPERTS),
     "8 experts, 8 devices": ours(devices=8, **EXPERTS),
 }
-"""The systems of the second table. The dense model has the products of the model with experts: a token
+"""The systems of the last table. The dense model has the products of the model with experts: a token
 visits two experts of width 1,024 in half of the layers, and 1,536 is the mean of 2,048 and 1,024."""
 
 
 def main() -> None:
-    """Prints two tables, and writes them to docs/performance.md if they are whole."""
+    """Prints the tables, and writes them to docs/performance.md if they are whole."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
-    compared, own = (chosen(systems, arguments.systems) for systems in (COMPARED, OWN))
-    if any(s.module == "trainers.huggingface" for s in compared.values()) and not has_peers():
-        compared = {k: s for k, s in compared.items() if s.module != "trainers.huggingface"}
-    peers = train(compared, arguments.steps, limit.part(SHARE_OF_PEERS))
-    itself = train(own, arguments.steps, limit.part(1 - SHARE_OF_PEERS))
-    first, first_figures = speeds(peers, arguments.steps)
-    second, second_figures = ratios(itself)
-    text = f"{first}\n{sizes(peers)}\n\n{second}"
-    # A peer that cannot be compiled leaves the table whole.
-    needed = {k for k in COMPARED if not k.endswith("compiled")} | set(OWN)
-    is_whole = needed <= set(peers.turns) | set(itself.turns)
+    has_all_peers = arguments.systems == "own" or has_peers()
+    parts, figures, results = [], [], []
+    is_whole = arguments.systems == "all"
+    for group, systems in GROUPS.items() if arguments.systems != "own" else ():
+        chosen = {k: s for k, s in systems.items() if has_all_peers or s.module != PEER}
+        measured = train(group, chosen, arguments.steps, limit.part(SHARE_OF_PEERS / len(GROUPS)))
+        table, own = speeds(group, measured, arguments.steps)
+        parts.append(f"{group}:\n\n{table}\n{sizes(measured)}")
+        figures += own
+        results.append(measured)
+        # A peer that cannot be compiled leaves the table whole.
+        is_whole &= {k for k in systems if not k.endswith("compiled")} <= set(measured.turns)
+    if arguments.systems != "peers":
+        results.append(train("own", OWN, arguments.steps, limit.part(1 - SHARE_OF_PEERS)))
+        table, own = ratios(results[-1])
+        parts.append(table)
+        figures += own
+        is_whole &= set(OWN) <= set(results[-1].turns)
     section = page.Section(
         "training",
-        text,
-        first_figures + second_figures,
-        min(m.rounds for m in (peers, itself)),
+        "\n\n".join(parts),
+        figures,
+        min(measured.rounds for measured in results),
         is_whole,
-        peers.versions() | itself.versions(),
+        {k: v for measured in results for k, v in measured.versions().items()},
     )
     page.publish(section, arguments.page, busy)
 
@@ -122,65 +141,55 @@ def parse() -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--systems",
-        nargs="+",
-        default=[""],
-        metavar="TEXT",
-        help="measure only systems whose name has one of these texts, as gshard or dense",
+        choices=("all", "peers", "own"),
+        default="all",
+        help="peers: only the comparison with PyTorch; own: only the last table",
     )
     parser.add_argument("--steps", type=int, default=1, help="training steps of a turn; default 1")
     page.add_flags(parser, rounds=9)
     return parser.parse_args()
 
 
-def chosen(systems: Mapping[str, System], texts: Sequence[str]) -> dict[str, System]:
-    """Returns the systems whose name has one of some texts."""
-    return {k: v for k, v in systems.items() if any(text in k for text in texts)}
-
-
-def train(systems: Mapping[str, System], steps: int, limit: Limit) -> Measured:
+def train(group: str, systems: Mapping[str, System], steps: int, limit: Limit) -> Measured:
     """Lets systems take turns of this number of training steps."""
-    return measure({k: starter(k, v, steps) for k, v in systems.items()}, limit)
+    return measure({k: partial(start, f"{group} {k}", v, steps) for k, v in systems.items()}, limit)
 
 
-def starter(name: str, system: System, steps: int) -> Callable[[], list[Worker]]:
-    """Returns the function that starts the worker of a system, on all cores."""
-    workload = Workload(
-        cores=environment.cores(),
-        folder=str(BUILD / "training"),
-        **{"steps": steps} | dict(system.workload),
-    )
-    tree = None if system.module == "trainers.huggingface" else ROOT
-    return lambda: [worker(system.module, workload, name, tree)]
+def start(name: str, system: System, steps: int) -> list[Worker]:
+    """Starts the worker of a system, on all cores."""
+    fields = {"steps": steps, "folder": str(BUILD / "training")} | dict(system.workload)
+    workload = Workload(cores=environment.cores(), **fields)
+    return [worker(system.module, workload, name, None if system.module == PEER else ROOT)]
 
 
-def speeds(measured: Measured, steps: int) -> tuple[str, list[Figure]]:
-    """Returns the first table and its figures."""
-    workload = Workload(cores=(), steps=steps)
+def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure]]:
+    """Returns the table of a group, and its figures."""
+    places = Workload(cores=(), steps=steps).places
     lines = [
         ("", "places/s", "interval", "times the peer", "interval", "busy cores", "of the peak")
     ]
     figures = []
-    for name, system in COMPARED.items():
+    for name, system in GROUPS[group].items():
         if name not in measured.turns or not system.base:
             continue
-        values = [workload.places / seconds for seconds in measured.seconds(name)]
+        values = [places / seconds for seconds in measured.seconds(name)]
         base = system.base if system.base in measured.turns else ""
         times = measured.times_as_fast(name, base) if base else []
         busy = statistics.median(t.cpu_seconds / t.seconds for t in measured.turns[name])
         cells = median_text(times, ".2f") if times else ("", "")
         share = share_of_peak(measured, name)
         lines.append((name, *median_text(values, ",.0f"), *cells, f"{busy:.2f}", share))
-        figures.append(Figure.of(name, "places/s", values, base, times))
+        compared = f"{group}: {base}" if base else ""
+        figures.append(Figure.of(f"{group}: {name}", "places/s", values, compared, times))
     return page.table(lines), figures
 
 
 def share_of_peak(measured: Measured, name: str) -> str:
     """Returns the speed of a system's matrix products, as a share of the largest products' speed."""
-    peak = LOW_PEAK if name.endswith("bfloat16") else PEAK
-    if peak not in measured.turns or "gflop" not in measured.facts[name]:
+    if PEAK not in measured.turns or "gflop" not in measured.facts[name]:
         return ""
-    pairs = zip(measured.seconds(name), measured.seconds(peak), strict=True)
-    work = measured.facts[name]["gflop"] / measured.facts[peak]["gflop"]
+    pairs = zip(measured.seconds(name), measured.seconds(PEAK), strict=True)
+    work = measured.facts[name]["gflop"] / measured.facts[PEAK]["gflop"]
     return f"{statistics.median(work * whole / seconds for seconds, whole in pairs):.0%}"
 
 
@@ -199,16 +208,15 @@ def sizes(measured: Measured) -> str:
                 f"{weights / 1e6:.1f} million without embeddings{products}; the loss went from "
                 f"{first:.2f} to {last:.2f} in the warm-up."
             )
-    for name in (PEAK, LOW_PEAK):
-        if name in measured.turns:
-            rates = [measured.facts[name]["gflop"] / s for s in measured.seconds(name)]
-            middle, interval = median_text(rates, ",.0f")
-            texts.append(f"- {name}: {middle} GFLOP/s ({interval}).")
+    if PEAK in measured.turns:
+        rates = [measured.facts[PEAK]["gflop"] / seconds for seconds in measured.seconds(PEAK)]
+        middle, interval = median_text(rates, ",.0f")
+        texts.append(f"- {PEAK}: {middle} GFLOP/s ({interval}).")
     return "\n".join(texts)
 
 
 def ratios(measured: Measured) -> tuple[str, list[Figure]]:
-    """Returns the second table and its figures."""
+    """Returns the last table and its figures."""
 
     def cost(name: str, base: str) -> list[float]:
         return measured.times_as_fast(base, name)

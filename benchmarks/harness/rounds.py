@@ -12,7 +12,7 @@ from harness.turns import Turn, Worker, together
 
 PAUSE = 0.3
 """Seconds between two turns, in which the threads of the last system go to sleep."""
-FEWEST = 3
+FEWEST = 5
 """A benchmark makes this number of rounds, or `Limit.rounds` if it is less, however long they take."""
 SHORTEST_START = 180.0
 """Seconds that every system may take to start. To compile a large program takes a minute or more."""

@@ -70,25 +70,36 @@ def measured(load):
     return make
 
 
-def test_speeds_are_compared_with_the_peer_of_the_same_kind(load, measured):
+def test_speeds_are_compared_with_the_peer_of_the_group(load, measured):
     training = load("training")
-    moe, peer, low = "gshard-nmt, 8 experts", training.NLLB, "gshard-nmt, dense, bfloat16"
-    result = measured(
-        {moe: [1.0, 2.0], peer: [2.0, 6.0], low: [1.0, 1.0], training.PEAK: [0.5, 0.5]}
-    )
-    result.facts[moe]["gflop"] = 100.0
-    result.facts[training.PEAK]["gflop"] = 200.0
-    text, figures = training.speeds(result, 1)
+    ours, peer, peak = "gshard-nmt", training.NLLB, training.PEAK
+    result = measured({ours: [1.0, 2.0], peer: [2.0, 6.0], peak: [0.5, 0.5]})
+    result.facts[ours]["gflop"] = 100.0
+    result.facts[peak]["gflop"] = 200.0
+    text, figures = training.speeds("8 experts, float32", result, 1)
     rows = {row.split("|")[1].strip(): row.split("|")[2:] for row in text.splitlines()[2:]}
-    assert [cell.strip() for cell in rows[moe]] == [
+    assert [cell.strip() for cell in rows[ours]] == [
         *("3,072", "2,048 to 4,096", "2.50", "2.00 to 3.00", "1.50", "19%", ""),
     ]
     assert rows[peer][2].strip() == "1.00"
-    assert rows[low][2].strip() == ""  # its peer is missing
-    assert training.PEAK not in rows
-    by_name = {figure.name: figure for figure in figures}
-    assert (by_name[moe].base, by_name[moe].ratio) == (peer, 2.5)
-    assert by_name[low].ratio is None
+    assert set(rows) == {ours, peer}
+    assert (figures[0].base, figures[0].ratio) == (f"8 experts, float32: {peer}", 2.5)
+    alone, figures = training.speeds("8 experts, bfloat16", measured({ours: [1.0, 1.0]}), 1)
+    assert [cell.strip() for cell in alone.splitlines()[2].split("|")[4:8]] == ["", "", "1.50", ""]
+    assert figures[0].ratio is None
+
+
+def test_each_system_is_compared_with_a_peer_of_its_group(load):
+    training = load("training")
+    for systems in training.GROUPS.values():
+        bases = {system.base for system in systems.values()} - {""}
+        assert len(bases) == 1
+        assert bases <= set(systems)
+        peer = systems[bases.pop()].workload
+        for system in systems.values():
+            if system.base:
+                shared = {"experts", "precision"}
+                assert all(system.workload.get(k) == peer.get(k) for k in shared)
 
 
 def test_the_targets_are_the_right_way_round(load, measured):
