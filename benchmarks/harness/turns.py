@@ -1,14 +1,15 @@
 """The conversation of a benchmark with a worker, a process of its own that does one system's work.
 
 The process writes a line of facts when it is ready. Then each line on its stdin asks for one turn of the
-work, and each line on its stdout has the seconds that it took and the CPU seconds.
+work, and each line of its answer has the seconds that it took and the CPU seconds. Answers have a pipe of
+their own, because libraries write to stdout.
 
 This module imports the standard library alone, because the peers do not have this package.
 """
 
-import contextlib
 import dataclasses
 import json
+import os
 import select
 import statistics
 import subprocess
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 WARM_UPS = 2
+ANSWERS = "BENCHMARK_ANSWERS"
+"""The environment variable with the number of the file descriptor that answers are written to."""
 
 Facts = Mapping[str, Any]
 """What a worker says about itself: `versions` {library: version}, `parameters`, `gflop` and more."""
@@ -31,11 +34,9 @@ def take_turns(work: Callable[[], object], facts: Callable[[], Facts]) -> None:
       work: does the work of one turn.
       facts: returns the facts; called after the warm-up.
     """
-    answers = sys.stdout
-    # What a library prints is not an answer.
-    with contextlib.redirect_stdout(sys.stderr):
-        for _ in range(WARM_UPS):
-            work()
+    for _ in range(WARM_UPS):
+        work()
+    with os.fdopen(int(os.environ[ANSWERS]), "w") as answers:
         print(json.dumps(dict(facts())), file=answers, flush=True)
         for _ in sys.stdin:
             began, cpu_began = time.perf_counter(), time.process_time()
@@ -59,15 +60,18 @@ class Worker:
         """Starts the process; `facts` waits until it is warm."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as stderr:
+        reader, writer = os.pipe()
+        with log.open("w", encoding="utf-8") as output, os.fdopen(writer, "w"):
             self._process = subprocess.Popen(
                 command,
-                env=dict(environment),
+                env=dict(environment) | {ANSWERS: str(writer)},
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writer],
                 text=True,
             )
+        self._answers = os.fdopen(reader)
 
     def facts(self, seconds: float | None = None) -> dict[str, Any]:
         """Waits until the process is warm; returns its facts. Call it once, first.
@@ -78,7 +82,7 @@ class Worker:
         Raises:
           RuntimeError: the process failed, and the message has the end of its log; or it took too long.
         """
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
+        if not select.select([self._answers], [], [], seconds)[0]:
             raise RuntimeError(f"It was not ready after {seconds:.0f} s; its log is {self._log}.")
         return json.loads(self._answer())
 
@@ -92,8 +96,7 @@ class Worker:
         return Turn(*json.loads(self._answer()))
 
     def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         if not line:
             end = self._log.read_text(encoding="utf-8").splitlines()[-5:]
             raise RuntimeError("\n".join([f"The process ended; its log is {self._log}:", *end]))
@@ -105,6 +108,7 @@ class Worker:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
+        self._answers.close()
 
 
 def together(group: Sequence[Worker]) -> Turn:

@@ -25,8 +25,8 @@ def worker(load, tmp_path):
 
 
 WORK = (
-    "from harness.turns import take_turns; "
-    "take_turns(lambda: print('noise'), lambda: {'versions': {'library': '1.0'}})"
+    "import os; from harness.turns import take_turns; "
+    "take_turns(lambda: os.system('echo noise'), lambda: {'versions': {'library': '1.0'}})"
 )
 
 
