@@ -12,9 +12,11 @@ and its children, since other programs may run meanwhile.
 
 The second command compares the wall time of several processes with that of one, from the start of the
 program to its end. The machine must be quiet, and the text so large that the start does not matter.
+Bare SentencePiece in as many processes, with equal parts of the text, shows what the machine allows.
 """
 
 import argparse
+import multiprocessing
 import os
 import random
 import statistics
@@ -99,7 +101,7 @@ def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> pa
     seconds: dict[str, list[float]] = {name: [] for name in (BARE, *WAYS)}
     while not limit.is_over(len(seconds[BARE])):
         # Up to date: what the start of the program takes.
-        start = prepare(arguments, models)[0]
+        start = prepare(arguments, models, "--workers", "1")[0]
         seconds[BARE].append(bare(columns, models))
         for name, flags in WAYS.items():
             own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
@@ -124,11 +126,19 @@ def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -
     prepare(arguments, models)
     head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
     rows, figures, rounds = [("", *head, "times as fast", "interval")], [], []
-    for name, flags in WAYS.items():
-        own = ["--vocabulary_of", str(models), *flags, "--workers"]
-        part, seconds = limit.part(1 / len(WAYS)), []
+    text_columns = read_columns(arguments.corpus, arguments.languages)
+    own = ["--vocabulary_of", str(models), "--workers"]
+    for name in (BARE, *WAYS):
+        part, seconds = limit.part(1 / (1 + len(WAYS))), []
         while not part.is_over(len(seconds)):
-            seconds.append([prepare(arguments, fresh(root), *own, number)[1] for number in numbers])
+            seconds.append(
+                [
+                    prepare(arguments, fresh(root), *own, number, *WAYS[name])[1]
+                    if name in WAYS
+                    else bare_in_processes(text_columns, models, int(number))
+                    for number in numbers
+                ]
+            )
         columns = list(zip(*seconds, strict=True))
         medians = [f"{statistics.median(column):.1f}" for column in columns]
         ratios = [one / more for one, more in seconds]
@@ -138,7 +148,7 @@ def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -
         inverse = [1 / ratio for ratio in ratios]
         figures.append(Figure.of(several, "s", columns[1], base, inverse))
         rounds.append(len(seconds))
-    pairs = len(read_columns(arguments.corpus, arguments.languages)[0])
+    pairs = len(text_columns[0])
     text = f"{pairs:,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
     return page.Section("preparation in processes", text, figures, min(rounds))
 
@@ -158,6 +168,19 @@ def bare(columns: list[list[str]], models: Path) -> float:
         for first in range(0, len(lines), BLOCK):
             vocabulary.encode(lines[first : first + BLOCK], threads=1)
     return time.process_time() - began
+
+
+def bare_in_processes(columns: list[list[str]], models: Path, number: int) -> float:
+    """Returns the wall seconds of SentencePiece in processes that have equal parts of the columns."""
+    context = multiprocessing.get_context("fork")  # so that no process waits for its text
+    parts = [[side[first::number] for side in columns] for first in range(number)]
+    processes = [context.Process(target=bare, args=(part, models)) for part in parts]
+    began = time.monotonic()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return time.monotonic() - began
 
 
 def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[float, float]:

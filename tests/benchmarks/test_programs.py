@@ -91,6 +91,7 @@ def run_preparation(load, tmp_path, monkeypatch, capsys):
 
         monkeypatch.setattr(preparation, "prepare", prepare)
         monkeypatch.setattr(preparation, "bare", lambda columns, models: 2.0)
+        monkeypatch.setattr(preparation, "bare_in_processes", lambda texts, models, n: 4.0 / n)
         command = ["preparation.py", "--rows", "20", "--page", "never", "--languages", "fr", "de"]
         monkeypatch.setattr(sys, "argv", [*command, *flags])
         preparation.main()
@@ -122,7 +123,9 @@ def test_two_processes_are_compared_with_one(run_preparation):
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert rows[0].split("|")[2:4] == [" seconds of 1 process ", " seconds of 2 processes "]
     assert [[cell.strip() for cell in row.split("|")[2:6]] for row in rows[2:]] == [
+        ["4.0", "2.0", "2.00", "2.00 to 2.00"],
         ["8.5", "4.8", "1.80", "1.60 to 2.00"],
         ["12.0", "7.0", "1.75", "1.50 to 2.00"],
     ]
-    assert [flags[-1] for _, flags in calls[1:]] == ["1", "2"] * 4
+    workers = [flags[flags.index("--workers") + 1] for _, flags in calls[1:]]
+    assert workers == ["1", "2"] * 4
