@@ -13,7 +13,7 @@ import transformers
 from harness import nllb_moe
 from harness.turns import take_turns
 from torch.utils.flop_counter import FlopCounterMode
-from trainers.workload import Workload
+from trainers.workload import Workload, checked
 
 START = EOS = 2
 
@@ -25,7 +25,7 @@ def main() -> None:
     if workload.variant != "released":
         nllb_moe.mend()
     model = model_of(workload)
-    optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-3, eps=(1e-30, 1e-3), d=1.0)
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2)
     source, target = (torch.tensor(workload.sentences(side)) for side in ("source", "target"))
     mask = torch.ones_like(source)
     low = torch.autocast("cpu", torch.bfloat16, enabled=workload.precision == "bfloat16")
@@ -49,7 +49,7 @@ def main() -> None:
         with FlopCounterMode(display=False) as counter:
             step(model)
         flops = counter.get_total_flops() * workload.steps
-        return facts_of(model) | {"gflop": flops / 1e9, "losses": losses}
+        return facts_of(model) | {"gflop": flops / 1e9, "losses": checked(losses)}
 
     take_turns(train, facts)
 

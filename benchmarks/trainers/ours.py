@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from harness.turns import take_turns
-from trainers.workload import Workload
+from trainers.workload import Workload, checked
 
 from gshard_nmt.data.vocabulary import BOS
 from gshard_nmt.inspection import hlo
@@ -57,7 +57,7 @@ def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict
         "embeddings": sum(size for name, size in sizes.items() if name.endswith("_embedding")),
         "gflop": flops_of(program.executable.as_text()) * devices * steps_of_turn / 1e9,
         "memory": program.memory().total,
-        "losses": losses,
+        "losses": checked(losses),
     }
 
 

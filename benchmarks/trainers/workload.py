@@ -56,3 +56,14 @@ class Workload(Job):
         rng = random.Random(side)
         ids = range(16, self.vocabulary)  # each system has special ids below 16
         return [rng.choices(ids, k=self.length) for _ in range(self.rows)]
+
+
+def checked(losses: list[float]) -> list[float]:
+    """Returns the losses of the first steps.
+
+    Raises:
+      RuntimeError: they do not fall, so the system does not train.
+    """
+    if not losses[-1] < losses[0]:
+        raise RuntimeError(f"the loss does not fall: {losses}")
+    return losses

@@ -15,6 +15,14 @@ def test_every_system_trains_on_the_same_tokens(load):
     np.testing.assert_array_equal(source, np.array(workload.sentences("source")))
 
 
+@pytest.mark.parametrize("losses", [[5.0, float("nan")], [5.0, 5.1]])
+def test_a_system_that_does_not_train_is_no_system(load, losses):
+    checked = load("trainers.workload").checked
+    assert checked([5.0, 4.9]) == [5.0, 4.9]
+    with pytest.raises(RuntimeError, match="the loss does not fall"):
+        checked(losses)
+
+
 @pytest.mark.parametrize("experts", [0, 8])
 def test_our_config_has_the_sizes_of_the_workload(load, experts):
     ours = load("trainers.ours")
