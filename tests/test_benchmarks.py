@@ -94,6 +94,7 @@ def test_a_section_of_the_page_is_replaced_and_the_rest_stays(load):
         "first line",
         "preparation",
         "preparation in processes",
+        "race",
     )
     for section in sections:
         once = page.replace(text, section, "| new |\n")

@@ -56,7 +56,7 @@ def add_flag(parser: argparse.ArgumentParser) -> None:
 
 def publish(
     section: str, text: str, arguments: argparse.Namespace, busy: str, is_whole: bool = True
-) -> None:
+) -> bool:
     """Prints a table with its command and machine, and writes it to docs/performance.md if it fits there.
 
     Args:
@@ -65,6 +65,9 @@ def publish(
       arguments: the command line, with `page` and `rounds`.
       busy: what `environment.busy` returned before the start.
       is_whole: whether the table has everything that the page shows.
+
+    Returns:
+      Whether the page has it now.
     """
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     today = datetime.datetime.now(tz=datetime.UTC)
@@ -73,8 +76,9 @@ def publish(
     print(text)
     if reason := _refusal(arguments, busy, is_whole):
         print(f"docs/{PAGE.name} is unchanged, because {reason}.")
-    else:
-        write(section, text)
+        return False
+    write(section, text)
+    return True
 
 
 def _refusal(arguments: argparse.Namespace, busy: str, is_whole: bool) -> str:
