@@ -133,7 +133,8 @@ def race(arguments: argparse.Namespace) -> int:
     summary = (
         f"{pairs:,} training pairs of {arguments.language}-en, {sentences:,} dev sentences, "
         f"{arguments.minutes:g} minutes, {len(environment.cores())} cores.\n"
-        f"sacreBLEU `{results[0].signature}`.\n\n{result.table(results)}"
+        f"sacreBLEU `{results[0].signature}`.\n\n{result.table(results)}\n"
+        f"![Dev BLEU against minutes of training](images/{FIGURE.name})\n"
     )
     is_whole = len(results) == len(RACERS)
     if page.publish("race", summary, arguments, busy, is_whole):
@@ -155,7 +156,9 @@ def finished_or_run(
         "layers": [ENCODER_LAYERS, DECODER_LAYERS],
     }
     if own := result.read(path, conditions):
-        print(f"{racer.label} has finished before.", file=sys.stderr)
+        print(
+            f"{racer.label} has finished before. To race it again, remove {path}.", file=sys.stderr
+        )
         return own
     try:
         python = interpreter(racer)

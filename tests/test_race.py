@@ -8,10 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.errors import UserError
+from tests.data.synthetic import write_prepared_data
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 PROGRAM = """
@@ -207,7 +210,7 @@ def test_the_trial_tells_how_many_updates_fit(race):
 def test_a_finished_racer_is_used_again_in_the_same_race_only(race, capsys):
     assert race("--page", "never") == 0
     assert race("--page", "never") == 0
-    assert "A fake has finished before." in capsys.readouterr().err
+    assert "A fake has finished before. To race it again, remove " in capsys.readouterr().err
     assert len(race.plans) == 2
     assert race("--page", "never", "--points", "3") == 0
     assert len(race.plans) == 4
@@ -267,6 +270,22 @@ def test_dev_text_is_raw_and_has_no_empty_side(load, tmp_path):
         text.dev_rows(tmp_path, "it", 500)
     with pytest.raises(UserError, match="has no dev text"):
         text.dev_rows(tmp_path, "de", 500)
+
+
+def test_the_training_text_is_that_of_the_prepared_data(load, tmp_path):
+    class Words:
+        """A vocabulary whose words are numbers, without the end of a sentence."""
+
+        def decode(self, sentences):
+            return [" ".join(map(str, ids[:-1])) for ids in sentences]
+
+    data = write_prepared_data(tmp_path / "data", Data(), {"fr": 9})
+    pair = data.pairs[0]
+    (first,) = data.reader(pair, "train").read(np.array([0]))
+    rows = load("racers.text").train_rows(data, Words())
+    expected = tuple(" ".join(map(str, ids[:-1].tolist())) for ids in (first.source, first.target))
+    assert rows[0] == expected
+    assert all(source and target for source, target in rows)
 
 
 @pytest.mark.parametrize("name", ["experts", "dense"])
