@@ -40,6 +40,8 @@ SHARE_OF_MODELS, SHARE_OF_BASELINES = 0.55, 0.33
 """The shares of the time in which the models and their baselines train. The rest is for translating."""
 AT_A_TIME = 2
 """Programs that run side by side. Two programs of one device do more on two cores than one of two."""
+GROUPS = 4
+"""The groups into which the large languages, and the small ones, are divided in a round of baselines."""
 FIRST_MINUTES, LEAST_MINUTES = 1.0, 0.5
 """The minutes of each baseline in the first round, and the least that a further round adds."""
 BASELINES = {
@@ -242,16 +244,19 @@ def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) 
 
 
 def groups_of(train_pairs: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yields the flags of baselines that train side by side: large languages, and small ones."""
+    """Yields the flags of groups of baselines, large and small languages in turns.
+
+    There are more groups than programs that run side by side, so none of them waits long at the end. Two
+    groups in a row have different programs, so they do not compile the same one at the same time.
+    """
     large = [language for language, count in train_pairs.items() if count >= LARGE]
     small = [language for language, count in train_pairs.items() if count < LARGE]
-    # Side by side, they do not compile the same program at the same time.
-    groups = [(large, "0.1"), (small, "0.3,0.1")]
-    parts = 1 if large and small else min(AT_A_TIME, len(train_pairs))
-    for languages, dropouts in groups:
-        for part in range(1, parts + 1) if languages else ():
-            names = f"--languages={','.join(languages)}"
-            yield [names, f"--dropouts={dropouts}", f"--shard={part}/{parts}"]
+    for part in range(1, GROUPS + 1):
+        for languages, dropouts in ((large, "0.1"), (small, "0.3,0.1")):
+            parts = min(GROUPS, len(languages))
+            if part <= parts:
+                names = f"--languages={','.join(languages)}"
+                yield [names, f"--dropouts={dropouts}", f"--shard={part}/{parts}"]
 
 
 def gin_flags(settings: Mapping[str, Any]) -> list[str]:

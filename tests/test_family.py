@@ -266,16 +266,23 @@ def test_baselines_get_twice_the_minutes_in_each_round_until_they_converge(membe
     family.train_baselines(member.parent, member, member, FakeDeadline(100, 1))
     names = ("languages", "dropouts", "shard", "max_minutes_each")
     assert [tuple(flags[name] for name in names) for flags in runs.commands] == [
-        *(("fr,de", "0.1", "1/1", "1"), ("br", "0.3,0.1", "1/1", "1")),
+        *(("fr,de", "0.1", "1/2", "1"), ("br", "0.3,0.1", "1/1", "1")),
+        ("fr,de", "0.1", "2/2", "1"),
         *(("fr", "0.1", "1/1", "2"), ("br", "0.3,0.1", "1/1", "2")),
         ("fr", "0.1", "1/1", "4"),
     ]
 
 
-def test_large_or_small_languages_alone_are_divided():
-    only_large = [*family.groups_of({"fr": 40_000, "de": 20_000, "pl": 30_000})]
-    shards = [["--languages=fr,de,pl", "--dropouts=0.1", f"--shard={n}/2"] for n in (1, 2)]
-    assert only_large == shards
+def test_large_and_small_languages_take_turns_in_groups_of_like_size():
+    pairs = {f"large{i}": 20_000 for i in range(7)} | {f"small{i}": 2_000 for i in range(3)}
+    groups = [*family.groups_of(pairs)]
+    assert [group[1] for group in groups] == ["--dropouts=0.1", "--dropouts=0.3,0.1"] * 3 + [
+        "--dropouts=0.1"
+    ]
+    for size, parts in (("large", 4), ("small", 3)):
+        names = ",".join(name for name in pairs if name.startswith(size))
+        shards = [group[2] for group in groups if group[0] == f"--languages={names}"]
+        assert shards == [f"--shard={n}/{parts}" for n in range(1, parts + 1)]
 
 
 def test_baselines_end_with_their_share_of_the_time(member, monkeypatch):
@@ -283,7 +290,7 @@ def test_baselines_end_with_their_share_of_the_time(member, monkeypatch):
     monkeypatch.setattr(family, "run", runs)
     family.train_baselines(member.parent, member, member, FakeDeadline(20, 2))
     rounds = [flags["max_minutes_each"] for flags in runs.commands]
-    assert rounds == ["1", "1", "2", "4", "7.6"]
+    assert rounds == ["1", "1", "1", "2", "4", "7.6"]
     assert float(runs.commands[-1]["max_minutes"]) < 20
 
 

@@ -145,11 +145,10 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             return max(min(current, wanted), 1)
         return max(shards, wanted // shards * shards)
 
-    block = model.block_layers
     changes: dict[str, Any] = {
         "activation_dtype": "float32",
-        "encoder_layers": min(model.encoder_layers, 2 * block),
-        "decoder_layers": min(model.decoder_layers, 2 * block),
+        "encoder_layers": min(model.encoder_layers, 2 * model.block_layers("encoder")),
+        "decoder_layers": min(model.decoder_layers, 2 * model.block_layers("decoder")),
         "model_dim": size("M", 64, model.model_dim),
         "hidden_dim": size("H", 128, model.hidden_dim),
         "heads": size("N", 4, model.heads),

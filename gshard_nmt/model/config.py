@@ -12,6 +12,8 @@ from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rat
 POSITIONS = ("relative", "sinusoidal", "learned")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan")
+STACK_NAMES = ("encoder", "decoder")
+EXPERT_STACKS = ("both", *STACK_NAMES)
 REMATS = ("none", "layer", "block")
 MOST_LAYERS = 10_000
 """The largest number of layers of a stack. This limit bounds the time to declare the weights. That time
@@ -68,6 +70,10 @@ class Model:
     moe_every: int = 2
     """The number of layers in a block. The first layer of each block has the experts, the others are
     dense."""
+
+    expert_stacks: str = "both"
+    """Which stacks have experts: "both", "encoder" or "decoder". The other one is dense, and its number
+    of layers is free."""
 
     num_groups: int = 8
     """G, the number of groups into which the tokens of a batch are divided. Each group is gated on its
@@ -180,6 +186,7 @@ class Model:
         one_of(ACTIVATION_DTYPES, "activation_dtype"),
         one_of(STACKS, "stack"),
         one_of(REMATS, "remat"),
+        one_of(EXPERT_STACKS, "expert_stacks"),
         # The settings of the same names in `MoE` and `Gating` have the same ranges.
         *MOE_RANGES,
         *GATING_RANGES,
@@ -192,15 +199,21 @@ class Model:
                 "Model.experts is 1; it must be at least 2, or 0. Choose 0 for a dense Transformer.",
                 ["Model.experts"],
             )
-        for stack in ("encoder", "decoder"):
-            depth = getattr(self, f"{stack}_layers")
-            if depth % self.block_layers:
-                up = -(-depth // self.block_layers) * self.block_layers
+        for stack in STACK_NAMES:
+            depth, block = self.depth(stack), self.block_layers(stack)
+            if depth % block:
+                up = -(-depth // block) * block
                 raise UserError(
                     f"Model.{stack}_layers is {depth}; it must be a multiple of Model.moe_every = "
-                    f"{self.block_layers}, the layers of a block. Use {up}, for instance.",
+                    f"{block}, the layers of a block. Use {up}, for instance.",
                     [f"Model.{stack}_layers", "Model.moe_every"],
                 )
+        if self.experts and not any(map(self.has_experts, STACK_NAMES)):
+            raise UserError(
+                "Model.encoder_layers is 0 and Model.expert_stacks is 'encoder', so no layer has experts."
+                " Set Model.expert_stacks to 'decoder', or Model.experts to 0.",
+                ["Model.expert_stacks", "Model.encoder_layers"],
+            )
         if self.dispatch == "blocks" and self.expert_dropout:
             raise UserError(
                 f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', "
@@ -215,10 +228,25 @@ class Model:
                 ["Model.positions", "Model.max_positions"],
             )
 
-    @property
-    def block_layers(self) -> int:
-        """The layers of one block: one layer with experts and the dense layers that follow it."""
-        return self.moe_every if self.experts else 1
+    def depth(self, stack: str) -> int:
+        """Returns the number of layers of a stack, "encoder" or "decoder"."""
+        return self.encoder_layers if stack == "encoder" else self.decoder_layers
+
+    def has_experts(self, stack: str) -> bool:
+        """Returns whether a stack has layers with experts."""
+        chosen = self.expert_stacks in ("both", stack)
+        return bool(self.experts) and chosen and self.depth(stack) > 0
+
+    def block_layers(self, stack: str) -> int:
+        """Returns the layers of one block of a stack.
+
+        If the stack has experts, its first layer has them, and the dense layers follow.
+        """
+        return self.moe_every if self.has_experts(stack) else 1
+
+    def repeats(self, stack: str) -> int:
+        """Returns R, the number of blocks of a stack."""
+        return self.depth(stack) // self.block_layers(stack)
 
     def moe(self, training: bool) -> MoE:
         """Returns the settings of the MoE layers, for training or for evaluation."""

@@ -58,7 +58,7 @@ def start(
     empty_keys = tf.broadcast_to(zero, [b, model.heads, model.head_dim, slots])
     empty_values = tf.broadcast_to(zero, [b, model.heads, slots, model.head_dim])
     block = within(p, "decoder/block")
-    for repeat in range(model.decoder_layers // model.block_layers):
+    for repeat in range(model.repeats("decoder")):
         for name in transformer.sublayers(model, "decoder"):
             scope = f"{name}/{repeat}"
             if name.startswith("cross_attention"):
@@ -124,7 +124,7 @@ def step(
     token_mask = tf.ones([b, k, 1], x.dtype)
     names = transformer.sublayers(model, "decoder")
     block = within(p, "decoder/block")
-    for repeat in range(model.decoder_layers // model.block_layers):
+    for repeat in range(model.repeats("decoder")):
         values = {name: v[repeat] for name, v in block.items()}
         f = functools.partial(sublayer, repeat)
         layers = transformer.SubLayers(model, "decoder", token_mask, Mode(), f)

@@ -105,12 +105,13 @@ def together(stacks: Mapping[str, Totals], tokens: Mapping[str, "tf.Tensor"]) ->
     """Returns the counts of all MoE layers, encoder first: leading dimension layers instead of R.
 
     Args:
-      stacks: the totals of the stack of each side, "source" (the encoder) first.
+      stacks: the totals of the stack of each side, "source" (the encoder) first; {} without experts.
       tokens: float32[languages] for each side, the tokens of each language.
 
     Returns:
       `chosen`, `weight` and `lost` of `UseCounter.totals_of`, and `tokens` float32[layers, languages].
     """
+    stacks = {side: totals for side, totals in stacks.items() if totals}
     counts = {
         name: tf.concat([totals[name] for totals in stacks.values()], axis=0)
         for name in ("chosen", "weight", "lost")

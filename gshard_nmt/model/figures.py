@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import token_counts
-from gshard_nmt.model.config import Model
+from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
@@ -20,11 +20,11 @@ LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effec
 
 def moe_layer_names(model: Model) -> list[str]:
     """Returns the names of the MoE layers, encoder first, such as "decoder_3"; layers count from 1."""
-    depths = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
     return [
         f"{stack}_{layer + 1}"
-        for stack, depth in depths.items()
-        for layer in range(0, depth if model.experts else 0, model.block_layers)
+        for stack in STACK_NAMES
+        if model.has_experts(stack)
+        for layer in range(0, model.depth(stack), model.moe_every)
     ]
 
 
@@ -91,7 +91,7 @@ def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, 
       share of first choices that one expert gets over all layers, times E: 1 at perfect balance.
       float32[layers], in the order of `moe_layer_names`: `layer_NAME` for each of LAYER_FIGURES.
     """
-    if not decoder:
+    if not model.experts:
         return {"aux_loss": tf.zeros([]), "overflow_fraction": tf.zeros([])}
     stacks = [totals for totals in (encoder, decoder) if totals]
     by_layer = tf.concat([totals["by_layer"] for totals in stacks], axis=0)
@@ -149,14 +149,14 @@ class LanguageMetrics:
             "language_target_tokens": target_tokens,
             "language_nll": self._sum(target, token_nll) / tf.maximum(target_tokens, 1.0),
         }
-        stacks = [(self.batch["source_languages"], encoder, self.model.encoder_layers)]
-        stacks += [(target, decoder, self.model.decoder_layers)]
+        stacks = [(self.batch["source_languages"], encoder, self.model.repeats("encoder"))]
+        stacks += [(target, decoder, self.model.repeats("decoder"))]
         stacks = [stack for stack in stacks if stack[1]]
         if not stacks:
             return metrics
         visits = [
-            self._sum(languages, tf.ones(languages.shape)) * (depth // self.model.block_layers)
-            for languages, _, depth in stacks
+            self._sum(languages, tf.ones(languages.shape)) * repeats
+            for languages, _, repeats in stacks
         ]
         for name in ("lost_one", "lost_both"):
             lost = [self._sum(languages, totals[name]) for languages, totals, _ in stacks]

@@ -251,9 +251,9 @@ class StepFunctions:
                 **of_languages.compute(loss.token_nll, encoder, decoder),
             }
         total = loss.loss
-        if decoder:
+        if model.experts:
             total += model.aux_loss_weight * figures.loss_total(encoder, decoder, "aux_loss")
-        if decoder and model.router_z_loss_weight:
+        if model.experts and model.router_z_loss_weight:
             total += model.router_z_loss_weight * figures.loss_total(encoder, decoder, "z_loss")
         return total, metrics
 

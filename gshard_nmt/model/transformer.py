@@ -26,24 +26,22 @@ from gshard_nmt.spmd.sharding import annotate
 def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, Parameter]:
     """Declares all parameters by name. The target embedding is also the output projection."""
     declared: dict[str, Parameter] = {}
-    for side, stack, depth, vocabulary in (
-        ("source", "encoder", model.encoder_layers, source_vocabulary),
-        ("target", "decoder", model.decoder_layers, target_vocabulary),
+    for side, stack, vocabulary in (
+        ("source", "encoder", source_vocabulary),
+        ("target", "decoder", target_vocabulary),
     ):
-        if depth:
-            declared |= _declare_stack(model, side, stack, depth, vocabulary)
+        if model.depth(stack):
+            declared |= _declare_stack(model, side, stack, vocabulary)
     return declared
 
 
-def _declare_stack(
-    model: Model, side: str, stack: str, depth: int, vocabulary: int
-) -> dict[str, Parameter]:
+def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict[str, Parameter]:
     m = model.model_dim
     declared = {f"{side}_embedding": Parameter((vocabulary, m), "VM", normal(1.0))}
     if model.positions == "learned":
         shape = (model.max_positions, m)
         declared[f"{side}_position_embedding"] = Parameter(shape, "LM", normal(1.0))
-    block = stacked(depth // model.block_layers, declare_block(model, stack))
+    block = stacked(model.repeats(stack), declare_block(model, stack))
     declared |= scoped(f"{stack}/block", block)
     return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m))
 
@@ -64,11 +62,12 @@ def sublayers(model: Model, stack: str) -> list[str]:
 def _layers(model: Model, stack: str) -> list[list[str]]:
     """Returns the names of the sub-layers of each layer of a block."""
     layers_of_block = []
-    for layer in range(model.block_layers):
+    for layer in range(model.block_layers(stack)):
         names = [f"self_attention_{layer}"]
         if stack == "decoder" and model.encoder_layers:
             names.append(f"cross_attention_{layer}")
-        names.append(f"moe_{layer}" if model.experts and layer == 0 else f"feed_forward_{layer}")
+        is_moe = layer == 0 and model.has_experts(stack)
+        names.append(f"moe_{layer}" if is_moe else f"feed_forward_{layer}")
         layers_of_block.append(names)
     return layers_of_block
 
@@ -186,8 +185,9 @@ def run_stack(
     token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
     prefix, mode = f"{stack}/block", mode.named(stack)
     block, declared = within(p, prefix), declare_block(model, stack)
-    depth = model.encoder_layers if stack == "encoder" else model.decoder_layers
-    repeats = depth // model.block_layers
+    repeats = model.repeats(stack)
+    if not model.has_experts(stack):
+        inputs = dataclasses.replace(inputs, moe=None, counter=None)
     keys = _random_keys(model, stack, mode, repeats)
 
     def part(names: Sequence[str]) -> Part:

@@ -19,7 +19,15 @@ def test_depth_must_be_a_whole_number_of_blocks():
         "Model.encoder_layers is 3; it must be a multiple of Model.moe_every = 2, the layers of a "
         "block. Use 4, for instance."
     )
-    assert dataclasses.replace(SMALL, encoder_layers=3, experts=0).block_layers == 1
+    assert dataclasses.replace(SMALL, encoder_layers=3, experts=0).block_layers("encoder") == 1
+
+
+def test_only_the_stack_with_experts_has_blocks_of_several_layers():
+    model = dataclasses.replace(SMALL, expert_stacks="encoder", decoder_layers=3)
+    assert [model.repeats(stack) for stack in ("encoder", "decoder")] == [2, 3]
+    assert [model.has_experts(stack) for stack in ("encoder", "decoder")] == [True, False]
+    with pytest.raises(UserError, match=r"Model\.decoder_layers is 3; it must be a multiple"):
+        dataclasses.replace(model, expert_stacks="decoder")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +36,11 @@ def test_depth_must_be_a_whole_number_of_blocks():
         (
             {"experts": 1},
             "Model.experts is 1; it must be at least 2, or 0. Choose 0 for a dense Transformer.",
+        ),
+        (
+            {"expert_stacks": "encoder", "encoder_layers": 0},
+            "Model.encoder_layers is 0 and Model.expert_stacks is 'encoder', so no layer has experts. "
+            "Set Model.expert_stacks to 'decoder', or Model.experts to 0.",
         ),
         (
             {"stack": "rolled"},

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, read_weights, rows
+from tests.model.examples import DENSE, MIXED, ONE, SMALL, TWO, parameters, read_weights, rows
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, read_weight
         (SMALL, None, 1e-4),
         (SMALL, "model", 1e-4),
         (DENSE, "model", 1e-4),
+        (MIXED, "model", 1e-4),
         (DENSE, "bfloat16", 0.1),
         (SMALL, "bfloat16", 0.1),
     ],

@@ -125,11 +125,10 @@ def test_a_family_fits_its_mesh(name):
 def reduced(steps: StepFunctions) -> StepFunctions:
     """The same model, small: two blocks of each stack, and every size cut down."""
     model = steps.model
-    blocks = 2 * model.block_layers
     small = dataclasses.replace(
         model,
-        encoder_layers=min(blocks, model.encoder_layers),
-        decoder_layers=blocks,
+        encoder_layers=min(2 * model.block_layers("encoder"), model.encoder_layers),
+        decoder_layers=2 * model.block_layers("decoder"),
         model_dim=8,
         hidden_dim=16,
         heads=2,

@@ -128,12 +128,15 @@ def test_evaluation_adds_up_over_batches_and_draws_nothing():
     assert float(both["tokens"]) == len(ONE[1]) + len(TWO[1])
 
 
-def test_the_auxiliary_losses_are_added_once_for_each_moe_layer():
+@pytest.mark.parametrize(("stacks", "layers"), [("both", 3), ("encoder", 2), ("decoder", 1)])
+def test_the_auxiliary_losses_are_added_once_for_each_moe_layer(stacks, layers):
     """SMALL has two MoE layers in its encoder and one in its decoder; the metrics are means."""
-    model = dataclasses.replace(SMALL, aux_loss_weight=0.5, router_z_loss_weight=0.25)
+    model = dataclasses.replace(
+        SMALL, aux_loss_weight=0.5, router_z_loss_weight=0.25, expert_stacks=stacks
+    )
     p, batch = parameters(model), rows([ONE], [TWO], length=8)
     key = counter_random.Key.from_seed(CONTROL["seed"])
     total, metrics = functions(model)._loss(p, batch, Mode(training=True, key=key))
-    added = 3 * (0.5 * metrics["aux_loss"] + 0.25 * metrics["router_z_loss"])
+    added = layers * (0.5 * metrics["aux_loss"] + 0.25 * metrics["router_z_loss"])
     assert float(added) > 0.1
     assert float(total) == pytest.approx(float(metrics["loss"] + added), rel=1e-5)

@@ -10,7 +10,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import transformer
 from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import DENSE, MIXED, ONE, SMALL, TWO, parameters, rows
 from tests.model.parameter_kinds import count_by_kind
 
 
@@ -20,7 +20,7 @@ def logits(model: Model, p, batch):
     return transformer.decode(model, p, memory, batch, Mode(), moe)[0].numpy()
 
 
-@pytest.mark.parametrize("model", [SMALL, DENSE])
+@pytest.mark.parametrize("model", [SMALL, DENSE, MIXED])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_packed_sentences_get_the_logits_that_they_get_alone(model, positions):
     model = dataclasses.replace(model, positions=positions)
@@ -46,6 +46,13 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     first = "encoder/block/moe_0/wi"
     assert declared[first].shape == (2, 4, 16, 24)
     assert declared[first].letters == "REMH"
+
+
+def test_a_stack_without_experts_has_dense_layers_only():
+    declared = transformer.declare(MIXED, 50, 40)
+    assert declared["encoder/block/moe_0/wi"].shape == (2, 4, 16, 24)
+    assert declared["decoder/block/feed_forward_0/wi"].shape == (3, 16, 24)
+    assert not [name for name in declared if name.startswith("decoder") and "moe" in name]
 
 
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():

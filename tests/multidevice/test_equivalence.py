@@ -63,7 +63,7 @@ def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
     assert mesh.num_devices == devices
     assert model.activation_dtype == "float32"
     assert (model.routing, model.moe_every) == (config.model.routing, config.model.moe_every)
-    assert model.encoder_layers <= 2 * config.model.block_layers
+    assert model.encoder_layers <= 2 * config.model.block_layers("encoder")
     sizes = [
         model.experts,
         model.model_dim,

@@ -76,6 +76,19 @@ def eager():
         return counts(None)
 
 
+def test_a_stack_without_experts_is_left_out(monkeypatch):
+    monkeypatch.setattr(
+        expert_use,
+        "_compiled",
+        lambda config, functions, devices, sizes: (
+            lambda weights, batch: functions.expert_use(weights, batch, sizes)
+        ),
+    )
+    use = counts(None, expert_stacks="encoder", decoder_layers=1)
+    assert use.layers == ["encoder_1"]
+    assert use.chosen.shape[0] == 1
+
+
 @pytest.mark.parametrize(
     ("mesh", "model"),
     [

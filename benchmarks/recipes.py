@@ -1,0 +1,156 @@
+"""Trains the demo with one setting changed at a time, and says what each change is worth on dev text.
+
+    .venv/bin/python benchmarks/recipes.py --data data/demo            # all recipes
+    .venv/bin/python benchmarks/recipes.py --data data/demo --only no-smoothing slow-decay
+
+Two models train at a time, each on one device. All dev text is translated, test text never. Models that
+are finished are used again, so an interrupted start is continued, and a new recipe costs its own time
+alone. A difference is the mean over the languages, with Student's interval. It does not cover the seed:
+the recipe "another seed" shows how far two equal models are apart.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from translators import environment, page  # noqa: E402
+
+from scripts.family_results import difference  # noqa: E402
+from scripts.programs import Job, run  # noqa: E402
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A change of the demo's config.
+
+    Attributes:
+      settings: gin bindings over configs/experiments/demo.gin.
+      expected: what we expected, before it was measured.
+    """
+
+    settings: Mapping[str, Any]
+    expected: str
+
+
+BASE = "the demo"
+RECIPES = {
+    BASE: Recipe({}, ""),
+    "another seed": Recipe({"Train.seed": 2}, "0"),
+    "no label smoothing": Recipe(
+        {"Model.label_smoothing": 0.0}, "+1: less doubt, so fewer short translations"
+    ),
+    "decay to zero over the whole run": Recipe(
+        {"Optimizer.cooldown_steps": 2000}, "+0.5 (Bergsma et al. 2025, arXiv 2502.15938)"
+    ),
+    "twice the learning rate": Recipe({"Optimizer.learning_rate": 2.0}, "+0.5: the run is short"),
+    "half the rows, twice the steps": Recipe(
+        {"Data.rows": 8, "STEPS": 4000, "Optimizer.cooldown_steps": 1600},
+        "+1: small batches are as good for each token (Marek et al. 2025, arXiv 2507.07101)",
+    ),
+    "encoder of 4 layers, dense decoder of 1": Recipe(
+        {
+            "Model.encoder_layers": 4,
+            "Model.decoder_layers": 1,
+            "Model.expert_stacks": "encoder",
+        },
+        "0, and faster decoding (Kong et al. 2021, arXiv 2206.02079)",
+    ),
+    "dense": Recipe({"Model.experts": 0}, "-1, and 0.8 times the time"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A trained recipe: its seconds of training, its loss on dev text, and BLEU by language."""
+
+    seconds: float
+    dev_nll: float
+    bleu: Mapping[str, float]
+
+
+def main() -> None:
+    """Trains what is missing, translates, and prints or writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--data", type=Path, default=Path("data/demo"), help="corpus and prepared")
+    parser.add_argument("--folder", type=Path, default=Path("runs/recipes"), help="the results")
+    parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES)[1:])
+    parser.add_argument("--sentences", type=int, default=100, help="dev strings of each language")
+    page.add_flag(parser)
+    arguments = parser.parse_args()
+    arguments.rounds = page.FEWEST_ROUNDS
+    busy = environment.busy()
+    names = [BASE, *arguments.only]
+    require(run([training(name, arguments) for name in names], at_a_time=2))
+    report = arguments.folder / "report"
+    workdirs = [f"--workdir={arguments.folder / folder(name)}" for name in names]
+    command = ["gshard-eval", *workdirs, "--corpus", arguments.data / "corpus", "--split", "dev"]
+    command += ["--sentences", str(arguments.sentences), "--report", report]
+    require(run([Job([*command, "--gin", "Mesh.shape = (2,)"])]))
+    systems = json.loads((report / "bleu.json").read_text(encoding="utf-8"))["systems"]
+    results = {
+        name: result_of(system, arguments.folder / folder(name))
+        for name, system in zip(names, systems, strict=True)
+    }
+    whole = set(names) == set(RECIPES)
+    page.publish("recipes", table_of(results), arguments, busy, is_whole=whole)
+
+
+def folder(name: str) -> str:
+    """Returns the name of a recipe as that of a folder."""
+    return name.replace(",", "").replace(" ", "-")
+
+
+def training(name: str, arguments: argparse.Namespace) -> Job:
+    """Returns the training of a recipe on one device."""
+    workdir = arguments.folder / folder(name)
+    settings = {"Mesh.shape": (1,), "Train.bleu_sentences": 0} | dict(RECIPES[name].settings)
+    gin = [f"--gin={key} = {value!r}" for key, value in settings.items()]
+    flags = ["--config", "demo", "--data", arguments.data / "prepared", "--workdir", workdir, *gin]
+    return Job(["gshard-train", *flags], arguments.folder / f"{folder(name)}.log")
+
+
+def require(codes: Sequence[int]) -> None:
+    """Ends this program if one of the others has failed."""
+    if any(codes):
+        sys.exit(max(codes, key=abs))
+
+
+def result_of(system: Mapping[str, Any], workdir: Path) -> Result:
+    """Returns the result of a recipe, from its part of bleu.json and its run folder."""
+    lines = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [record["dev_nll"] for line in lines if "dev_nll" in (record := json.loads(line))]
+    budget = json.loads((workdir / "budget.json").read_text(encoding="utf-8"))
+    bleu = {row["lang"]: row["bleu"] for row in system["languages"]}
+    return Result(budget["seconds"], losses[-1], bleu)
+
+
+def table_of(results: Mapping[str, Result]) -> str:
+    """Returns the table of all recipes, as differences from the demo."""
+    base = results[BASE]
+    rows = [["recipe", "expected BLEU", "time", "dev loss", "BLEU", "difference"]]
+    for name, result in results.items():
+        gain = "" if name == BASE else difference(result.bleu, base.bleu, base.bleu).text()
+        rows.append(
+            [
+                name,
+                RECIPES[name].expected,
+                f"{result.seconds / base.seconds:.2f}",
+                f"{result.dev_nll:.3f}",
+                f"{statistics.mean(result.bleu.values()):.1f}",
+                gain,
+            ]
+        )
+    return page.table(rows)
+
+
+if __name__ == "__main__":
+    main()
