@@ -85,7 +85,7 @@ class JoeyNMT:
                 "shuffle": True,
                 "epochs": 10_000,
                 "updates": plan.updates,
-                "learning_rate_min": 1e-8,
+                "learning_rate_min": 0.0,  # YAML does not take JSON's 1e-08 for a number
                 "early_stopping_metric": "bleu",
                 "logging_freq": LOG_EVERY,
                 "validation_freq": every,
