@@ -12,9 +12,11 @@ and its children, since other programs may run meanwhile.
 
 The second command compares the wall time of several processes with that of one, from the start of the
 program to its end. The machine must be quiet, and the text so large that the start does not matter.
+Bare SentencePiece in as many processes, with equal parts of the text, shows what the machine allows.
 """
 
 import argparse
+import multiprocessing
 import os
 import random
 import statistics
@@ -97,7 +99,7 @@ def speed_table(arguments: argparse.Namespace, root: Path) -> str:
     seconds: dict[str, list[float]] = {name: [] for name in ("bare SentencePiece", *WAYS)}
     for _ in range(arguments.rounds):
         # Up to date: what the start of the program takes.
-        start = prepare(arguments, models)[0]
+        start = prepare(arguments, models, "--workers", "1")[0]
         seconds["bare SentencePiece"].append(bare(columns, models))
         for name, flags in WAYS.items():
             own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
@@ -115,20 +117,25 @@ def speed_table(arguments: argparse.Namespace, root: Path) -> str:
 
 def processes_table(arguments: argparse.Namespace, root: Path) -> str:
     """Compares several processes with one; returns the table as Markdown."""
-    models, numbers = root / "models", ("1", str(arguments.processes))
+    models, numbers = root / "models", (1, arguments.processes)
     prepare(arguments, models)
-    head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
+    head = [f"seconds of {number} process{'es' * (number > 1)}" for number in numbers]
     rows = [("", *head, "times as fast", "interval")]
-    for name, flags in WAYS.items():
-        own = ["--vocabulary_of", str(models), *flags, "--workers"]
+    columns = read_columns(arguments.corpus, arguments.languages)
+    own = ["--vocabulary_of", str(models), "--workers"]
+    for name in ("bare SentencePiece", *WAYS):
         seconds = [
-            [prepare(arguments, fresh(root), *own, number)[1] for number in numbers]
+            [
+                prepare(arguments, fresh(root), *own, str(number), *WAYS[name])[1]
+                if name in WAYS
+                else bare_in_processes(columns, models, number)
+                for number in numbers
+            ]
             for _ in range(arguments.rounds)
         ]
         medians = [f"{statistics.median(column):.1f}" for column in zip(*seconds, strict=True)]
         rows.append((name, *medians, *summary([one / more for one, more in seconds])))
-    pairs = len(read_columns(arguments.corpus, arguments.languages)[0])
-    return f"{pairs:,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
+    return f"{len(columns[0]):,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
 
 
 def summary(ratios: list[float]) -> tuple[str, str]:
@@ -151,6 +158,19 @@ def bare(columns: list[list[str]], models: Path) -> float:
         for first in range(0, len(lines), BLOCK):
             vocabulary.encode(lines[first : first + BLOCK], threads=1)
     return time.process_time() - began
+
+
+def bare_in_processes(columns: list[list[str]], models: Path, number: int) -> float:
+    """Returns the wall seconds of SentencePiece in processes that have equal parts of the columns."""
+    context = multiprocessing.get_context("fork")  # so that no process waits for its text
+    parts = [[side[first::number] for side in columns] for first in range(number)]
+    processes = [context.Process(target=bare, args=(part, models)) for part in parts]
+    began = time.monotonic()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return time.monotonic() - began
 
 
 def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[float, float]:

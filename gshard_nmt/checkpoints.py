@@ -64,6 +64,8 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
         kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
         if row["average_of"]:
             kept_as += f"; average of {', '.join(row['average_of'])}"
+        if "ema" in row["groups"]:
+            kept_as += "; with Train.ema"
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
         table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
     Console(highlight=False).print(table)
@@ -271,6 +273,8 @@ def _difference(
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     """Makes a run folder whose weights are the mean of several checkpoints. It can be decoded.
 
+    A checkpoint that has a moving average (`Train.ema`) counts with it.
+
     Args:
       workdir: the run folder.
       steps: the checkpoints; empty takes the newest `last` ones.
@@ -296,19 +300,23 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     chosen = [_chosen(workdir, step) for step in numbers]
     newest = chosen[-1].manifest
     weights = newest.tensors["parameters"]
-    for part in chosen:
+    groups = [part.manifest.group_to_decode() for part in chosen]
+    for part, group in zip(chosen, groups, strict=True):
         try:
             part.manifest.check_files(newest.files)
-            part.manifest.check_arrays("parameters", weights)
+            part.manifest.check_arrays(group, weights)
         except UnsoundError as problem:
             raise UserError(f"{part.label}: {problem}; choose checkpoints of one run.") from None
     means = {}
     for name in _shown(sorted(weights), f"averaging {len(chosen)} checkpoints"):
         total = np.zeros(weights[name].shape, np.float64)
-        for part in chosen:
-            total += part.read("parameters", name)
+        for part, group in zip(chosen, groups, strict=True):
+            total += part.read(group, name)
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
-    labels = [part.label for part in chosen]
+    labels = [
+        part.label + " (Train.ema)" * (group == "ema")
+        for part, group in zip(chosen, groups, strict=True)
+    ]
     with outputs.new_folder(out) as run:
         for name in _COPIED:
             if (workdir / name).is_file():

@@ -120,7 +120,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
         sys.stdout.flush()
         inspections.append(inspection)
     if len(inspections) > 1:
-        sys.stdout.write(terminal.growth(inspections))
+        sys.stdout.write(terminal.growth(inspections, request.tokens))
     if json_file is not None:
         records = [as_json(inspection) for inspection in inspections]
         content = records[0] if len(records) == 1 else records

@@ -1,12 +1,23 @@
 """Sizes, counts and times as text that reads well."""
 
+GIB = 2**30
+"""Bytes of a GiB."""
+
 
 def size_text(size: float) -> str:
     """Returns a size in the unit that reads best: "1.50 GiB"."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, factor in (("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(size) >= factor:
             return f"{size / factor:,.2f} {unit}"
     return f"{size:,.0f} B"
+
+
+def flops_text(flops: float) -> str:
+    """Returns a number of floating-point operations in the unit that reads best: "1.50 TFLOP"."""
+    for unit, factor in (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if flops >= factor:
+            return f"{flops / factor:,.2f} {unit}"
+    return f"{flops:,.0f} FLOP"
 
 
 def count_text(count: float) -> str:

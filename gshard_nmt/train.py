@@ -329,10 +329,7 @@ class _Trainer:
         self.monitor.start(self.state.counters)
 
     def _restore(self) -> TrainingState:
-        state, restored = training_state.restore(self.checkpoints, self.programs)
-        for problem in restored.passed_over:
-            self.progress.note(f"{problem}. Going on from step {state.counters.step}")
-        return state
+        return training_state.restore(self.checkpoints, self.programs, self.progress.note)
 
     def _validate(self) -> Scores:
         """Returns the scores of this step. If the validation fails, it saves the steps so far."""

@@ -156,6 +156,31 @@ def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
         checkpoints.restore(abstract(state(1)))
 
 
+def test_the_moving_average_of_a_checkpoint_is_listed_verified_compared_and_averaged(
+    tmp_path, capsys
+):
+    second = state(2) | {"ema": state(9)["parameters"]}
+    run, out = make_run(tmp_path / "run", {1: state(1), 2: second}), tmp_path / "averaged"
+    program.list_checkpoints(run, as_json=True)
+    groups = [row["groups"] for row in json.loads(capsys.readouterr().out)]
+    assert [("ema" in names) for names in groups] == [False, True]
+    program.list_checkpoints(run)
+    assert capsys.readouterr().out.count("Train.ema") == 1
+    program.verify(run, 2)
+    assert "step 2: 5 tensors, sound" in capsys.readouterr().out
+    program.diff((run, 1), (run, 2), as_json=True)
+    rows = json.loads(capsys.readouterr().out)["different"]
+    assert {row["tensor"] for row in rows if row["reason"]} == {"ema/b", "ema/experts/w"}
+    program.average(run, [], 2, out)
+    checkpoints = Checkpoints(out / "checkpoints")
+    restored = checkpoints.restore(abstract({"parameters": state(1)["parameters"]}))
+    assert_equal(restored.groups, {"parameters": state(5)["parameters"]})
+    assert restored.manifest.average_of == (
+        f"{run}/checkpoints/1",
+        f"{run}/checkpoints/2 (Train.ema)",
+    )
+
+
 def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
     with pytest.raises(UserError, match=r"--last is 3, and .* has 2 checkpoints; give a smaller"):
         program.average(run, [], 3, tmp_path / "averaged")

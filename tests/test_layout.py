@@ -86,7 +86,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": (
         *("cli", *PROGRAMS, "checks", "decoding", "serving", "run"),
-        *("settings", "spmd", *GROUND),
+        *("settings", "spmd", "data.worker_pool", *GROUND),
     ),
     "__main__.py": ("cli",),
     "__init__.py": (),

@@ -5,6 +5,7 @@ import pytest
 from gshard_nmt.quantities import (
     count_text,
     duration_text,
+    flops_text,
     seconds_text,
     short_count,
     size_text,
@@ -17,6 +18,9 @@ from gshard_nmt.quantities import (
         (size_text(1536), "1.50 KiB"),
         (size_text(2**30), "1.00 GiB"),
         (size_text(1000), "1,000 B"),
+        (flops_text(1.5e12), "1.50 TFLOP"),
+        (flops_text(805.3e6), "805.30 MFLOP"),
+        (flops_text(0), "0 FLOP"),
         (count_text(619.4e9), "619.4 billion"),
         (count_text(4_292_608), "4.3 million"),
         (short_count(1_250_000), "1.25M"),

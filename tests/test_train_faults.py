@@ -39,17 +39,25 @@ before_step: dict[int, Callable[[], object]] = {}
 
 
 class ReadingStep(Step):
-    """Adds a number that depends on the batch to the weights, so no batch can be lost or repeated."""
+    """Adds a number that depends on the batch to the weights, so no batch can be lost or repeated.
+
+    It also keeps a moving average of the weights.
+    """
 
     def __call__(self, state, batch, control):
         before_step.get(int(state["step"]) + 1, bool)()
         state, metrics = super().__call__(state, batch, control)
         host = {name: np.array(array) for name, array in state.items()}
         host["parameters/w"] += np.asarray(batch["source_ids"]).sum() % 1009 * host["step"]
+        host["ema/w"] += 0.25 * (host["parameters/w"] - host["ema/w"])
         return self.steps.devices.put(host, self.steps.state_specs), metrics
 
 
 class ReadingSteps(Steps):
+    @property
+    def state_specs(self):
+        return super().state_specs | {"ema/w": super().state_specs["parameters/w"]}
+
     @property
     def train_step(self):
         return ReadingStep(self)

@@ -167,10 +167,16 @@ def _define_prepare(flags: Flags) -> None:
 
 
 def _prepare(values: FlagValues) -> None:
+    from gshard_nmt.data.worker_pool import start_early, usable_cpus
+
     beam = _read_beam(values)
+    out = paths.local_path("out", values.out)
+    workers = values.workers or usable_cpus()
+    if beam is None and workers > 1 and not out.exists():
+        # There is work to do, and the processes that do it can start now.
+        start_early(__name__, "gshard_nmt.prepare")
     config = read_config(values)
     corpora = read_corpora(values)
-    out = paths.local_path("out", values.out)
     vocabulary_of = None
     if values.vocabulary_of:
         vocabulary_of = existing_folder(
@@ -179,7 +185,7 @@ def _prepare(values: FlagValues) -> None:
     from gshard_nmt.prepare import Options, Share, prepare
 
     share = Share.parse(values.shard) if values.shard else Share()
-    options = Options(values.workers or 0, share, vocabulary_of, config.cleaning, beam)
+    options = Options(workers, share, vocabulary_of, config.cleaning, beam)
     prepare(config.data, corpora, out, options)
 
 

@@ -108,7 +108,7 @@ def _serve(values: FlagValues) -> None:
     translator.warm_up()
     limits = Limits(values.max_characters, values.max_texts, values.queue, values.timeout)
     server = Server(translator, directions, translator.of_ids.rows, address, limits)
-    about = f"step {translator.step}, {len(directions)} directions"
+    about = f"{translator.origin}, {len(directions)} directions"
     serve(server, about)
 
 

@@ -179,9 +179,11 @@ class Vocabulary:
         tag_id = self._processor.piece_to_id(symbol)
         return tag_id if tag_id >= SPECIALS and self._processor.is_control(tag_id) else None
 
-    def encode(self, texts: Sequence[str], threads: int = CODING_THREADS) -> list[list[int]]:
-        """Returns the ids of each text, without EOS and tags."""
-        return self._processor.encode(list(texts), num_threads=threads) if texts else []
+    def encode(
+        self, texts: Sequence[str] | Sequence[bytes], threads: int = CODING_THREADS
+    ) -> list[list[int]]:
+        """Returns the ids of each text, without EOS and tags. Bytes are text as UTF-8."""
+        return self._processor.encode(list[Any](texts), num_threads=threads) if texts else []
 
     def encode_source(
         self, texts: Sequence[str], language: str, target: str, subset: str = ""

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,25 +112,15 @@ class VocabularyReport:
             console.print(f"warning: {warning}", soft_wrap=True, markup=False)
 
 
-def report(
-    sample_by_language: Mapping[tuple[str, str], Sequence[str]],
-    vocabularies: tuple[Vocabulary, Vocabulary],
-) -> VocabularyReport:
-    """Measures the vocabularies on a sample of the text of each language.
+def fit_of(side: str, language: str, lines: Sequence[str], vocabulary: Vocabulary) -> Fit:
+    """Measures a vocabulary on a sample of the text of a language.
 
     Args:
-      sample_by_language: lines of text by side and language, such as ("source", "de"). At most `LINES`
-        of each are read, at equal distances.
-      vocabularies: the source and the target vocabulary.
+      side: "source" or "target".
+      language: BCP 47 tag.
+      lines: lines of text. At most `LINES` are read, at equal distances.
+      vocabulary: the vocabulary of the side.
     """
-    fits = [
-        _fit(side, language, lines, vocabularies[SIDES.index(side)])
-        for (side, language), lines in sample_by_language.items()
-    ]
-    return VocabularyReport((vocabularies[0].size, vocabularies[1].size), tuple(fits))
-
-
-def _fit(side: str, language: str, lines: Sequence[str], vocabulary: Vocabulary) -> Fit:
     measured = lines[:: max(-(-len(lines) // LINES), 1)]
     encoded = vocabulary.encode(measured)
     ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)

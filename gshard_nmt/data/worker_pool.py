@@ -1,7 +1,7 @@
 """Worker processes: they call functions with tasks, and the results come back as they are ready.
 
 A pool of one worker calls the functions in this process. Otherwise the processes start at the first
-call and stay until the pool is closed.
+call and stay until the pool is closed. `start_early` makes their start fast.
 """
 
 import multiprocessing
@@ -10,7 +10,8 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol, cast
 
@@ -20,6 +21,33 @@ from gshard_nmt.errors import UserError
 def usable_cpus() -> int:
     """Returns the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+# A plain fork would copy the locks of the threads that draw the progress.
+_context: ForkServerContext | SpawnContext = multiprocessing.get_context("spawn")
+
+
+def start_early(*modules: str) -> None:
+    """Starts a process that imports modules, and of which all later worker processes are copies.
+
+    The imports of a program and of its workers then take place at the same time, on two CPUs. Without
+    this call, a worker process imports what it needs when it has its first task.
+
+    Args:
+      modules: the names of modules. They must not start threads when they are imported.
+    """
+    global _context
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(modules))
+    # Ctrl-C reaches all processes of a terminal. This one must not print a traceback.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+        _context = context
+    except OSError:
+        return  # It needs a socket in the folder for temporary files, which may be full.
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 class Pool(Protocol):
@@ -66,17 +94,19 @@ class WorkerPool:
         Args:
           function: a function at the top of a module, so that it can be sent to a process.
           tasks: the arguments of each call.
-          here: whether to call the function in this process, because there is too little to do.
+          here: whether no process may start for these calls, because there is too little to do. If none
+            has started before, they take place in this process.
 
         Raises:
           UserError: a process was killed from outside.
           Exception: whatever the function raises. The calls of the other processes are given up.
         """
-        if here or self._count == 1 or len(tasks) < 2:
+        if (here and not self._processes) or self._count == 1 or len(tasks) < 2:
             for index, task in enumerate(tasks):
                 yield index, function(*task)
             return
-        self._start(min(self._count, len(tasks)))
+        if not here:
+            self._start(min(self._count, len(tasks)))
         waiting = iter(range(len(tasks)))
         calls: dict[connection.Connection, int] = {}
         try:
@@ -94,11 +124,9 @@ class WorkerPool:
 
     def _start(self, count: int) -> None:
         """Starts processes until there are `count`."""
-        # A fork would copy the locks of the threads that draw the progress.
-        context = multiprocessing.get_context("spawn")
         while len(self._processes) < count:
-            own_end, other_end = context.Pipe()
-            process = context.Process(target=_serve, args=(other_end,), daemon=True)
+            own_end, other_end = _context.Pipe()
+            process = _context.Process(target=_serve, args=(other_end,), daemon=True)
             process.start()
             other_end.close()
             self._processes[own_end] = process

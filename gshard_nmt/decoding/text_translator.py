@@ -292,7 +292,8 @@ def load_translator(
       config: the run's config; its search settings may differ from those in the run folder.
       run: the run folder.
       nbest: number of translations of each line.
-      checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N.
+      checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N. If a
+        checkpoint has a moving average (`Train.ema`), it is used, unless ":weights" follows.
       processes: the processes that decode together.
       fits: whether to choose another mesh if that of the config does not fit this machine.
 

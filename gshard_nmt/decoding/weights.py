@@ -9,10 +9,13 @@ from typing import Any, Self
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint import Checkpoints, Groups, Restored
+from gshard_nmt.run.checkpoint import Checkpoints, Groups, Restored, Wanted
 from gshard_nmt.run.manifest import Manifest, UnsoundError
 
-CHECKPOINT_WORDS = "best, last, a step such as 500, or average:N for the mean of the last N"
+CHECKPOINT_WORDS = (
+    "best, last, a step such as 500, or average:N for the mean of the last N; with :weights at its end, "
+    "as in best:weights, for the weights without Train.ema"
+)
 """The values of --checkpoint, in words."""
 
 
@@ -23,32 +26,33 @@ class Chosen:
     Attributes:
       kind: "best", "last", "step" or "average".
       number: the step, or the number of checkpoints of the average.
+      raw: whether to take the weights themselves, also if there is a moving average of them.
     """
 
     kind: str
     number: int = 0
+    raw: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads "best", "last", "500" or "average:5".
+        """Reads "best", "last", "500" or "average:5", with or without ":weights" at the end.
 
         Raises:
           UserError: the text is none of these.
         """
         number = "([0-9]{1,18})"
-        words = f"(best|last)|{number}|average:{number}"
+        words = f"(?:(best|last)|{number}|average:{number})(:weights)?"
         match = re.fullmatch(words, text.strip().lower())
         if match is None:
             raise UserError(f"--checkpoint is {text!r}; it must be {CHECKPOINT_WORDS}.")
-        word, step, count = match.groups()
+        word, step, count, raw = match.groups()
         if count is not None and int(count) < 2:
             raise UserError(
                 f"--checkpoint is {text!r}; an average needs at least 2 checkpoints. Give average:2 or "
                 "more, or last."
             )
-        if word:
-            return cls(word)
-        return cls("step", int(step)) if step is not None else cls("average", int(count))
+        kind = word or ("average" if step is None else "step")
+        return cls(kind, int(step or count or 0), bool(raw))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Loaded:
       step: the training step; of an average, the newest one.
       label: names the checkpoint, or all checkpoints of the average, by their contents: no other
         weights have the same label.
-      origin: the same in words, such as "step 500".
+      origin: the same in words, such as "step 500" or, of a moving average, "step 500 (Train.ema)".
       passed_over: a line for each checkpoint that was tried before and could not be used.
     """
 
@@ -82,18 +86,21 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
     Raises:
       UserError: there is no such checkpoint, it is damaged, or too few are sound.
     """
-    groups = {"parameters": specs}
+
+    def groups(manifest: Manifest) -> Groups:
+        return {manifest.group_to_decode(choice.raw): specs}
+
     if choice.kind == "average":
-        return _average(checkpoints, choice.number, specs)
+        return _average(checkpoints, choice, groups, specs)
     if choice.kind == "step":
         restored = _of_step(checkpoints, choice.number, groups)
     elif choice.kind == "last":
         restored = checkpoints.restore(groups)
     else:
         restored = checkpoints.restore_best(groups)
-    manifest, passed_over = restored.manifest, restored.passed_over
-    weights = restored.groups["parameters"]
-    return Loaded(weights, manifest.step, manifest.label, f"step {manifest.step}", passed_over)
+    manifest, ((group, weights),) = restored.manifest, restored.groups.items()
+    origin = f"step {manifest.step}" + " (Train.ema)" * (group == "ema")
+    return Loaded(weights, manifest.step, _label(manifest, choice), origin, restored.passed_over)
 
 
 def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
@@ -109,11 +116,11 @@ def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
         with contextlib.suppress(UnsoundError):
             manifests.append(checkpoints.manifest(step))
         if len(manifests) == count:
-            return manifests[0].label if choice.kind != "average" else _label(manifests)
+            return _joined_label(manifests, choice)
     return ""
 
 
-def _of_step(checkpoints: Checkpoints, step: int, groups: Groups) -> Restored:
+def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
     """Reads one checkpoint. If there is none, or it is damaged, the error lists the others."""
     steps = checkpoints.steps()
     if not steps:
@@ -133,15 +140,21 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Groups) -> Restored:
     )
 
 
-def _average(checkpoints: Checkpoints, count: int, specs: Mapping[str, Any]) -> Loaded:
-    """Returns the mean of the last sound checkpoints. The sums are float64, on the host."""
+def _average(
+    checkpoints: Checkpoints, choice: Chosen, groups: Wanted, specs: Mapping[str, Any]
+) -> Loaded:
+    """Returns the mean of the last sound checkpoints. The sums are float64, on the host.
+
+    A checkpoint that has a moving average counts with it, unless the raw weights were chosen.
+    """
+    count = choice.number
     sums = {name: _ShardSums(spec) for name, spec in specs.items()}
     manifests: list[Manifest] = []
     problems: dict[int, str] = {}
-    for restored in checkpoints.sound({"parameters": specs}, problems):
+    for restored in checkpoints.sound(groups, problems):
         manifests.append(restored.manifest)
         # The next checkpoint needs the memory of this one, so nothing here may keep its arrays.
-        _add(sums, restored.groups.pop("parameters"))
+        _add(sums, restored.groups.popitem()[1])
         if len(manifests) == count:
             break
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
@@ -153,8 +166,10 @@ def _average(checkpoints: Checkpoints, count: int, specs: Mapping[str, Any]) -> 
             f"Train.keep_last.{listed}"
         )
     weights = {name: total.mean(count) for name, total in sums.items()}
-    origin, passed_over = f"steps {steps} (averaged)", tuple(problems.values())
-    return Loaded(weights, manifests[0].step, _label(manifests), origin, passed_over)
+    averages = [manifest.group_to_decode(choice.raw) == "ema" for manifest in manifests]
+    origin = f"steps {steps} (averaged{', Train.ema' * any(averages)})"
+    label = _joined_label(manifests, choice)
+    return Loaded(weights, manifests[0].step, label, origin, tuple(problems.values()))
 
 
 def _add(sums: Mapping[str, "_ShardSums"], arrays: Mapping[str, Any]) -> None:
@@ -162,8 +177,15 @@ def _add(sums: Mapping[str, "_ShardSums"], arrays: Mapping[str, Any]) -> None:
         sums[name].add(array)
 
 
-def _label(manifests: list[Manifest]) -> str:
-    return "average of " + "; ".join(manifest.label for manifest in manifests)
+def _joined_label(manifests: list[Manifest], choice: Chosen) -> str:
+    labels = [_label(manifest, choice) for manifest in manifests]
+    return labels[0] if choice.kind != "average" else "average of " + "; ".join(labels)
+
+
+def _label(manifest: Manifest, choice: Chosen) -> str:
+    """Returns the label of the weights that are read from a checkpoint."""
+    leaves_out = manifest.group_to_decode() != manifest.group_to_decode(choice.raw)
+    return manifest.label + ", without Train.ema" * leaves_out
 
 
 class _ShardSums:

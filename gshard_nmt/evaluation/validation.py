@@ -9,7 +9,7 @@ from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.evaluation import bleu
-from gshard_nmt.run.arrays import weights_of
+from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
@@ -41,13 +41,13 @@ class Validation:
     def run(
         self, counters: RunCounters, state: Mapping[str, Any], log: MetricsLog
     ) -> tuple[str, Scores]:
-        """Scores the weights of a state and logs the scores.
+        """Scores the weights of a state, or their moving average, and logs the scores.
 
         Returns:
           A line to show, and the scores. Without dev text there are none.
         """
         sentences = self._programs.config.train.bleu_sentences
-        weights = weights_of(state)
+        weights = weights_to_decode(state)
         nll = self._nll(weights)
         if not nll:
             return f"step {counters.step}: no dev text fits into the rows, so no scores", Scores()
@@ -59,6 +59,8 @@ class Validation:
             values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
             values["dev_bleu"] = _mean(scores)
             line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a direction"
+        if self._programs.config.train.ema:
+            line += " (Train.ema)"
         log.write(counters.step, values)
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         return line, Scores(finite, self._settings())

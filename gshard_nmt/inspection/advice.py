@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gshard_nmt.inspection.memory import Memory
-from gshard_nmt.inspection.terminal import GIB
-from gshard_nmt.quantities import size_text
+from gshard_nmt.quantities import GIB, size_text
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config

@@ -86,13 +86,7 @@ class Origins:
     """Finds the origin of each instruction, from its own name or from its neighbors'."""
 
     def __init__(self, module: HloModule) -> None:
-        """Lists the users of each result."""
         self._module = module
-        self._users: dict[str, list[Instruction]] = {}
-        for body in module.computations.values():
-            for instruction in body:
-                for operand in instruction.operands:
-                    self._users.setdefault(operand, []).append(instruction)
 
     def of(self, instruction: Instruction) -> Origin:
         """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
@@ -109,12 +103,12 @@ class Origins:
         """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
         by_name = self._module.by_name
         makers = [by_name[name] for name in instruction.operands if name in by_name]
-        for neighbors in (makers, self._users.get(instruction.name, [])):
+        for neighbors in (makers, self._module.users.get(instruction.name, [])):
             for near in neighbors:
                 if near.op_name and near.opcode != "parameter":
                     return origin_of(near.op_name)
         if distance:
-            for near in (*makers[:1], *self._users.get(instruction.name, [])[:1]):
+            for near in (*makers[:1], *self._module.users.get(instruction.name, [])[:1]):
                 if (origin := self._near(near, distance - 1)) != UNKNOWN:
                     return origin
         return UNKNOWN

@@ -35,6 +35,7 @@ _CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _DIRECTION = re.compile(r"direction=(\w+)")
 _INDEX = re.compile(r"\bindex=(\d+)")
+_PARENTHESIS = re.compile(r"[()]")
 _ELEMENT = "get-tuple-element"
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
@@ -175,6 +176,15 @@ class HloModule:
             for body in self.computations.values()
             for instruction in body
         }
+
+    @functools.cached_property
+    def users(self) -> dict[str, list[Instruction]]:
+        """The instructions that read each result."""
+        users: dict[str, list[Instruction]] = {}
+        for instruction in self.by_name.values():
+            for operand in instruction.operands:
+                users.setdefault(operand, []).append(instruction)
+        return users
 
     def executed(self) -> Iterator[tuple[Instruction, int]]:
         """Yields each instruction that a device executes, and how often it does so in a step.
@@ -353,7 +363,7 @@ def _instruction(line: str) -> Instruction | None:
 def _closing(line: str, at: int) -> int:
     """Returns the position of the parenthesis that closes the one at `at`."""
     depth = 0
-    for match in re.compile(r"[()]").finditer(line, at):
+    for match in _PARENTHESIS.finditer(line, at):
         depth += 1 if match[0] == "(" else -1
         if depth == 0:
             return match.start()

@@ -27,7 +27,8 @@ class Memory:
       code: machine code.
       peak: the most at any time.
       hbm: memory of the device; None for a CPU.
-      by_category: the peak by CATEGORIES. "activations" are all temporaries, so they include gradients.
+      by_category: the peak by CATEGORIES. "optimizer" includes the moving average of the weights.
+        "activations" are all temporaries, so they include gradients.
       is_estimate: whether the compiler made no program, so that the peak is estimated.
     """
 
@@ -111,7 +112,7 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
     """Returns the category of a program's argument by its name."""
     kind, _, rest = name.partition("/")
-    if kind in ("moments", "guard"):
+    if kind in ("moments", "guard", "ema"):
         return "optimizer"
     if kind == "parameters" or "/" in name or "embedding" in name:
         weight = rest if kind == "parameters" else name

@@ -149,8 +149,8 @@ def _outside(path: str) -> tuple[str, str, str]:
     if "adafactor" in path:
         return "", "adafactor", "optimizer"
     scope = path.split("/")[0]
-    if scope == "guard":
-        return "", "guard", "optimizer"
+    if scope in ("guard", "ema"):
+        return "", scope, "optimizer"
     if scope in ("token_counts", "figures"):
         return "", scope, "gradients and metrics"
     if "loss" in path.split("/"):

@@ -94,6 +94,11 @@ class Inspection:
         return self.compilation.instructions is not None
 
     @property
+    def fits(self) -> bool:
+        """Whether the compiler made a program that fits the memory of a device."""
+        return self.memory.fits and not self.does_not_fit
+
+    @property
     def total(self) -> Work:
         """Work of all origins together."""
         return sum(self.work.values(), Work())
@@ -158,6 +163,10 @@ class Inspection:
         """Returns the time of all collectives of a kind in a step; 0 for a CPU."""
         return sum(source.seconds or 0.0 for source in self.sources if source.kind == kind)
 
+    def collective_bytes(self, kind: str) -> int:
+        """Returns the bytes that one device sends in all collectives of a kind in a step."""
+        return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
+
     def kind_count(self, kind: str) -> int:
         """Returns the number of tensors that the collectives of a kind send in a step."""
         return sum(source.count for source in self.sources if source.kind == kind)
@@ -184,7 +193,7 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
         "compile_cpu_seconds": _rounded(compilation.compile_cpu_seconds, 2),
         "program_instructions": compilation.instructions,
         "code_bytes": memory.code,
-        "fits": memory.fits and not inspection.does_not_fit,
+        "fits": inspection.fits,
         "per_device": {
             "argument_bytes": memory.argument,
             "temp_bytes": memory.temp,
@@ -231,7 +240,7 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
                 "kind": kind,
                 "count": inspection.kind_count(kind),
                 "instructions": inspection.collective_instructions.get(kind, 0),
-                "bytes_per_device": sum(source.bytes_per_step for source in sources),
+                "bytes_per_device": inspection.collective_bytes(kind),
                 "sources": [
                     {
                         "layer": source.origin.layer,

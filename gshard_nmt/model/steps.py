@@ -1,13 +1,21 @@
 """The steps of a run as pure functions of arrays: initialize, train_step, eval_step.
 
 The training state is one flat mapping: `parameters/NAME`, `moments/NAME` (of Adafactor), `step`,
-`tokens` (the tokens of each language so far) and `guard/NAME` (the usual gradient norm).
+`tokens` (the tokens of each language so far) and `guard/NAME` (the usual gradient norm). With `Train.ema`
+it also has `ema/NAME`, the moving average of the weights.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.model import counter_random, expert_use, figures, token_counts, transformer
+from gshard_nmt.model import (
+    counter_random,
+    expert_use,
+    figures,
+    moving_average,
+    token_counts,
+    transformer,
+)
 from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
@@ -49,6 +57,7 @@ class StepFunctions:
       source_vocabulary, target_vocabulary: the vocabulary sizes.
       languages: the number of languages whose tokens are counted.
       guard: the settings of the guard, which withholds bad updates.
+      ema: the decay of the moving average of the weights; 0 if there is none.
     """
 
     model: Model
@@ -57,6 +66,7 @@ class StepFunctions:
     target_vocabulary: int
     languages: int = 1
     guard: Guard = dataclasses.field(default_factory=Guard)
+    ema: float = 0.0
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Returns the declarations of all weights of the model."""
@@ -74,23 +84,31 @@ class StepFunctions:
             "tokens": Parameter((self.languages, 2), "__", ZEROS, "uint32"),
         }
         reference = scoped("guard", guards.declare_reference())
-        return scoped("parameters", declared) | scoped("moments", moments) | counts | reference
+        average = scoped("ema", declared) if self.ema else {}
+        state = scoped("parameters", declared) | scoped("moments", moments) | counts
+        return state | reference | average
 
     def initialize(self, control: Arrays) -> list[Arrays]:
         """Returns the state of step 0, of which each device draws its own shards.
+
+        The moving average begins as the initial weights.
 
         Args:
           control: `seed` uint32[2], the seed of the run.
         """
         key = counter_random.Key.from_seed(control["seed"])
         declared = self.declare_state()
-        values = initial_values(declared, key)
+        drawn = dataclasses.replace(self, ema=0.0).declare_state()
+        values = initial_values(drawn, key)
+        if self.ema:
+            values |= scoped_values("ema", within(values, "parameters"))
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
 
     def train_step(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
         """Computes one training step.
 
-        If the update is bad (see `guard`), all weights and moments keep their values.
+        If the update is bad (see `guard`), the weights, their moving average and all moments keep their
+        values.
 
         Args:
           state: the arrays of `declare_state`.
@@ -154,6 +172,12 @@ class StepFunctions:
             "step": step,
             "tokens": tokens,
         }
+        if self.ema:
+            with tf.name_scope("ema"):
+                before = within(state, "ema")
+                after = moving_average.moved(before, values, self.ema, step)
+                after = guards.applied(verdict.is_fine, after, before)
+            new_state |= scoped_values("ema", after)
         return [new_state, metrics]
 
     def moe_layer_names(self) -> list[str]:

@@ -2,8 +2,8 @@
 
 These are the arrays of the training state, of a batch, and the control scalars of a training step.
 The training state is one flat mapping: the model's weights under `parameters/`, the optimizer's
-moments under `moments/`, and small arrays such as `step`. Only this module and model/steps.py know these
-prefixes.
+moments under `moments/`, the moving average of the weights under `ema/`, and small arrays such as `step`.
+Only this module and model/steps.py know these prefixes.
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ CONTROL = {
 }
 """The scalars that a training step takes; see model/steps.py."""
 
-_WEIGHTS = "parameters/"
+_BY_NAME_IN_THE_MODEL = ("parameters", "ema")
+"""The parts of a state that have an array for each weight. Each is a group of its own in a checkpoint."""
 
 _LANGUAGES_OF_THE_PAPER = 100
 """The number of languages of GShard's experiments (section 4)."""
@@ -51,6 +52,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         sizes["target_vocabulary"],
         _number_of_languages(config, data),
         Guard(config.train.gradient_jump),
+        config.train.ema,
     )
 
 
@@ -92,21 +94,37 @@ def training_arrays(config: Config, functions: StepFunctions) -> dict[str, Array
 
 def weights_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the weights among the arrays (or specs) of a state, by their names in the model."""
-    return {
-        name.removeprefix(_WEIGHTS): array
-        for name, array in state.items()
-        if name.startswith(_WEIGHTS)
-    }
+    return as_groups(state)["parameters"]
 
 
-def without_weights(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arrays (or specs) of a state that are not weights, by their names in the state."""
-    return {name: array for name, array in state.items() if not name.startswith(_WEIGHTS)}
+def weights_to_decode(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the weights that are validated and decoded: the moving average if there is one."""
+    groups = as_groups(state)
+    return groups.get("ema", groups["parameters"])
 
 
-def with_weights(others: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a whole state, put together from the results of `without_weights` and `weights_of`."""
-    return {f"{_WEIGHTS}{name}": array for name, array in weights.items()} | dict(others)
+def as_groups(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the arrays (or specs) of a state as the groups of a checkpoint.
+
+    The groups are `parameters` (the weights by their names in the model), `ema` (their moving average by
+    the same names, if there is one) and `optimizer` (all other arrays by their names in the state).
+    """
+    groups: dict[str, dict[str, Any]] = {"parameters": {}, "optimizer": {}}
+    for name, array in state.items():
+        group, _, rest = name.partition("/")
+        if group in _BY_NAME_IN_THE_MODEL:
+            groups.setdefault(group, {})[rest] = array
+        else:
+            groups["optimizer"][name] = array
+    return groups
+
+
+def from_groups(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the state that `as_groups` has taken apart. Other groups are left out."""
+    state = dict(groups["optimizer"])
+    for group in _BY_NAME_IN_THE_MODEL:
+        state |= {f"{group}/{name}": array for name, array in groups.get(group, {}).items()}
+    return state
 
 
 def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:

@@ -27,6 +27,9 @@ from gshard_nmt.spmd.processes import ALONE, Processes
 Groups = Mapping[str, Mapping[str, Any]]
 """Arrays by the names of their groups, then by their own names."""
 
+Wanted = Groups | Callable[[Manifest], Groups]
+"""The groups to read, or a function that chooses them for a checkpoint."""
+
 Result = TypeVar("Result")
 
 
@@ -123,7 +126,7 @@ class Checkpoints:
 
         return agreement.numbers_of_first(self._processes, order)
 
-    def restore_best(self, groups: Groups) -> Restored:
+    def restore_best(self, groups: Wanted) -> Restored:
         """Reads the best sound checkpoint as `restore` does, also if its run goes on meanwhile.
 
         The run may remove a checkpoint while this reads it. So the checkpoints are listed again after
@@ -136,11 +139,12 @@ class Checkpoints:
                 return restored
         raise self._nothing(problems)
 
-    def restore(self, groups: Groups, steps: Sequence[int] | None = None) -> Restored:
+    def restore(self, groups: Wanted, steps: Sequence[int] | None = None) -> Restored:
         """Reads the first sound checkpoint, places its arrays as their shardings say, and verifies them.
 
         Args:
-          groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings.
+          groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings; or a function
+            that returns this for a manifest.
           steps: the checkpoints to try, in this order; None means all that are not known to be damaged,
             the newest first.
 
@@ -156,7 +160,7 @@ class Checkpoints:
         raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
 
     def sound(
-        self, groups: Groups, problems: dict[int, str], steps: Sequence[int] | None = None
+        self, groups: Wanted, problems: dict[int, str], steps: Sequence[int] | None = None
     ) -> Iterator[Restored]:
         """Yields each sound checkpoint as `restore` reads it. It is read when it is asked for.
 
@@ -181,7 +185,7 @@ class Checkpoints:
         _check(group, {name: on_host(array, tensor.letters)}, manifest)
         return array
 
-    def _try(self, step: int, groups: Groups, problems: dict[int, str]) -> Restored | None:
+    def _try(self, step: int, groups: Wanted, problems: dict[int, str]) -> Restored | None:
         """Reads a checkpoint. If it cannot be used, it adds a line to `problems` and returns None."""
         try:
             manifest, arrays = self._read(step, groups)
@@ -213,7 +217,7 @@ class Checkpoints:
     def _line(self, step: int, problem: UnsoundError) -> str:
         return f"{self.folder / str(step)}: {problem}"
 
-    def _read(self, step: int, groups: Groups) -> tuple[Manifest, dict[str, dict[str, Any]]]:
+    def _read(self, step: int, groups: Wanted) -> tuple[Manifest, dict[str, dict[str, Any]]]:
         """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all.
 
         Raises:
@@ -222,9 +226,10 @@ class Checkpoints:
 
         def load(step: int) -> tuple[Manifest, dict[str, dict[str, Any]]]:
             manifest = self.manifest(step)
-            for group, arrays in groups.items():
+            chosen = groups(manifest) if callable(groups) else groups
+            for group, arrays in chosen.items():
                 manifest.check_arrays(group, arrays)
-            return manifest, self._loading(tensor_files.load, step, groups, manifest.places)
+            return manifest, self._loading(tensor_files.load, step, chosen, manifest.places)
 
         manifest, arrays = agreement.together(self._processes, load, step)
         letters = {
@@ -233,8 +238,8 @@ class Checkpoints:
             for name, tensor in tensors.items()
         }
         checksums = after_reading(flat(arrays), letters)
-        for group in groups:
-            _check(group, {name: checksums[f"{group}/{name}"] for name in arrays[group]}, manifest)
+        for group, names in arrays.items():
+            _check(group, {name: checksums[f"{group}/{name}"] for name in names}, manifest)
         return manifest, arrays
 
     def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:

@@ -134,6 +134,14 @@ class Manifest:
         }
         return dataclasses.replace(self, tensors=tensors)
 
+    def group_to_decode(self, raw: bool = False) -> str:
+        """Returns the group of the weights to decode: `ema` if there is one, else `parameters`.
+
+        Args:
+          raw: whether to decode with the weights themselves, not with their moving average.
+        """
+        return "ema" if "ema" in self.tensors and not raw else "parameters"
+
     @property
     def nbytes(self) -> int:
         """Size of all tensors in bytes."""

@@ -1,8 +1,9 @@
 """Saves and restores the state of a training run.
 
-The groups of arrays in a checkpoint are `parameters` (the weights), `optimizer` (the rest of the
-training state) and `input` (the position in the data). The facts are the counters of the run, its
-patience, its bad steps, and whether it owes a validation.
+The groups of arrays in a checkpoint are `parameters` (the weights), `ema` (their moving average, if
+`Train.ema` is set), `optimizer` (the rest of the training state) and `input` (the position in the
+data). The facts are the counters of the run, its patience, its bad steps, and whether it owes a
+validation.
 """
 
 import dataclasses
@@ -15,8 +16,8 @@ import numpy as np
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import input_state
-from gshard_nmt.run.arrays import weights_of, with_weights, without_weights
-from gshard_nmt.run.checkpoint import Restored
+from gshard_nmt.run.arrays import as_groups, from_groups
+from gshard_nmt.run.checkpoint import Groups
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import NotFiniteError
 from gshard_nmt.run.compiled_steps import CompiledSteps
@@ -73,20 +74,51 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
 
 
 def restore(
-    checkpoints: CheckpointWriter, programs: CompiledSteps
-) -> tuple[TrainingState, Restored]:
+    checkpoints: CheckpointWriter, programs: CompiledSteps, note: Callable[[str], None]
+) -> TrainingState:
     """Reads the newest sound checkpoint.
+
+    `Train.ema` may have been switched on or off since it was saved. A new moving average begins as the
+    weights of the checkpoint.
+
+    Args:
+      checkpoints: the checkpoints of the run.
+      programs: the programs of the run.
+      note: gets a line for each checkpoint that cannot be used, and if `Train.ema` was switched.
 
     Raises:
       UserError: there is none.
     """
     specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
-    restored = checkpoints.restore(specs)
+
+    def groups_in(manifest: Manifest) -> Groups:
+        return {g: arrays for g, arrays in specs.items() if g != "ema" or g in manifest.tensors}
+
+    restored = checkpoints.restore(groups_in)
     groups = restored.groups
     state = without_arrays(restored.manifest, programs.config.train.metric)
-    state.arrays = with_weights(groups["optimizer"], groups["parameters"])
+    for problem in restored.passed_over:
+        note(f"{problem}. Going on from step {state.counters.step}")
+    if "ema" in specs and "ema" not in groups:
+        groups["ema"] = _copied(groups["parameters"])
+        note(f"Train.ema is new: the average begins as the weights of step {state.counters.step}")
+    if "ema" in restored.manifest.tensors and "ema" not in specs:
+        note(f"Train.ema is off: the average of step {state.counters.step} is left out")
+    state.arrays = from_groups(groups)
     state.cursors = input_state.from_devices(groups["input"])
-    return state, restored
+    return state
+
+
+def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns copies of arrays on the devices, split as they are. A step reuses the memory of both."""
+    import jax
+
+    def copy(originals: dict[str, Any]) -> dict[str, Any]:
+        return {name: jax.numpy.copy(array) for name, array in originals.items()}
+
+    shardings = {name: array.sharding for name, array in arrays.items()}
+    copies: dict[str, Any] = jax.jit(copy, out_shardings=shardings)(dict(arrays))
+    return copies
 
 
 def open_checkpoints(
@@ -130,11 +162,8 @@ def save(
     """
     specs = _specs(programs)
     assert state.cursors is not None
-    groups = {
-        "parameters": weights_of(state.arrays),
-        "optimizer": without_weights(state.arrays),
-        "input": input_state.to_devices(state.cursors, specs["input"], programs.devices),
-    }
+    groups = as_groups(state.arrays)
+    groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
     try:
         checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state), scores)
     except NotFiniteError as error:
@@ -195,8 +224,7 @@ def _facts(state: TrainingState) -> dict[str, Any]:
 def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
     """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
     return {
-        "parameters": weights_of(programs.state_specs),
-        "optimizer": without_weights(programs.state_specs),
+        **as_groups(programs.state_specs),
         "input": input_state.input_specs(programs.config.data),
     }
 

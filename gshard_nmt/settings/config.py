@@ -12,7 +12,18 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.ranges import MOST, Rule, above, at_least, between, check, matching, one_of, size
+from gshard_nmt.ranges import (
+    MOST,
+    Rule,
+    above,
+    at_least,
+    between,
+    check,
+    matching,
+    one_of,
+    rate,
+    size,
+)
 from gshard_nmt.spmd.mesh import Mesh
 
 LENGTH_NORMS = ("gnmt", "lingvo", "none")
@@ -49,6 +60,13 @@ class Train:
     # Randomness
     seed: int = 1
     """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
+
+    # Average of the weights
+    ema: float = 0.0
+    """The decay of an exponential moving average of the weights, such as 0.999. Each step moves the
+    average towards the new weights by a share of 1 - decay. In step t the decay is at most
+    (1 + t) / (10 + t). Validation and decoding then use the average instead of the weights. 0 turns it
+    off."""
 
     # Divergence
     on_divergence: str = "skip"
@@ -94,6 +112,7 @@ class Train:
         at_least(2, "keep_last"),
         at_least(0, "keep_every", "keep_best", "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
+        rate("ema"),
         one_of(ON_DIVERGENCE, "on_divergence"),
         Rule(
             ("gradient_jump",),

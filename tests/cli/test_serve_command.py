@@ -31,13 +31,13 @@ def started(monkeypatch):
     def load_translator(config, run, nbest, checkpoint, fits):
         events.append(("load", config, run.path, nbest, checkpoint, fits))
         return types.SimpleNamespace(
-            step=7,
+            origin="step 7 (Train.ema)",
             warm_up=lambda: events.append(("warm up",)),
             of_ids=types.SimpleNamespace(rows=2 * config.decode.rows),
         )
 
     def server(translator, directions, rows, address, limits):
-        assert translator.step == 7
+        assert translator.origin == "step 7 (Train.ema)"
         events.append(("server", directions, rows, address.host, limits))
         return "server"
 
@@ -63,7 +63,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         ("warm up",),
         # The translator fills more rows than the flag says, as on a CPU.
         ("server", [("fr", "en"), ("de", "en")], 16, "::1", Limits(7, 6, 5, 8.0)),
-        ("server", "step 7, 2 directions"),
+        ("server", "step 7 (Train.ema), 2 directions"),
     ]
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gshard_nmt.data import vocabulary_report
 from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
-from gshard_nmt.data.vocabulary_report import report
+from gshard_nmt.data.vocabulary_report import VocabularyReport, fit_of
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,8 @@ def facts(vocabulary):
         ("source", "zh"): ["水木水木"],
         ("target", "el"): ["red λ", "λμ"],
     }
-    return report(samples, (vocabulary, vocabulary))
+    fits = [fit_of(*what, lines, vocabulary) for what, lines in samples.items()]
+    return VocabularyReport((vocabulary.size, vocabulary.size), tuple(fits))
 
 
 def test_tokens_are_counted_by_words_or_characters(facts, vocabulary):
@@ -78,11 +79,11 @@ def test_the_file_and_the_table_have_the_same_facts(facts, tmp_path, capsys):
 def test_a_long_sample_is_read_at_equal_distances(vocabulary, monkeypatch):
     monkeypatch.setattr(vocabulary_report, "LINES", 4)
     lines = ["red"] * 3 + ["λ"] + ["red"] * 6
-    (fit,) = report({("source", "en"): lines}, (vocabulary, vocabulary)).fits
+    fit = fit_of("source", "en", lines, vocabulary)
     assert fit.lines == 4
     assert fit.rare == "λ"
 
 
 def test_an_empty_language_has_no_numbers_that_mislead(vocabulary):
-    (fit,) = report({("source", "en"): []}, (vocabulary, vocabulary)).fits
+    fit = fit_of("source", "en", [], vocabulary)
     assert (fit.lines, fit.tokens_per_unit, fit.byte_fallback, fit.coverage) == (0, 0, 0, 1)

@@ -3,10 +3,13 @@
 import multiprocessing
 import os
 import signal
+import sys
+from multiprocessing import forkserver
 
 import pytest
 
-from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
+from gshard_nmt.data import worker_pool
+from gshard_nmt.data.worker_pool import WorkerPool, start_early, usable_cpus
 from gshard_nmt.errors import UserError
 
 
@@ -27,7 +30,43 @@ def call(what):
     return what, os.getpid()
 
 
-def test_processes_share_the_calls_and_all_results_arrive():
+def parent_and_module(_):
+    return os.getppid(), "colorsys" in sys.modules
+
+
+@pytest.fixture(params=["late", "early"])
+def start(request, monkeypatch):
+    """Lets the processes start at the first call, or early."""
+    if request.param == "late":
+        yield
+        return
+    monkeypatch.setattr(worker_pool, "_context", worker_pool._context)
+    handler = signal.getsignal(signal.SIGINT)
+    start_early("colorsys", "no_such_module")
+    assert signal.getsignal(signal.SIGINT) == handler
+    yield
+    forkserver._forkserver._stop()
+
+
+@pytest.mark.parametrize("start", ["early"], indirect=True)
+def test_processes_that_start_early_have_the_modules(start):
+    with WorkerPool(2) as pool:
+        answers = dict(pool.map(parent_and_module, [(n,) for n in range(2)]))
+    server = forkserver._forkserver._forkserver_pid
+    assert list(answers.values()) == [(server, True)] * 2
+
+
+def test_without_a_folder_for_temporary_files_the_processes_start_late(monkeypatch):
+    def refuse():
+        raise OSError(28, "No space left on device")
+
+    usual = worker_pool._context
+    monkeypatch.setattr(forkserver, "ensure_running", refuse)
+    start_early("colorsys")
+    assert worker_pool._context is usual
+
+
+def test_processes_share_the_calls_and_all_results_arrive(start):
     with WorkerPool(2) as pool:
         for numbers in (range(20), range(3)):
             results = dict(pool.map(call, [(n,) for n in numbers]))
@@ -46,6 +85,14 @@ def test_processes_share_the_calls_and_all_results_arrive():
         ):
             list(pool.map(call, [(1,), ("killed",)]))
     assert not multiprocessing.active_children()
+
+
+def test_few_calls_start_no_process_but_use_those_that_are_there():
+    few = [(n,) for n in range(2)]
+    with WorkerPool(2) as pool:
+        assert {process for _, (_, process) in pool.map(call, few, here=True)} == {os.getpid()}
+        list(pool.map(call, few))
+        assert os.getpid() not in {process for _, (_, process) in pool.map(call, few, here=True)}
 
 
 def test_a_loop_that_is_left_ends_the_processes():

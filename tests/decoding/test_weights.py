@@ -73,6 +73,38 @@ def test_an_average_is_the_mean_of_the_newest(written):
     assert load(written, "average:3").label != loaded.label
 
 
+def with_average(step: int) -> dict[str, dict]:
+    """A state whose moving average of the weights is ten times as large as the weights."""
+    return state(step) | {"ema": state(10 * step)["parameters"]}
+
+
+def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked_for(tmp_path):
+    writer = CheckpointWriter(tmp_path, Retention(last=3))
+    for step, groups in ((1, state(1)), (2, with_average(2)), (3, with_average(3))):
+        writer.save(step, groups, LETTERS | {"ema": LETTERS["parameters"]}, {})
+    writer.close()
+    for text, scale, origin in (
+        ("last", 30, "step 3 (Train.ema)"),
+        ("2", 20, "step 2 (Train.ema)"),
+        ("last:weights", 3, "step 3"),
+        ("2:weights", 2, "step 2"),
+        ("best:weights", 3, "step 3"),
+        ("1", 1, "step 1"),
+        ("1:weights", 1, "step 1"),
+        ("average:2", 25, "steps 2, 3 (averaged, Train.ema)"),
+        ("average:2:weights", 2.5, "steps 2, 3 (averaged)"),
+        # The checkpoint that has no moving average counts with its weights.
+        ("average:3", 17, "steps 1, 2, 3 (averaged, Train.ema)"),
+    ):
+        loaded = load(tmp_path, text)
+        assert loaded.origin == origin
+        assert_equal(loaded.weights, state(scale)["parameters"])
+        assert loaded.label == expected_label(Checkpoints(tmp_path), Chosen.parse(text))
+    labels = {text: load(tmp_path, text).label for text in ("3", "3:weights", "1", "1:weights")}
+    assert labels["3:weights"] == labels["3"] + ", without Train.ema"
+    assert labels["1:weights"] == labels["1"]
+
+
 def test_an_average_is_split_over_the_devices_as_the_run_asks(written):
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     axes = {"experts/w": PartitionSpec(None, "x"), "b": PartitionSpec()}
@@ -131,7 +163,8 @@ def test_a_run_without_checkpoints_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣"]
+    "text",
+    ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣", ":weights", "last:weight"],
 )
 def test_other_words_are_an_error(text):
     with pytest.raises(UserError, match=r"it must be best, last, a step such as 500, or average:N"):

@@ -67,6 +67,14 @@ def test_the_score_is_the_mean_over_languages_of_nats_per_token(validate):
     assert scores == Scores(log[5], {"dev_batches": 2, "bleu_sentences": 0})
 
 
+def test_the_moving_average_is_scored_if_there_is_one(validate):
+    """`eval_step` accepts no other weights."""
+    state = {"parameters/w": "not these", "ema/w": "weights", "step": 1}
+    validation = validate(DEMO.replace(train={"ema": 0.99}))
+    line, _ = validation.run(RunCounters(step=5), state, Log())
+    assert line == "step 5: dev nll 1.000 (Train.ema)"
+
+
 def test_a_language_without_dev_text_is_left_out(validate):
     log = Log()
     validate.nats |= {"fr": [], "de": [2.0]}

@@ -32,6 +32,8 @@ def test_each_argument_has_its_category():
         "step": "batch",
         "source_ids": "batch",
     }
+    average = ArraySpec((8, 16, 32), FLOAT, "EMH")
+    assert memory.category_of("ema/encoder/block/moe_0/wi", average, MESH) == "optimizer"
 
 
 def test_an_estimate_adds_the_arguments_to_the_temporaries():

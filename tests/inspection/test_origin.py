@@ -34,6 +34,7 @@ PREFIX = "jit(call)/lowered_program/"
          "forward"),
         ("adafactor/Mean_3", "", "adafactor", "optimizer", "forward"),
         ("guard/SelectV2_7", "", "guard", "optimizer", "forward"),
+        ("ema/add_3", "", "ema", "optimizer", "forward"),
         ("token_counts/Sum", "", "token_counts", "gradients and metrics", "forward"),
         ("gradient_tape/loss/mul/Mul", "", "loss", "embedding and loss", "backward"),
         ("gradient_tape/einsum/Einsum_1", "", "embedding and logits", "embedding and loss", "backward"),

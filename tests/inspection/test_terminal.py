@@ -1,9 +1,7 @@
 import dataclasses
 
-import pytest
-
 from gshard_nmt.inspection import terminal
-from gshard_nmt.inspection.record import Compilation, Counts
+from gshard_nmt.inspection.record import Compilation
 from gshard_nmt.spmd.topology import Topology
 
 
@@ -17,18 +15,14 @@ def test_the_report_tells_memory_communication_and_compute(inspection):
     assert report.startswith("demo, one training step on v3:2x2: 8 devices, mesh x=8\n")
     assert "note: a note" in report
     assert line_with(report, "activations and gradients").split()[-2:] == ["GiB", "50.0%"]
-    assert line_with(report, "the device has").endswith("10.00 GiB free")
+    assert line_with(report, "the device has").endswith(" 16.00 GiB")
+    assert line_with(report, "free").split() == ["free", "10.00", "GiB"]
     assert "4 x all-to-all f32[8,16], 4.00 MiB, encoder 0 moe_0, dispatch: sends tokens" in report
     assert "1,000.00 ms of the step (25.0%) recompute the forward pass" in report
     assert "predicted step 4.000 s (62% of roofline" in report
     assert (
         "COMPILATION: lowering 1.0 s, compiling 20.0 s (40.0 s of CPU time); 5,000 inst" in report
     )
-
-
-def test_the_shares_of_the_step_add_up(inspection):
-    rows = terminal._work_rows(inspection)[1:-1]
-    assert sum(float(row[-1].rstrip("%")) for row in rows) == pytest.approx(100)
 
 
 def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(inspection):
@@ -43,37 +37,11 @@ def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(insp
 
 def test_without_a_program_the_report_ends_after_the_memory(refused):
     report = terminal.report(refused, 1e12)
-    assert "MEMORY of one device (estimated, because there is no program)" in report
+    assert "  estimated, because there is no program" in report.splitlines()
     assert "DOES NOT FIT: temporaries" in report
-    assert line_with(report, "the device has").endswith("4.00 GiB missing")
+    assert line_with(report, "missing").split() == ["missing", "4.00", "GiB"]
     assert "COMMUNICATION" not in report
     assert "COMPUTE" not in report
-
-
-def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(inspection):
-    """GSPMD table 3 has two meshes of 128 cores."""
-    on_paper = dataclasses.replace(
-        inspection,
-        config="gspmd_narrow_16b",
-        topology=Topology.parse("v3:8x8"),
-        mesh={"x": 16, "y": 8},
-        tokens_per_step=96 * 1024,
-        counts=Counts(17_300_000_000, 17_300_000_000, 1, 4),
-    )
-    report = terminal.report(on_paper, 1e12)
-    assert "the paper measured (GSPMD table 3): step 3.37 s, 12.7 GB a core, 41.7% of" in report
-    turned = dataclasses.replace(on_paper, mesh={"x": 8, "y": 16})
-    assert "step 3.43 s, 14.6 GB a core" in terminal.report(turned, 1e12)
-    for changes in (
-        {"tokens_per_step": 48 * 1024},
-        {"mesh": {"x": 128, "y": 1}},
-        {"counts": Counts(8_000_000_000, 1, 1, 4)},
-        {"step": "decoding"},
-        {"topology": Topology.parse("v4:4x4x8")},
-        {"config": "demo"},
-    ):
-        other = dataclasses.replace(on_paper, **changes)
-        assert "the paper measured" not in terminal.report(other, 1e12), changes
 
 
 def test_growth_says_what_stays_constant_from_the_fewest_devices_to_the_most(inspection, refused):
@@ -82,28 +50,17 @@ def test_growth_says_what_stays_constant_from_the_fewest_devices_to_the_most(ins
         topology=Topology.parse("v3:8x8"),
         compilation=Compilation(1.0, 20.0, 60.0, 5049),
     )
-    report = terminal.growth([grown, inspection])
+    report = terminal.growth([grown, inspection], 1e12)
     assert "instructions of the program: +1.0% from 8 to 128 devices (constant within 1%)" in report
     assert "compile time on the CPU: +50.0% from 8 to 128 devices (not constant" in report
     assert "memory of a device: +0.0%" in report
-    assert "constant" not in terminal.growth([inspection, refused])
+    assert "constant" not in terminal.growth([inspection, refused], 1e12)
 
 
 def test_columns_are_aligned_and_words_at_the_end_are_not():
     lines = terminal.table([("a", "1", "some words"), ("long", "1000", "more")]).splitlines()
     assert lines == ["    a        1  some words", "    long  1000  more"]
     assert terminal.table([]) == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (terminal.share(1, 4), "25.0%"),
-        (terminal.share(1, 0), "-"),
-    ],
-)
-def test_figures_have_the_unit_that_reads_best(text, words):
-    assert text == words
 
 
 def test_a_task_and_its_time_are_printed_on_stderr(capsys):

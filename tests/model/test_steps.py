@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random, guard
+from gshard_nmt.model import counter_random, guard, moving_average
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
@@ -79,13 +79,41 @@ def test_the_last_step_follows_from_the_tokens_of_the_state():
     assert float(rate) == pytest.approx(0.01 * 45 / 90)
 
 
+def test_the_moving_average_is_that_of_the_weights_and_does_not_change_them():
+    plain, batch = functions(SHALLOW), rows([ONE, TWO], length=8)
+    steps = dataclasses.replace(plain, ema=0.3)
+    ((state,), (plain_state,)) = steps.initialize(CONTROL), plain.initialize(CONTROL)
+    expected = {k: v.numpy() for k, v in within(plain_state, "parameters").items()}
+    for name, value in expected.items():
+        np.testing.assert_array_equal(state[f"ema/{name}"], value, err_msg=name)
+    for decay in (2 / 11, 3 / 12, 0.3):  # the third would be 4 / 13
+        state, _ = steps.train_step(state, batch, CONTROL)
+        plain_state, _ = plain.train_step(plain_state, batch, CONTROL)
+        for name in expected:
+            weight = plain_state[f"parameters/{name}"].numpy()
+            np.testing.assert_array_equal(state[f"parameters/{name}"], weight, err_msg=name)
+            expected[name] = decay * expected[name] + (1 - decay) * weight
+            np.testing.assert_allclose(
+                state[f"ema/{name}"], expected[name], rtol=1e-4, atol=1e-6, err_msg=name
+            )
+    assert set(state) == set(steps.declare_state())
+
+
+def test_without_a_moving_average_nothing_of_it_is_computed(monkeypatch):
+    monkeypatch.setattr(moving_average, "moved", lambda *_: pytest.fail("computed"))
+    steps, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
+    (state,) = steps.initialize(CONTROL)
+    steps.train_step(state, batch, CONTROL)
+    assert not within(state, "ema")
+
+
 def withheld(steps: StepFunctions, **changes) -> int:
     """Returns the status of a step whose update is withheld, from a changed state of step 0."""
     (state,) = steps.initialize(CONTROL)
     state |= {name.replace("__", "/"): value for name, value in changes.items()}
     new_state, metrics = steps.train_step(state, rows([ONE], [TWO], length=8), CONTROL)
     for name, value in state.items():
-        if name.startswith(("parameters/", "moments/")):
+        if name.startswith(("parameters/", "moments/", "ema/")):
             np.testing.assert_array_equal(new_state[name], value, err_msg=name)
     assert int(new_state["step"]) == 1
     assert new_state["tokens"].numpy().any()
@@ -93,7 +121,7 @@ def withheld(steps: StepFunctions, **changes) -> int:
 
 
 def test_a_bad_update_is_withheld_and_the_step_still_counts():
-    steps = functions(SHALLOW)
+    steps = dataclasses.replace(functions(SHALLOW), ema=0.9)
     for size, status in ((1e30, guard.BAD_GRADIENT), (np.nan, guard.BAD_LOSS)):
         embedding = tf.fill([40, SHALLOW.model_dim], size)
         assert withheld(steps, parameters__target_embedding=embedding) == status

@@ -31,8 +31,9 @@ class EightWeights(ReadingSteps):
 
     @property
     def state_specs(self):
-        weight = super().state_specs["parameters/w"]
-        return super().state_specs | {"parameters/w": ArraySpec((8,), weight.dtype, "E")}
+        specs = super().state_specs
+        weight = ArraySpec((8,), specs["parameters/w"].dtype, "E")
+        return specs | {"parameters/w": weight, "ema/w": weight}
 
     @property
     def train_step(self):
@@ -40,11 +41,11 @@ class EightWeights(ReadingSteps):
 
 
 class SplitStep(ReadingStep):
-    """Notes the number of devices, and the number of weights that each of them has."""
+    """Notes the number of devices, and how many weights and averages each of them has."""
 
     def __call__(self, state, batch, control):
-        shards = [shard.data.size for shard in state["parameters/w"].addressable_shards]
-        splits.append(shards)
+        for name in ("parameters/w", "ema/w"):
+            splits.append([shard.data.size for shard in state[name].addressable_shards])
         return super().__call__(state, batch, control)
 
 
@@ -62,13 +63,14 @@ def test_a_run_restarts_on_1_2_4_and_8_devices_and_back(prepared, tmp_path, monk
         assert train.train(part, prepared.folder, tmp_path / "run")
         assert Checkpoints(tmp_path / "run" / "checkpoints").steps()[-1] == 2 * start
     devices = [(1, 2, 4, 8)[mesh] for mesh in order]
-    assert splits == [[8 // count] * count for count in devices for _ in range(2)]
+    assert splits == [[8 // count] * count for count in devices for _ in range(2 * 2)]
     expected, _ = whole_state(tmp_path / "undisturbed" / "checkpoints")
     arrays, _ = whole_state(tmp_path / "run" / "checkpoints")
     assert arrays.keys() == expected.keys()
     for name, array in expected.items():
         assert arrays[name].tobytes() == array.tobytes(), name
     assert expected["parameters/w"].all()
+    assert expected["ema/w"].all()
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """The training step: the same on one device and on asymmetric meshes, with few collectives."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs, weights_of
+from gshard_nmt.run.arrays import CONTROL, as_groups, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -153,13 +155,23 @@ def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device(
 
 
 def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
-    """Each of the two MoE layers has one for dispatch and one for combine, forward and backward."""
+    """Each of the two MoE layers has one for dispatch and one for combine, forward and backward.
+
+    The moving average of the weights adds none, because it is split as they are.
+    """
     mesh = Mesh(("x",), (2,))
     devices = runtime.start(mesh)
-    inputs, outputs = [STATE, BATCH, CONTROL], [letters(STATE), {}]
+    steps = dataclasses.replace(STEPS, ema=0.9)
+    state = state_specs(steps)
+    inputs, outputs = [state, BATCH, CONTROL], [letters(state), {}]
     step = devices.compile(
-        "step", lambda: lower(STEPS.train_step, inputs, outputs, mesh), donate=(0,)
+        "step", lambda: lower(steps.train_step, inputs, outputs, mesh), donate=(0,)
     )
+    # It takes over the memory of the average before, as the weights do.
+    shards = [
+        devices.sharding(s, k).shard_shape(s.shape) for k, s in as_groups(state)["ema"].items()
+    ]
+    assert step.memory().outputs < 4 * sum(int(np.prod(shape)) for shape in shards)
     counts = step.collectives()
     assert counts["all-to-all"] == 2 * 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0

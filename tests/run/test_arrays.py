@@ -1,18 +1,20 @@
-"""The specs of a run's arrays, the two parts of a state, and the table of parameters."""
+"""The specs of a run's arrays, the groups of a state, and the table of parameters."""
 
 import numpy as np
+import pytest
 
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.run.arrays import (
+    as_groups,
     batch_specs,
+    from_groups,
     parameter_table,
     state_specs,
     step_functions,
     training_arrays,
     weight_specs,
     weights_of,
-    with_weights,
-    without_weights,
+    weights_to_decode,
 )
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
@@ -21,15 +23,25 @@ from gshard_nmt.spmd.mesh import Mesh
 DEMO = load_config("demo")
 
 
-def test_a_state_is_its_weights_and_the_rest():
-    state = state_specs(step_functions(DEMO))
-    weights, others = weights_of(state), without_weights(state)
-    assert with_weights(others, weights) == state
-    assert len(weights) + len(others) == len(state)
-    assert weights_of(with_weights({}, weights)) == weights
-    assert "step" in others
-    assert weights.keys() == step_functions(DEMO).declare_parameters().keys()
-    assert weight_specs(step_functions(DEMO)) == weights
+@pytest.mark.parametrize("ema", [0.0, 0.99])
+def test_a_state_is_its_groups(ema):
+    functions = step_functions(DEMO.replace(train={"ema": ema}))
+    state = state_specs(functions)
+    groups = as_groups(state)
+    assert from_groups({**groups, "input": {}}) == state
+    assert sum(map(len, groups.values())) == len(state)
+    assert groups.keys() == {"parameters", "optimizer"} | ({"ema"} if ema else set())
+    assert "step" in groups["optimizer"]
+    assert groups["parameters"].keys() == functions.declare_parameters().keys()
+    assert weight_specs(functions) == weights_of(state) == groups["parameters"]
+    # The average has the shapes, letters and dtypes of the weights.
+    assert groups.get("ema", groups["parameters"]) == groups["parameters"]
+
+
+def test_the_moving_average_is_decoded_if_there_is_one():
+    state = {"parameters/a/w": 1, "step": 3}
+    assert weights_to_decode(state) == {"a/w": 1}
+    assert weights_to_decode(state | {"ema/a/w": 2}) == {"a/w": 2}
 
 
 def test_a_batch_has_the_rows_and_lengths_of_the_config():

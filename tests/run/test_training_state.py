@@ -26,7 +26,7 @@ DEMO = load_config("demo").replace(
 
 def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
     devices = runtime.start(DEMO.mesh)
-    names = ("parameters/a/w", "moments/row/a/w", "step")
+    names = ("parameters/a/w", "moments/row/a/w", "ema/a/w", "step")
     specs = {name: ArraySpec((2, 3), np.dtype(np.float32), "EM") for name in names}
     state = devices.put({n: np.full((2, 3), i, np.float32) for i, n in enumerate(names)}, specs)
     programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
@@ -45,15 +45,59 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
     checkpoints.close()
     # The newest is damaged, so the one before it is used, and the user is told.
     (run.checkpoints / "4" / "manifest.ocdbt").unlink()
-    restored, checkpoint = training_state.restore(checkpoints, programs)
+    notes: list[str] = []
+    restored = training_state.restore(checkpoints, programs, notes.append)
     assert restored.counters == RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
     assert restored.patience == patience
-    (problem,) = checkpoint.passed_over
+    (problem,) = notes
     assert problem.startswith(f"{run.checkpoints}/4: its arrays cannot be read: ")
+    assert problem.endswith(". Going on from step 3")
     for actual, expected in ((restored.arrays, state), (restored.cursors, cursors)):
         assert actual.keys() == expected.keys()
         for name, array in expected.items():
             np.testing.assert_array_equal(actual[name], array)
+
+
+@pytest.mark.parametrize(
+    ("before", "note"),
+    [
+        (False, "Train.ema is new: the average begins as the weights of step 3"),
+        (True, "Train.ema is off: the average of step 3 is left out"),
+    ],
+)
+def test_the_moving_average_may_be_switched_on_and_off(tmp_path, before, note):
+    devices = runtime.start(DEMO.mesh)
+    plain = {name: ArraySpec((2, 3), np.dtype(np.float32), "EM") for name in ("parameters/w", "m")}
+    both = plain | {"ema/w": plain["parameters/w"]}
+    values = {name: np.full((2, 3), i, np.float32) for i, name in enumerate(both, 1)}
+    cursors = {
+        name: np.zeros(spec.shape[:-1], np.int64)
+        for name, spec in input_state.input_specs(DEMO.data).items()
+    }
+
+    def programs(specs):
+        return types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+
+    first, second = (both, plain) if before else (plain, both)
+    checkpoints = CheckpointWriter(tmp_path / "checkpoints")
+    state = devices.put({name: values[name] for name in first}, first)
+    training = TrainingState(state, cursors, RunCounters(step=3), Patience("dev_nll"))
+    training_state.save(checkpoints, programs(first), training, Scores())
+    checkpoints.close()
+    assert ("ema" in checkpoints.manifest(3).tensors) == before
+    notes: list[str] = []
+    arrays = training_state.restore(checkpoints, programs(second), notes.append).arrays
+    assert notes == [note]
+    assert arrays.keys() == second.keys()
+    for name, array in arrays.items():
+        expected = values["parameters/w" if name == "ema/w" else name]
+        np.testing.assert_array_equal(array, expected)
+    if not before:
+        weight, average = arrays["parameters/w"], arrays["ema/w"]
+        assert average.sharding == weight.sharding
+        # The step reuses the memory of both.
+        weight.delete()
+        np.testing.assert_array_equal(average, values["parameters/w"])
 
 
 def test_the_budget_counts_the_weights(tmp_path):

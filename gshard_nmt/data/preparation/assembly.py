@@ -1,7 +1,6 @@
 """The new folder of prepared data, put together of new and old shards."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -23,10 +22,9 @@ from gshard_nmt.data.preparation.cleaning import CleanText, old_reports, report_
 from gshard_nmt.data.preparation.plan import Models, Plan
 from gshard_nmt.data.preparation.stages import Tokens
 from gshard_nmt.data.preparation.texts import Direction
-from gshard_nmt.data.preparation.vocabularies import Sample
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.data.vocabulary_pair import SIDES
-from gshard_nmt.data.vocabulary_report import LINES, REPORT, Fit, VocabularyReport, report
+from gshard_nmt.data.vocabulary_report import REPORT, Fit, VocabularyReport
 
 SHARDED = ("train", "dev")
 """The splits that have shards. Evaluation reads test text from the corpus."""
@@ -56,7 +54,6 @@ class NewFolder:
         self._out, self._old = out, old
         self._checksums: dict[str, str] = {}
         self._pairs: list[PreparedPair] = []
-        self._vocabularies: tuple[Vocabulary, Vocabulary]
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
 
@@ -97,7 +94,6 @@ class NewFolder:
         for side, name in zip(SIDES, VOCABULARIES, strict=True):
             files.write(self.path / name, models[side])
         source, target = (Vocabulary.load(self.path / name) for name in VOCABULARIES)
-        self._vocabularies = source, target
         return source.size, target.size
 
     def finish(self, facts: dict[str, Any]) -> None:
@@ -120,26 +116,22 @@ class NewFolder:
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
         return page.write_report(reports, settings, self.path)
 
-    def report_vocabularies(self, samples: Sequence[Sample]) -> VocabularyReport:
+    def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
         """Writes the report about the vocabularies, and returns the part that is new.
 
         Args:
-          samples: the lines of text to measure. What is known of other languages is kept.
+          sizes: the sizes of the source and the target vocabulary.
+          fits: what was measured now. What is known of other languages is kept.
         """
-        lines: dict[tuple[str, str], list[str]] = {}
-        for side in SIDES:
-            for sample in samples:
-                own = lines.setdefault((side, getattr(sample, side)), [])
-                own += sample.lines(side)[:LINES]
-        new = report(lines, self._vocabularies)
         names = {getattr(pair, side) for pair in self._pairs for side in SIDES}
+        new = {(fit.side, fit.language) for fit in fits}
         old = [
             fit
             for fit in _old_fits(self._out)
-            if fit.language in names and (fit.side, fit.language) not in lines
+            if fit.language in names and (fit.side, fit.language) not in new
         ]
-        dataclasses.replace(new, fits=(*new.fits, *old)).write(self.path / REPORT)
-        return new
+        VocabularyReport(sizes, (*fits, *old)).write(self.path / REPORT)
+        return VocabularyReport(sizes, tuple(fits))
 
     def _add(self, direction: Direction, splits: dict[str, SplitData]) -> None:
         languages = (direction.source, direction.target, direction.pair.language)

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.corpus import Input, SentencePair, read_blocks
+from gshard_nmt.data.reading.aligned import read_columns
 from gshard_nmt.data.reading.rows import make_pair
 
 CHUNK_ROWS = 1 << 17
@@ -78,34 +79,95 @@ class Chunk:
         return cls(sources, targets, np.array(scores, np.float64))  # None becomes NaN
 
 
-def split(blocks: Iterable[Sequence[SentencePair]]) -> Iterator[Chunk]:
-    """Yields rows in chunks. The same rows give the same chunks, however they come in blocks."""
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Rows as a chunk stores them.
+
+    Attributes:
+      rows: the number of rows.
+      characters: the number of characters of both sides.
+      sides: the lines of each side as UTF-8, each with a newline character at its end.
+      scores: float64[rows]; NaN if a row has no score. None if no row has one.
+    """
+
+    rows: int
+    characters: int
+    sides: tuple[bytes, bytes]
+    scores: np.ndarray | None = None
+
+
+def contents(item: Input) -> Iterator[tuple[int, bytes]]:
+    """Yields the chunks of an input: the number of rows, and the bytes before compression.
+
+    The same rows give the same chunks, whatever their format.
+
+    Raises:
+      UserError: a file is damaged; see `reading/reader.py`.
+    """
+    if item.format == "aligned" and len(item.files) == 2:
+        # The bytes of these files are those of the chunks, so no row becomes an object.
+        blocks = read_columns(item, _CHECKED_ROWS)
+        pieces = (
+            Piece(a.count, a.characters + b.characters, (a.content, b.content)) for a, b in blocks
+        )
+        return split(pieces)
+    return split(pieces_of(read_blocks(item)))
+
+
+def pieces_of(blocks: Iterable[Sequence[SentencePair]]) -> Iterator[Piece]:
+    """Yields rows in pieces of `_CHECKED_ROWS`, however they come in blocks; the last may have fewer."""
     waiting: list[SentencePair] = []
-    checked = characters = 0
     for block in blocks:
         waiting.extend(block)
-        while len(waiting) - checked >= _CHECKED_ROWS:
-            sources, targets, _ = zip(*waiting[checked : checked + _CHECKED_ROWS], strict=True)
-            checked += _CHECKED_ROWS
-            characters += sum(map(len, sources)) + sum(map(len, targets))
-            if checked == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-                yield Chunk.of(waiting[:checked])
-                waiting = waiting[checked:]
-                checked = characters = 0
+        while len(waiting) >= _CHECKED_ROWS:
+            yield _piece(Chunk.of(waiting[:_CHECKED_ROWS]))
+            waiting = waiting[_CHECKED_ROWS:]
     if waiting:
-        yield Chunk.of(waiting)
+        yield _piece(Chunk.of(waiting))
+
+
+def split(pieces: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
+    """Yields pieces joined into chunks, as `contents` does."""
+    waiting: list[Piece] = []
+    rows = characters = 0
+    for piece in pieces:
+        waiting.append(piece)
+        rows += piece.rows
+        characters += piece.characters
+        if rows == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+            yield rows, _bytes(waiting)
+            waiting, rows, characters = [], 0, 0
+    if waiting:
+        yield rows, _bytes(waiting)
 
 
 def content_of(chunk: Chunk) -> bytes:
     """Returns the bytes of a chunk before compression."""
-    sides = [_joined(side) for side in (chunk.sources, chunk.targets)]
+    return _bytes([_piece(chunk)])
+
+
+def _piece(chunk: Chunk) -> Piece:
+    sides = (chunk.sources, chunk.targets)
+    characters = sum(sum(map(len, side)) for side in sides)
+    return Piece(len(chunk), characters, (_joined(sides[0]), _joined(sides[1])), chunk.scores)
+
+
+def _bytes(pieces: Sequence[Piece]) -> bytes:
+    """Returns the bytes of a chunk."""
+    sides = [b"".join(side) for side in zip(*(piece.sides for piece in pieces), strict=True)]
+    has_scores = any(piece.scores is not None for piece in pieces)
     head = {
-        "rows": len(chunk),
+        "rows": sum(piece.rows for piece in pieces),
         "bytes": [len(side) for side in sides],
-        "scores": chunk.scores is not None,
+        "scores": has_scores,
     }
-    scores = b"" if chunk.scores is None else chunk.scores.astype("<f8").tobytes()
-    return b"".join([json.dumps(head).encode(), b"\n", *sides, scores])
+    scores = [
+        np.full(piece.rows, math.nan) if piece.scores is None else piece.scores
+        for piece in pieces
+        if has_scores
+    ]
+    tail = (array.astype("<f8").tobytes() for array in scores)
+    return b"".join([json.dumps(head).encode(), b"\n", *sides, *tail])
 
 
 def write(path: Path, content: bytes) -> None:
@@ -115,16 +177,22 @@ def write(path: Path, content: bytes) -> None:
 
 def read(path: Path) -> Chunk:
     """Returns the chunk of a file that `write` wrote."""
+    sides, scores = _parts(path)
+    sources, targets = (side.decode("utf-8", "surrogatepass").split("\n")[:-1] for side in sides)
+    return Chunk(sources, targets, scores)
+
+
+def _parts(path: Path) -> tuple[list[bytes], np.ndarray | None]:
+    """Returns the lines of both sides and the scores of a file that `write` wrote."""
     content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
     end = content.index(b"\n") + 1
     head = json.loads(content[:end])
     sides = []
     for size in head["bytes"]:
-        sides.append(content[end : end + size].decode("utf-8", "surrogatepass").split("\n"))
-        sides[-1].pop()
+        sides.append(content[end : end + size])
         end += size
     scores = np.frombuffer(content, "<f8", head["rows"], end) if head["scores"] else None
-    return Chunk(sides[0], sides[1], scores)
+    return sides, scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +214,20 @@ class Part:
         chunk = read(self.file)
         if self.dropped is None:
             return chunk
-        return chunk.take(np.delete(np.arange(len(chunk)), np.load(self.dropped)))
+        return chunk.take(self._places(len(chunk)))
+
+    def read_lines(self) -> list[list[bytes]]:
+        """Returns both sides of the rows that stay, as UTF-8, which SentencePiece reads faster."""
+        sides = [side.split(b"\n")[:-1] for side in _parts(self.file)[0]]
+        if self.dropped is None:
+            return sides
+        places = self._places(len(sides[0])).tolist()
+        return [[side[i] for i in places] for side in sides]
+
+    def _places(self, rows: int) -> np.ndarray:
+        """Returns the places of the rows that stay in the chunk, int64[n]."""
+        assert self.dropped is not None, "all rows stay"
+        return np.delete(np.arange(rows), np.load(self.dropped))
 
 
 def digest_of(contents: Iterable[bytes]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, paths
-from gshard_nmt.data.corpus import CorpusPair, Input, read_blocks
+from gshard_nmt.data.corpus import CorpusPair, Input
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.work import Finished, Unit, key_of
 from gshard_nmt.errors import UserError
@@ -79,10 +79,9 @@ def read(item: Input, folder: Path) -> Mapping[str, Any]:
     rows: list[int] = []
 
     def write() -> Iterator[bytes]:
-        for chunk in chunks.split(read_blocks(item)):
-            content = chunks.content_of(chunk)
+        for count, content in chunks.contents(item):
             chunks.write(folder / chunk_name(len(rows)), content)
-            rows.append(len(chunk))
+            rows.append(count)
             yield content
 
     digest = chunks.digest_of(write())
@@ -109,9 +108,9 @@ def digest_of(item: Input) -> str:
     rows: list[int] = []
 
     def contents() -> Iterator[bytes]:
-        for chunk in chunks.split(read_blocks(item)):
-            rows.append(len(chunk))
-            yield chunks.content_of(chunk)
+        for count, content in chunks.contents(item):
+            rows.append(count)
+            yield content
 
     text = Text(chunks.digest_of(contents()), tuple(rows))
     remember(item, text, before)

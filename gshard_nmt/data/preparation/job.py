@@ -37,7 +37,7 @@ from gshard_nmt.data.vocabulary_pair import (
     existing_vocabularies,
     specs_of,
 )
-from gshard_nmt.data.vocabulary_report import LINES
+from gshard_nmt.data.vocabulary_report import LINES, Fit
 from gshard_nmt.data.work import Share, WorkFolder, WorkIsGone, key_of
 from gshard_nmt.data.worker_pool import Pool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
@@ -222,11 +222,11 @@ class Job:
         if models is None:
             models = self._train(plan, samples, sum(text.rows for _, text in texts))
         places = self._write_models(models)
-        tokens = self._tokenize(new, clean, places)
+        tokens, fits = self._tokenize(new, clean, places, samples)
         reasons |= left_out.after_tokenizing(new, tokens, self._config)
         left_out.check_rest(plan.directions, reasons)
         if self._options.share.index == 0:
-            self._finish(plan, reused, reasons, clean, tokens, models, samples)
+            self._finish(plan, reused, reasons, clean, tokens, models, fits)
         else:
             self._say(f"machine {self._options.share} is done; machine 0 writes {self._out}")
 
@@ -300,8 +300,9 @@ class Job:
         new: Sequence[Direction],
         clean: Mapping[tuple[str, str], CleanText],
         models: Mapping[str, Path],
-    ) -> dict[tuple[str, str], Tokens]:
-        """Returns the shards of each new direction, by its folder and the split."""
+        samples: Sequence[Sample],
+    ) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
+        """Returns the shards of each new direction by its folder and the split, and the report."""
         vocabularies = [Vocabulary.load(models[side]) for side in SIDES]
         texts, keys = [], []
         for d in new:
@@ -310,8 +311,8 @@ class Job:
                 if text := clean.get((folder_of(d.pair), split)):
                     texts.append((d, split, text))
                     keys.append(key)
-        tokens = self._stages.tokenize(texts, models, keys)
-        return {(d.folder, s): t for (d, s, _), t in zip(texts, tokens, strict=True)}
+        tokens, fits = self._stages.tokenize(texts, models, keys, samples)
+        return {(d.folder, s): t for (d, s, _), t in zip(texts, tokens, strict=True)}, fits
 
     def _finish(
         self,
@@ -321,7 +322,7 @@ class Job:
         clean: Mapping[tuple[str, str], CleanText],
         tokens: Mapping[tuple[str, str], Tokens],
         models: Models,
-        samples: Sequence[Sample],
+        fits: Sequence[Fit],
     ) -> None:
         """Makes the folder of prepared data, and gives it its name."""
         folder = NewFolder(self._partial / "data", self._out, self._old)
@@ -347,7 +348,7 @@ class Job:
         names = {folder_of(pair) for pair in plan.pairs}
         for alarm in folder.report_cleaning(cleaned, names, self._options.cleaning):
             self._say(f"warning: {alarm}")
-        folder.report_vocabularies(samples).show(self._console)
+        folder.report_vocabularies(sizes, fits).show(self._console)
         # If the program dies after the renaming, the next one only has to remove the work folder.
         self._work.mark_complete()
         outputs.replace_folder(folder.path, self._out)

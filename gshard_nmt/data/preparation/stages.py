@@ -5,6 +5,7 @@
     sample      some chunks of a direction -> lines that a vocabulary may be trained on
     vocabulary  a side                     -> a model file
     tokenize    some chunks of a direction -> a shard
+                a language of a side       -> how well the vocabulary fits it
 
 The key of a unit has the keys of all units that its text comes from. So a change of the corpus or of a
 setting makes those units anew that depend on it, and no others.
@@ -18,17 +19,18 @@ from typing import Any
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import Input
-from gshard_nmt.data.manifest import SplitData
+from gshard_nmt.data.manifest import SplitData, checksum
 from gshard_nmt.data.preparation import inputs, tokenizing, vocabularies
 from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.cleaning import Cleaner, CleanText
 from gshard_nmt.data.preparation.inputs import Text
 from gshard_nmt.data.preparation.texts import Direction
 from gshard_nmt.data.preparation.tokenizing import Tokenizing
-from gshard_nmt.data.preparation.vocabularies import Sample, Sampling, Training
+from gshard_nmt.data.preparation.vocabularies import Measuring, Sample, Sampling, Training
 from gshard_nmt.data.text_sample import quotas
 from gshard_nmt.data.vocabulary import VocabularySpec
 from gshard_nmt.data.vocabulary_pair import text_sides
+from gshard_nmt.data.vocabulary_report import Fit
 from gshard_nmt.data.work import Finished, Stage, Unit, Watch, WorkFolder, key_of
 
 _VERSION = 1
@@ -149,13 +151,15 @@ class Stages:
         texts: Sequence[tuple[Direction, str, CleanText]],
         models: Mapping[str, Path],
         keys: Sequence[str],
-    ) -> list[Tokens]:
-        """Tokenizes each text.
+        samples: Sequence[Sample],
+    ) -> tuple[list[Tokens], list[Fit]]:
+        """Tokenizes each text, and measures the vocabularies at the same time.
 
         Args:
           texts: the direction, the split and the clean text.
           models: the model files of "source" and "target".
           keys: for each text, `Vocabulary.encoding_key` of both vocabularies.
+          samples: the lines to measure the vocabularies on.
         """
         config = self._config
         lengths = (config.source_length, config.target_length)
@@ -176,11 +180,13 @@ class Stages:
                 key = key_of(_VERSION, text.key, number, direction.is_reversed, lengths, vocabulary)
                 units.append(Unit(f"{direction.folder}/{split}/{number}", key, task, _rows(parts)))
             counts.append(len(groups))
-        outcomes = iter(self._run("tokenize", "tokenizing, pairs", tokenizing.tokenize, units))
-        return [
+        units += _measuring_units(samples, models)
+        outcomes = iter(self._run("tokenize", "tokenizing, pairs", _tokenize_or_measure, units))
+        tokens = [
             _tokens(split, text, [next(outcomes) for _ in range(count)])
             for (_, split, text), count in zip(texts, counts, strict=True)
         ]
+        return tokens, [Fit(**outcome.result) for outcome in outcomes]
 
     def _run(self, name: str, about: str, work: Any, units: Sequence[Unit]) -> list[Finished]:
         stage = Stage(name, about, work, units)
@@ -197,6 +203,28 @@ def _some_chunks(text: CleanText) -> list[tuple[Part, ...]]:
     """Returns a few chunks of a text, at equal distances."""
     parts = [part for part in text.parts if part.rows]
     return [(part,) for part in parts[:: max(-(-len(parts) // _REPORT_CHUNKS), 1)]]
+
+
+def _measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> list[Unit]:
+    """Returns a unit for each language of a side. Its size is 0, since its lines are counted already."""
+    units = []
+    for side, model in models.items():
+        by_language: dict[str, list[Sample]] = {}
+        for sample in samples:
+            by_language.setdefault(getattr(sample, side), []).append(sample)
+        for language, own in by_language.items():
+            lines = [(sample.limit, folder.name) for sample in own for folder in sample.folders]
+            task = Measuring(side, language, tuple(own), model)
+            key = key_of(_VERSION, lines, checksum(model))
+            units.append(Unit(f"{side}/{language}", key, task, 0))
+    return units
+
+
+def _tokenize_or_measure(task: Tokenizing | Measuring, folder: Path) -> Mapping[str, Any]:
+    """Does a unit of the stage "tokenize"."""
+    if isinstance(task, Measuring):
+        return vocabularies.measure(task)
+    return tokenizing.tokenize(task, folder)
 
 
 def _tokens(split: str, text: CleanText, outcomes: Sequence[Finished]) -> Tokens:

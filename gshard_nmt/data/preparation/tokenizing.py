@@ -136,8 +136,8 @@ def total_of(results: Sequence[Mapping[str, Any]], prefix: str) -> tuple[SplitDa
 
 
 def encode(
-    sources: Sequence[str],
-    targets: Sequence[str],
+    sources: Sequence[str] | Sequence[bytes],
+    targets: Sequence[str] | Sequence[bytes],
     task: Tokenizing,
     vocabularies: Sequence[Vocabulary],
     word: np.dtype,
@@ -172,7 +172,9 @@ def encode(
     return Records(words, ends, int(n.sum()), int(m.sum()), fallback)
 
 
-def _flat(vocabulary: Vocabulary, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _flat(
+    vocabulary: Vocabulary, lines: Sequence[str] | Sequence[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ids of all lines, int32[tokens], and the number of ids of each, int64[lines]."""
     ids = vocabulary.encode(lines, threads=1)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -185,11 +187,10 @@ def _places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _blocks(task: Tokenizing) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yields some rows at a time: their sources and their targets."""
+def _blocks(task: Tokenizing) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    """Yields some rows at a time: their sources and their targets, as UTF-8."""
     for part in task.parts:
-        chunk = part.read()
-        sides = (chunk.sources, chunk.targets)
+        sides = part.read_lines()
         sources, targets = sides[::-1] if task.is_reversed else sides
-        for first in range(0, len(chunk), _BLOCK):
+        for first in range(0, len(sources), _BLOCK):
             yield sources[first : first + _BLOCK], targets[first : first + _BLOCK]

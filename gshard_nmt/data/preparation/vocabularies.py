@@ -1,4 +1,4 @@
-"""The stages that train the vocabularies: a sample of the lines of each direction, and the training."""
+"""Units about the vocabularies: samples of the lines of each direction, training, and a report."""
 
 import dataclasses
 import itertools
@@ -11,8 +11,9 @@ import zstandard
 
 from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.text_sample import Candidates, Sampler, merge, text_seed
-from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
+from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.data.vocabulary_pair import SIDES
+from gshard_nmt.data.vocabulary_report import LINES, fit_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,30 @@ def _lines_of(task: Training) -> list[str]:
     """Returns the distinct lines that a vocabulary is trained on."""
     chosen = (sample.lines(side) for side in task.text for sample in task.samples)
     return list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """The task of a unit: how well a vocabulary fits a language.
+
+    Attributes:
+      side: "source" or "target".
+      language: BCP 47 tag.
+      samples: lines of the directions that have the language on this side.
+      vocabulary: the model file.
+    """
+
+    side: str
+    language: str
+    samples: tuple[Sample, ...]
+    vocabulary: Path
+
+
+def measure(task: Measuring) -> Mapping[str, Any]:
+    """Returns the fields of `vocabulary_report.Fit`."""
+    lines = [line for sample in task.samples for line in sample.lines(task.side)[:LINES]]
+    vocabulary = Vocabulary.load(task.vocabulary)
+    return dataclasses.asdict(fit_of(task.side, task.language, lines, vocabulary))
 
 
 def _write(file: Path, lines: Sequence[str], hashes: np.ndarray) -> None:

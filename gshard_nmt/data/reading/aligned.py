@@ -5,38 +5,48 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, score_of
-from gshard_nmt.data.reading.text_lines import lines
+from gshard_nmt.data.reading.text_lines import Lines, even_blocks
 from gshard_nmt.errors import UserError
 
 _ROWS = 4096
 
 
 def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of line-aligned files in blocks.
+    """Yields the rows of line-aligned files in blocks. Raises as `read_columns` does.
 
     Raises:
-      UserError: the files have different numbers of lines, a line is not UTF-8, a score is not a
-        number, or a compressed file is damaged.
+      UserError: a score is not a number.
     """
-    streams = [lines(path) for path in source.files]
     number = 0
-    while True:
-        columns = [list(itertools.islice(stream, _ROWS)) for stream in streams]
-        if len({len(column) for column in columns}) > 1:
-            # The files are read to their ends, because the counts help to find the place.
-            counts = [
-                number + len(column) + sum(1 for _ in stream)
-                for column, stream in zip(columns, streams, strict=True)
-            ]
-            raise _unequal(source, counts)
-        if not columns[0]:
-            return
+    for blocks in read_columns(source, _ROWS):
+        columns = [block.content.decode().split("\n")[:-1] for block in blocks]
         if len(columns) == 2:
             scores: Iterator[float | None] = itertools.repeat(None)
         else:
             scores = _scores(source.files[2], columns[2], number)
         yield list(map(make_pair, zip(columns[0], columns[1], scores, strict=False)))
         number += len(columns[0])
+
+
+def read_columns(source: Input, rows: int) -> Iterator[tuple[Lines, ...]]:
+    """Yields the lines of each file in blocks of `rows` rows; the last block may have fewer.
+
+    Raises:
+      UserError: the files have different numbers of lines, a line is not UTF-8, or a compressed file is
+        damaged.
+    """
+    streams = [even_blocks(path, rows) for path in source.files]
+    number = 0
+    for blocks in itertools.zip_longest(*streams, fillvalue=Lines()):
+        if len({block.count for block in blocks}) > 1:
+            # The files are read to their ends, because the counts help to find the place.
+            counts = [
+                number + block.count + sum(rest.count for rest in stream)
+                for block, stream in zip(blocks, streams, strict=True)
+            ]
+            raise _unequal(source, counts)
+        yield blocks
+        number += blocks[0].count
 
 
 def _scores(path: Path, texts: list[str], number: int) -> Iterator[float | None]:

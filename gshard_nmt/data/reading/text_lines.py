@@ -6,6 +6,7 @@ Only a newline character ends a line, and a carriage return before it is left ou
 
 import bz2
 import contextlib
+import dataclasses
 import gzip
 import itertools
 import lzma
@@ -13,6 +14,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
@@ -24,6 +27,7 @@ LONGEST_LINE = 1 << 24
 """The most bytes of a line. A longer line is not a sentence, and memory must stay flat."""
 
 _BLOCK = 1 << 18
+_NEWLINE = ord("\n")
 _TESTS = {".gz": "gzip -t", ".zst": "zstd -t", ".xz": "xz -t", ".bz2": "bzip2 -t"}
 
 
@@ -50,20 +54,70 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
       UserError: a line is not UTF-8 or has more than `LONGEST_LINE` bytes, or a compressed file is
         damaged. The message names the file and the line.
     """
+    number = 0
+    for block in _whole_lines(path):
+        split = _text(path, block, number).split("\n")
+        split.pop()
+        number += len(split)
+        yield split
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Some lines of a file.
+
+    Attributes:
+      count: the number of lines.
+      content: the lines as UTF-8, each with a newline character at its end.
+      characters: their number of characters without the newlines.
+    """
+
+    count: int = 0
+    content: bytes = b""
+    characters: int = 0
+
+
+def even_blocks(path: Path, count: int) -> Iterator[Lines]:
+    """Yields `count` lines of a file at a time; the last block may have fewer.
+
+    No line becomes an object of its own, which would take most of the time. Raises as `line_blocks` does.
+    """
+    number, parts, missing = 0, [], count
+    for block in _whole_lines(path):
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + 1
+        if not block.endswith(b"\n"):
+            ends = np.append(ends, len(block))
+        begin = 0
+        while len(ends) >= missing:
+            end = int(ends[missing - 1])
+            parts.append(block[begin:end])
+            yield _lines(path, b"".join(parts), number, count)
+            number += count
+            ends, begin, parts, missing = ends[missing:], end, [], count
+        parts.append(block[begin:])
+        missing -= len(ends)
+    if missing < count:
+        yield _lines(path, b"".join(parts), number, count - missing)
+
+
+def _lines(path: Path, content: bytes, number: int, count: int) -> Lines:
+    """Returns `count` lines. `number` is the number of lines before them."""
+    text = _text(path, content, number)
+    if not number or b"\r" in content or not content.endswith(b"\n"):
+        content = text.encode()
+    return Lines(count, content, len(text) - count)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Yields the content of a file in blocks that end after a line. Raises as `line_blocks` does."""
     number, parts, size = 0, [], 0
     for block in blocks(path):
         end = block.rfind(b"\n") + 1
         if end:
             parts.append(block[:end])
-            text = _decoded(path, b"".join(parts), number)
-            if not number:
-                text = text.removeprefix("\ufeff")
-            if "\r" in text:
-                text = text.replace("\r\n", "\n")
-            split = text.split("\n")
-            split.pop()
-            number += len(split)
-            yield split
+            whole = b"".join(parts)
+            yield whole
+            number += whole.count(b"\n")
             parts, size = [], 0
         parts.append(block[end:])
         size += len(block) - end
@@ -73,8 +127,20 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
                 "sentence. Check that the file is text with one sentence in each line."
             )
     if last := b"".join(parts):
-        text = _decoded(path, last, number)
-        yield [(text if number else text.removeprefix("\ufeff")).removesuffix("\r")]
+        yield last
+
+
+def _text(path: Path, content: bytes, number: int) -> str:
+    """Returns the text of some lines, each with a newline at its end, as the only line end.
+
+    `number` is the number of lines before them.
+    """
+    text = _decoded(path, content, number)
+    if not number:
+        text = text.removeprefix("\ufeff")
+    if not text.endswith("\n"):
+        text += "\n"
+    return text.replace("\r\n", "\n") if "\r" in text else text
 
 
 def _decoded(path: Path, content: bytes, number: int) -> str:

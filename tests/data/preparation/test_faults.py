@@ -16,7 +16,7 @@ from gshard_nmt.cli.flags import Command
 from gshard_nmt.cli.runner import run
 from gshard_nmt.data import manifest
 from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data.preparation import inputs
+from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.job import partial_folder
 from gshard_nmt.data.records import ShardWriter
 from gshard_nmt.data.work import WorkFolder
@@ -93,7 +93,7 @@ def test_a_corpus_that_changed_after_an_interruption_is_read_again(tmp_path, mon
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch):
     corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
     file = corpus / "fr-en" / "train.en.gz"
-    usual = inputs.read_blocks
+    usual = chunks.contents
 
     def read_and_change(item):
         yield from usual(item)
@@ -101,7 +101,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch):
             file.write_bytes(file.read_bytes() + gzip.compress(b"one more line\n"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(inputs, "read_blocks", read_and_change)
+        patch.setattr(chunks, "contents", read_and_change)
         with pytest.raises(UserError, match=rf"^{file} has changed while it was read\. Wait until"):
             prepare(CONFIG, corpus, out, ALONE)
     assert not list((partial_folder(out) / "read").glob("fr-en_train*"))

@@ -15,6 +15,7 @@ from gshard_nmt.data import work
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.data.preparation import chunks, vocabularies
 from gshard_nmt.data.preparation.job import Options, partial_folder
+from gshard_nmt.data.preparation.vocabularies import Measuring
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.data.work import Share
@@ -34,12 +35,12 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Counts the units that are done, by their stage."""
+    """Counts the units that are done, by their stage; those of the report as "measure"."""
     counts = collections.Counter()
     usual = work.do_unit
 
     def counted(function, unit, folder, scratch):
-        counts[folder.name] += 1
+        counts["measure" if isinstance(unit.task, Measuring) else folder.name] += 1
         return usual(function, unit, folder, scratch)
 
     monkeypatch.setattr(work, "do_unit", counted)
