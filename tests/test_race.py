@@ -324,7 +324,7 @@ def test_the_peers_get_the_same_sizes_and_text(load, plan, tmp_path):
 
 
 LOGS = {
-    "dense": "step 1,240: loss 3.2\n",
+    "dense": "step 1240/2000  nll 7.914  aux 0.00\n",
     "joeynmt-short": "Epoch   1, Step:     1240, Batch Loss:  3\nGeneration took 2.5000[sec].\n"
     "Evaluation result (greedy): bleu:   1.00, 0.5000[sec]\n",
     "marian": "[time] Ep. 1 : Up. 1240 : Sen. 640\n",

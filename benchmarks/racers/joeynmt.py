@@ -1,9 +1,11 @@
 """JoeyNMT as a racer, with two recipes.
 
-"shipped" is the recipe of its own configuration for IWSLT14 German-English, a corpus of the size of our
-catalogues: 4,096 tokens a batch, Adam with a learning rate of 0.0003 that falls when dev BLEU does not
-rise, dropout 0.3. "short" is for a run of minutes: smaller batches, a higher learning rate with a
-warm-up, and less dropout. It is what we would choose for JoeyNMT in so little time.
+"shipped" is the recipe of its own configuration for IWSLT14 German-English: 4,096 tokens a batch, Adam
+with a learning rate of 0.0003, dropout 0.3. There the learning rate falls after six validations without
+a better dev BLEU. A race is hardly that long, and JoeyNMT 2.3 gives PyTorch's scheduler an argument that
+PyTorch 2.13 no longer has, so here it is constant. "short" is for a run of minutes: smaller batches, a
+higher learning rate with a warm-up, and less dropout. It is what we would choose for JoeyNMT in so little
+time.
 """
 
 import dataclasses
@@ -27,7 +29,7 @@ from racers.plan import (
 
 LOG_EVERY = 5
 VALIDATED = 100
-"""The dev sentences of a validation. Only the shipped recipe's learning rate depends on it."""
+"""The dev sentences of a validation. Nothing depends on its score, but JoeyNMT saves only then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +121,9 @@ class JoeyNMT:
                 "batch_size": 4096,
                 "adam_betas": [0.9, 0.999],
                 "learning_rate": 0.0003,
-                "scheduling": "plateau",
-                "patience": 5,
-                "decrease_factor": 0.7,
+                # Constant: JoeyNMT demands a schedule.
+                "scheduling": "exponential",
+                "decrease_factor": 1.0,
             }
         return {
             "batch_size": 1024,
