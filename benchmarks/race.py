@@ -27,6 +27,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness import environment, page
+from harness.records import Figure
 from racers import clock, result
 from racers.joeynmt import JoeyNMT
 from racers.marian import Marian
@@ -34,7 +36,6 @@ from racers.ours import EXPERTS, Ours
 from racers.plan import DECODER_LAYERS, ENCODER_LAYERS, Plan, Racer, Text
 from racers.result import Point, Result
 from racers.text import make_text
-from translators import environment, page
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
@@ -43,7 +44,7 @@ from gshard_nmt.evaluation import bleu
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
 DEMO_CORPUS = ROOT / "data" / "demo" / "corpus"
-FIGURE = ROOT / "docs" / "images" / "race.svg"
+FIGURE = "race.svg"
 RACERS: dict[str, Racer] = {
     racer.name: racer
     for racer in (Ours(EXPERTS), Ours(0), JoeyNMT("shipped"), JoeyNMT("short"), Marian())
@@ -88,9 +89,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sentences", type=whole, default=500, help="dev sentences; default 500")
     parser.add_argument("--racers", nargs="+", choices=RACERS, default=list(RACERS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=BUILD / "race", help="the folder of the race")
-    page.add_flag(parser)
-    # A race has no rounds, but the page asks for them.
-    parser.set_defaults(rounds=page.FEWEST_ROUNDS)
+    page.add_page_flag(parser)
     return parser.parse_args()
 
 
@@ -129,16 +128,23 @@ def race(arguments: argparse.Namespace) -> int:
     pairs, sentences = (len(text.lines(split, "en")) for split in ("train", "dev"))
     title = f"{arguments.language} to en, {pairs:,} training pairs"
     image = result.figure(results, title)
-    files.write(folder / "race.svg", image)
+    files.write(folder / FIGURE, image)
     summary = (
         f"{pairs:,} training pairs of {arguments.language}-en, {sentences:,} dev sentences, "
         f"{arguments.minutes:g} minutes, {len(environment.cores())} cores.\n"
         f"sacreBLEU `{results[0].signature}`.\n\n{result.table(results)}\n"
-        f"![Dev BLEU against minutes of training](images/{FIGURE.name})\n"
+        f"![Dev BLEU against minutes of training](images/{FIGURE})\n"
     )
-    is_whole = len(results) == len(RACERS)
-    if page.publish("race", summary, arguments, busy, is_whole):
-        files.write(FIGURE, image)
+    figures = [Figure.of(own.label, "best dev BLEU", [own.best.bleu]) for own in results]
+    section = page.Section(
+        "race",
+        summary,
+        figures,
+        page.FEWEST_ROUNDS,  # a race has none
+        is_whole=len(results) == len(RACERS),
+        images={FIGURE: image},
+    )
+    page.publish(section, arguments.page, busy)
     print(f"The record and the figure are in {folder}: race.json, race.svg.")
     return 0 if len(results) == len(arguments.racers) else 1
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from translators import page
+from harness import page
 
 from gshard_nmt import files
 from gshard_nmt.evaluation.drawing import LIGHT, image, new_figure, paint

@@ -1,7 +1,6 @@
 """The race: its text, its clock, its curves, and what it does again after an interruption."""
 
 import dataclasses
-import importlib
 import json
 import re
 import signal
@@ -17,7 +16,6 @@ from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 PROGRAM = """
 import pathlib, signal, sys, time
 folder, updates, every, seconds = pathlib.Path(sys.argv[1]), *map(int, sys.argv[2:4]), float(sys.argv[4])
@@ -65,17 +63,6 @@ class Fake:
             f"import sys; [print({copied}) for n, line in enumerate(sys.stdin.read().splitlines())]"
         )
         return [plan.python, "-c", f"print('noise'); {program}"]
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Imports a module of the benchmarks as the programs do, and forgets it afterwards."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 @pytest.fixture
@@ -140,8 +127,9 @@ def race(load, text, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RACERS", {"fake": Fake()})
     monkeypatch.setattr(module, "make_text", lambda *_: text)
     monkeypatch.setattr(module.environment, "busy", lambda: "")
-    monkeypatch.setattr(module, "FIGURE", tmp_path / "docs.svg")
     monkeypatch.setattr(module.page, "PAGE", tmp_path / "docs.md")
+    monkeypatch.setattr(load("harness.records"), "RESULTS", tmp_path / "results.json")
+    (tmp_path / "images").mkdir()
     (tmp_path / "docs.md").write_text("<!-- begin race -->\n<!-- end race -->\n")
     lines = text.lines("dev", "en")
 
@@ -182,7 +170,9 @@ def test_a_race_gives_a_table_a_record_and_a_figure(race, tmp_path, capsys):
     assert 0 < points[0]["bleu"] < 60 < points[1]["bleu"]
     figure = (folder / "race.svg").read_bytes()
     assert figure == b"<svg fr to en, 20 training pairs"
-    assert (tmp_path / "docs.svg").read_bytes() == figure
+    assert (tmp_path / "images" / "race.svg").read_bytes() == figure
+    (published,) = json.loads((tmp_path / "results.json").read_text())
+    assert (published["part"], published["name"]) == ("race", "A fake")
     assert "| A fake | " in (tmp_path / "docs.md").read_text()
 
 

@@ -9,7 +9,7 @@ import time
 import venv
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).parents[1] / "decoding-requirements.txt"
+REQUIREMENTS = Path(__file__).parents[1] / "peers-requirements.txt"
 
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16")
 
