@@ -95,7 +95,7 @@ def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
 def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
     """Compares one process with bare SentencePiece."""
     models = root / "models"
-    training = prepare(arguments, models)[0]
+    training = prepare(arguments, models, "--workers", "1")[0]
     columns = read_columns(arguments.corpus, arguments.languages)
     pairs = len(columns[0])
     seconds: dict[str, list[float]] = {name: [] for name in (BARE, *WAYS)}
