@@ -65,7 +65,7 @@ check: $(READY)  ## lint, format, types and the unit tests
 	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LEFT_OUT_OF_CHECK))
 
 # `make bench PART=training` runs one part; benchmarks/bench.py lists them. PAGE=always writes the figures of
-# a busy machine too.
+# a busy machine too. The race takes an hour, so it runs apart: .venv/bin/python benchmarks/race.py
 PART ?=
 PAGE ?=
 

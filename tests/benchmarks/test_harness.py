@@ -131,7 +131,7 @@ def test_a_benchmark_ends_after_its_time_but_not_before_five_rounds(load):
 SECTIONS = (
     *("training", "step", "step, dense", "growth", "dispatch"),
     *("decoding speed", "experts", "first line", "start of training", "compile time"),
-    *("reliability", "preparation", "preparation in processes", "input", "recipes"),
+    *("reliability", "preparation", "preparation in processes", "input", "recipes", "race"),
 )
 
 
