@@ -64,8 +64,13 @@ check: $(READY)  ## lint, format, types and the unit tests
 	$(BIN)/mypy
 	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LEFT_OUT_OF_CHECK))
 
-bench: $(TPU_READY)  ## measure training, decoding and compilation on this machine
-	@set -e; for program in benchmarks/*.py; do $(BIN)/python "$$program"; done
+# `make bench PART=training` runs one part; benchmarks/bench.py lists them. PAGE=always writes the figures of
+# a busy machine too. The race takes an hour, so it runs apart: .venv/bin/python benchmarks/race.py
+PART ?=
+PAGE ?=
+
+bench: $(TPU_READY)  ## measure everything beside other systems, 40 minutes; writes docs/performance.md
+	$(BIN)/python benchmarks/bench.py $(if $(PART),--part "$(PART)") $(if $(PAGE),--page $(PAGE))
 
 # `make look RUN=runs/demo` looks at the report of a run. Pictures go to build/look/.
 RUN ?=

@@ -12,30 +12,28 @@ visits two of them. Each system is a process. The processes take turns, and each
 A process with several cores uses them together for each product, or divides the batch among them: two
 devices of this package, or two translators of CTranslate2.
 
+The experts of Hugging Face's NllbMoe are mended; harness/nllb_moe.py says how.
+
 The first run installs the peers into build/benchmarks. If that is not possible, the benchmark says so and
 measures this package alone. The machine must be quiet.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import itertools
-import os
-import re
 import statistics
-import sys
-import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from translators import environment, first_line, page
-from translators.turns import Translating, Turn
+from harness import environment, page
+from harness.records import Figure
+from harness.rounds import Limit, Measured, measure, median_text
+from harness.start import BUILD, ROOT, has_peers, worker
+from harness.turns import Worker
+from translators import first_line
 from translators.workload import Workload
 
-ROOT = Path(__file__).parents[1]
-BUILD = ROOT / "build" / "benchmarks"
-SCRIPTS = Path(__file__).parent / "translators"
-PAUSE = 0.3
-"""Seconds between two turns, in which the threads of the last system go to sleep."""
 BASE = "CTranslate2, dense, float32"
 DIVIDED = ", divided"
 """Ends the name of a system that divides the batch among the cores of its process."""
@@ -72,28 +70,25 @@ PEERS = {
 }
 
 
-def main() -> int:
+def main() -> None:
     """Prints a table, and writes it to docs/performance.md if it is whole."""
     arguments = parse()
-    busy = environment.busy()
-    is_whole = not (arguments.tree or arguments.setting or arguments.workdir)
+    busy, limit = environment.busy(), page.limit_of(arguments)
     if arguments.first:
-        section, text = "first line", first_line.measure(arguments, BUILD)
+        section = first_line.measure(arguments.workdir, BUILD, limit)
     elif arguments.experts:
-        section, text = "experts", experts_table(arguments)
+        section = experts_section(arguments, limit)
     else:
-        section = "decoding speed"
-        text, has_all = speed_table(arguments)
-        is_whole &= has_all
-    page.publish(section, text, arguments, busy, is_whole)
-    return 0
+        section = speed_section(arguments, limit)
+    if arguments.tree or arguments.setting or arguments.workdir:
+        section = dataclasses.replace(section, is_whole=False)
+    page.publish(section, arguments.page, busy)
 
 
 def parse() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each system; default 7")
     parser.add_argument(
         "--systems",
         nargs="+",
@@ -135,7 +130,7 @@ def parse() -> argparse.Namespace:
         "--first", action="store_true", help="time gshard-decode to its first line, programs cached"
     )
     parser.add_argument("--workdir", type=Path, help="with --first: a run; default: trains one")
-    page.add_flag(parser)
+    page.add_flags(parser, rounds=7)
     return parser.parse_args()
 
 
@@ -156,53 +151,37 @@ def ours(arguments: argparse.Namespace) -> dict[str, System]:
     return systems
 
 
-def peers() -> dict[str, System]:
-    """Returns the peers, or none if they cannot be installed."""
-    try:
-        environment.peers_python(BUILD / "decoding-venv")
-    except environment.NoPeers as problem:
-        print(f"Without Hugging Face and CTranslate2. pip said:\n{problem}", file=sys.stderr)
-        return {}
-    return PEERS
-
-
-def speed_table(arguments: argparse.Namespace) -> tuple[str, bool]:
-    """Measures all systems with each number of processes.
-
-    Returns:
-      The tables as Markdown, and whether they have every system, in one process and in two.
-    """
-    candidates = ours(arguments) | PEERS
-    wanted = [name for name in candidates if any(text in name for text in arguments.systems)]
-    if any(name in PEERS for name in wanted):
-        candidates = ours(arguments) | peers()
-    systems = {name: candidates[name] for name in wanted if name in candidates}
+def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
+    """Measures all systems with each number of processes."""
+    everything = ours(arguments) | PEERS
+    wanted = {k for k in everything if any(text in k for text in arguments.systems)}
+    if wanted & set(PEERS) and not has_peers():
+        wanted -= set(PEERS)
     is_whole = {1, 2} <= set(arguments.processes)
-    parts, facts = [], {}
+    parts, figures, versions, rounds = [], [], {}, []
     for processes in arguments.processes:
         # A process with one core has nothing to divide.
         can_divide = len(environment.cores()) > processes
-        expected = {
-            name: system
-            for name, system in (ours(arguments) | PEERS).items()
-            if can_divide or not system.divides
-        }
-        chosen = {name: system for name, system in systems.items() if name in expected}
-        turns, versions = measure(chosen, processes, arguments.rounds, 32)
-        facts |= versions
-        is_whole &= set(expected) <= set(turns)
+        possible = {k: v for k, v in everything.items() if can_divide or not v.divides}
+        chosen = {k: v for k, v in possible.items() if k in wanted}
+        measured = translate(chosen, processes, limit.part(1 / len(arguments.processes)), 32)
+        is_whole &= set(possible) <= set(measured.turns)
         threads = len(environment.cores()) // processes
         title = (
             f"{counted(processes, 'process', 'processes')}, "
-            f"{counted(threads, 'thread', 'threads')} each:"
+            f"{counted(threads, 'thread', 'threads')} each"
         )
-        parts.append(f"{title}\n\n{rows(turns, 32 * 32 * processes, BASE)}")
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(facts.items()))
-    return "\n".join([*parts, f"Versions: {versions}."]), is_whole
+        table, own = rows(measured, 32 * 32 * processes, BASE, f" ({title})")
+        parts.append(f"{title}:\n\n{table}")
+        figures += own
+        versions |= measured.versions()
+        rounds += [measured.rounds]
+    text = "\n".join(parts)
+    return page.Section("decoding speed", text, figures, min(rounds), is_whole, versions)
 
 
-def experts_table(arguments: argparse.Namespace) -> str:
-    """Measures several numbers of experts; returns the table as Markdown."""
+def experts_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
+    """Measures several numbers of experts."""
     systems = {
         f"{experts} experts{f' ({tree})' if tree != ROOT else ''}": System(
             "ours", experts, settings=tuple(arguments.setting), tree=tree
@@ -210,8 +189,9 @@ def experts_table(arguments: argparse.Namespace) -> str:
         for experts in arguments.experts
         for tree in [ROOT, *arguments.tree]
     }
-    turns, _ = measure(systems, 1, arguments.rounds, 128)
-    return rows(turns, 128 * 32, next(iter(systems)))
+    measured = translate(systems, 1, limit, 128)
+    text, figures = rows(measured, 128 * 32, next(iter(systems)))
+    return page.Section("experts", text, figures, measured.rounds)
 
 
 def counted(number: int, singular: str, plural: str) -> str:
@@ -219,101 +199,58 @@ def counted(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
-def measure(
-    systems: dict[str, System], processes: int, rounds: int, sentences: int
-) -> tuple[dict[str, list[Turn]], dict[str, str]]:
-    """Lets the systems take turns.
-
-    Args:
-      systems: the systems by name.
-      processes: the number of processes among which each system divides the cores.
-      rounds: the number of turns of each system.
-      sentences: the number of sentences of a batch.
-
-    Returns:
-      The turns of each system, and the versions of the libraries. The seconds of a turn are those of its
-      slowest process, and its CPU seconds are the mean of its processes. A system that cannot start
-      is left out, with a message on stderr.
-    """
+def translate(systems: dict[str, System], processes: int, limit: Limit, sentences: int) -> Measured:
+    """Lets systems take turns. Each divides the cores among this number of processes."""
     cores = environment.cores()
     share = len(cores) // processes
-    facts: dict[str, str] = {}
-    with contextlib.ExitStack() as stack:
-        groups: dict[str, list[Translating]] = {}
-        for name, system in systems.items():
-            print(
-                f"Starting {name}, {counted(processes, 'process', 'processes')} ...",
-                file=sys.stderr,
-            )
-            try:
-                group = [
-                    stack.enter_context(
-                        start(name, system, cores[i * share : (i + 1) * share], sentences)
-                    )
-                    for i in range(processes)
-                ]
-            except RuntimeError as problem:
-                print(f"{name} is left out. {problem}", file=sys.stderr)
-                continue
-            groups[name] = group
-            facts |= group[0].facts
-        turns: dict[str, list[Turn]] = {name: [] for name in groups}
-        order = list(groups)
-        for number in range(rounds):
-            print(f"round {number + 1} of {rounds}", file=sys.stderr)
-            for name in order[number % len(order) :] + order[: number % len(order)]:
-                time.sleep(PAUSE)
-                turns[name].append(together(groups[name]))
-    return turns, facts
+    parts = [cores[i * share : (i + 1) * share] for i in range(processes)]
+    starts = {name: partial(start, name, s, parts, sentences) for name, s in systems.items()}
+    return measure(starts, limit)
 
 
-def together(group: list[Translating]) -> Turn:
-    """Lets the processes of a system translate at the same time; returns the turn of the system."""
-    for process in group:
-        process.ask()
-    turns = [process.turn() for process in group]
-    return Turn(max(t.seconds for t in turns), statistics.mean(t.cpu_seconds for t in turns))
+def start(
+    name: str, system: System, parts: Sequence[tuple[int, ...]], sentences: int
+) -> list[Worker]:
+    """Starts a process of a system on each of some parts of the cores."""
+    workloads = [
+        Workload(
+            cores=cores,
+            folder=str(BUILD / "decoding"),
+            settings=system.settings,
+            experts=system.experts,
+            sentences=sentences,
+            precision=system.precision,
+            parts=len(cores) if system.divides else 1,
+        )
+        for cores in parts
+    ]
+    module = f"translators.{system.script}"
+    return [worker(module, workload, name, system.tree) for workload in workloads]
 
 
-def start(name: str, system: System, cores: tuple[int, ...], sentences: int) -> Translating:
-    """Starts a process of a system on some cores."""
-    kept = BUILD / "decoding"
-    kept.mkdir(parents=True, exist_ok=True)
-    settings = system.experts, sentences, cores, system.precision, system.settings, str(kept)
-    workload = Workload(*settings, parts=len(cores) if system.divides else 1)
-    python = str(BUILD / "decoding-venv" / "bin" / "python")
-    variables = os.environ | {"OMP_NUM_THREADS": str(len(cores))}
-    if system.tree:
-        python = sys.executable
-        variables["PYTHONPATH"] = str(system.tree.resolve())
-    script = SCRIPTS / f"{system.script}.py"
-    log = kept / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{cores[0]}.log"
-    return Translating([python, str(script), workload.as_argument()], variables, log)
-
-
-def rows(turns: dict[str, list[Turn]], tokens: int, base: str) -> str:
-    """Returns a table: medians with the interval from the slowest to the fastest turn.
+def rows(measured: Measured, tokens: int, base: str, where: str = "") -> tuple[str, list[Figure]]:
+    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn.
 
     Args:
-      turns: the turns of each system.
+      measured: the turns of each system.
       tokens: the target tokens of a turn.
       base: the system that the last column compares with: the median of the ratios of all rounds.
+      where: ends the names of the figures.
     """
     lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
-    for name, taken in turns.items():
-        speeds = [tokens / turn.seconds for turn in taken]
-        speed = f"{statistics.median(speeds):,.0f}"
-        interval = f"{min(speeds):,.0f} to {max(speeds):,.0f}"
-        cpu_seconds = statistics.median(turn.cpu_seconds for turn in taken)
-        lines.append((name, speed, interval, f"{cpu_seconds:.2f}"))
-    if base in turns:
-        ratios = [f"times {base}"]
-        for taken in turns.values():
-            pairs = zip(turns[base], taken, strict=True)
-            ratios.append(f"{statistics.median(b.seconds / t.seconds for b, t in pairs):.2f}")
-        lines = [(*line, ratio) for line, ratio in zip(lines, ratios, strict=True)]
-    return page.table(lines)
+    ratios_of, figures = [f"times {base}"], []
+    for name, turns in measured.turns.items():
+        speeds = [tokens / turn.seconds for turn in turns]
+        cpu_seconds = statistics.median(turn.cpu_seconds for turn in turns)
+        lines.append((name, *median_text(speeds, ",.0f"), f"{cpu_seconds:.2f}"))
+        ratios = measured.times_as_fast(name, base) if base in measured.turns else []
+        ratios_of += [f"{statistics.median(ratios):.2f}"] if ratios else []
+        compared = base + where if ratios else ""
+        figures.append(Figure.of(name + where, "tokens/s", speeds, compared, ratios))
+    if base in measured.turns:
+        lines = [(*line, ratio) for line, ratio in zip(lines, ratios_of, strict=True)]
+    return page.table(lines), figures
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,6 +1,6 @@
 """Measures three implementations of dispatch, forward and backward, for three group sizes.
 
-    python benchmarks/dispatch.py
+    .venv/bin/python benchmarks/dispatch.py
 
 One MoE layer runs on one CPU device. The cost of GShard's einsums with one-hot tensors grows with the
 group size, and the cost of the gathers of section 3.2 does not. Blocks have no capacity: their cost
@@ -8,10 +8,14 @@ depends on the number of tokens alone. Each figure is the median of several runs
 alternate, so that other work on this computer slows down all of them.
 """
 
+import argparse
 import statistics
 import time
 
 import numpy as np
+from harness import environment, page
+from harness.records import Figure
+from harness.rounds import Limit, median_text
 
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
@@ -25,7 +29,7 @@ from gshard_nmt.spmd.program import Program
 TOKENS, MODEL_DIM, HIDDEN_DIM, EXPERTS = 4096, 256, 1024, 8
 GROUP_SIZES = (128, 512, 2048)
 DISPATCHES = ("einsum", "gather", "blocks")
-REPEATS = 7
+COMPARED = ("einsum, times gather", "blocks, times gather")
 
 
 def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> Program:
@@ -78,26 +82,47 @@ def seconds_of(program: Program, arguments: list[dict]) -> float:
 
 
 def main() -> None:
-    """Prints a line for each group size."""
+    """Prints a table, and writes it to docs/performance.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    page.add_flags(parser, rounds=7)
+    arguments = parser.parse_args()
+    busy, limit = environment.busy(), page.limit_of(arguments)
     devices = runtime.start(Mesh(("x",), (1,)))
-    print(f"{TOKENS} tokens, M {MODEL_DIM}, H {HIDDEN_DIM}, {EXPERTS} experts, float32, one device")
-    print("forward and backward of one MoE layer, milliseconds")
-    print("group size   capacity   einsum   gather   blocks   einsum / gather   blocks / gather")
+    rows = [("group size", "capacity", *(f"{name}, ms" for name in DISPATCHES), *COMPARED)]
+    figures, rounds = [], []
     for group_size in GROUP_SIZES:
-        programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
-        arguments = {name: arguments_of(p, devices) for name, p in programs.items()}
-        times: dict[str, list[float]] = {name: [] for name in DISPATCHES}
-        for repeat in range(REPEATS + 1):
-            for name in DISPATCHES:
-                seconds = seconds_of(programs[name], arguments[name])
-                if repeat:  # the first call warms up
-                    times[name].append(seconds)
-        einsum, gather, blocks = (statistics.median(times[name]) * 1e3 for name in DISPATCHES)
-        capacity = Gating(EXPERTS).slots(group_size)
-        print(
-            f"{group_size:10d} {capacity:10d} {einsum:8.0f} {gather:8.0f} {blocks:8.0f} "
-            f"{einsum / gather:17.2f} {blocks / gather:17.2f}"
-        )
+        times = times_of(group_size, devices, limit.part(1 / len(GROUP_SIZES)))
+        rounds.append(len(times["gather"]))
+        medians = [f"{statistics.median(times[name]):.0f}" for name in DISPATCHES]
+        ratios = {
+            name: [a / b for a, b in zip(times[name], times["gather"], strict=True)]
+            for name in DISPATCHES
+        }
+        compared = [" ".join(median_text(ratios[name], ".2f")) for name in ("einsum", "blocks")]
+        capacity = str(Gating(EXPERTS).slots(group_size))
+        rows.append((f"{group_size:,}", capacity, *medians, *compared))
+        where = f", groups of {group_size}"
+        figures += [
+            Figure.of(name + where, "ms", times[name], f"gather{where}", ratios[name])
+            for name in DISPATCHES
+        ]
+    page.publish(
+        page.Section("dispatch", page.table(rows), figures, min(rounds)), arguments.page, busy
+    )
+
+
+def times_of(group_size: int, devices: runtime.Runtime, limit: Limit) -> dict[str, list[float]]:
+    """Returns the milliseconds of each dispatch in each round."""
+    programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
+    arguments = {name: arguments_of(program, devices) for name, program in programs.items()}
+    times: dict[str, list[float]] = {name: [] for name in DISPATCHES}
+    for name in DISPATCHES:
+        seconds_of(programs[name], arguments[name])  # warms up
+    while not limit.is_over(len(times["gather"])):
+        for name in DISPATCHES:
+            times[name].append(seconds_of(programs[name], arguments[name]) * 1e3)
+    return times
 
 
 if __name__ == "__main__":

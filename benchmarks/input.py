@@ -1,6 +1,6 @@
 """Measures the tokens that training's input delivers, against a plain loop over the same arrays.
 
-    python benchmarks/input.py [--examples 200000] [--batches 200]
+    .venv/bin/python benchmarks/input.py [--examples 200000] [--batches 200]
 
 It writes prepared data of random sentences, in 8 languages, and times two things in turns, in seconds of
 the CPU: the input (it draws, reads, packs and lays out batches), and a loop that copies the same batches
@@ -8,13 +8,15 @@ from ready arrays. A training step of the demo needs about 12,000 tokens a secon
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from harness import environment, page
+from harness.records import Figure
+from harness.rounds import median_text
 
 from gshard_nmt.data.batches import new_position
 from gshard_nmt.data.config import Data
@@ -26,7 +28,7 @@ from gshard_nmt.data.shards import PreparedData, word_type
 from gshard_nmt.data.streams import Streams
 from gshard_nmt.data.vocabulary import EOS, SPECIALS
 
-LANGUAGES, VOCABULARY, REPEATS = 8, 8000, 3
+LANGUAGES, VOCABULARY = 8, 8000
 CONFIG = Data(source_length=64, target_length=64, rows=64)
 
 
@@ -68,11 +70,13 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Prints tokens a second of the input and of the plain loop."""
+    """Prints a table, and writes it to docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=200_000)
     parser.add_argument("--batches", type=int, default=200)
+    page.add_flags(parser, rounds=5)
     arguments = parser.parse_args()
+    busy, limit = environment.busy(), page.limit_of(arguments)
     lengths = (CONFIG.source_length, CONFIG.target_length)
     with tempfile.TemporaryDirectory() as folder:
         data = prepared_data(Path(folder), arguments.examples)
@@ -84,7 +88,7 @@ def main() -> None:
             int(np.count_nonzero(b[f"{s}_segments"])) for b in ready for s in ("source", "target")
         )
         times: dict[str, list[float]] = {"input": [], "plain loop": []}
-        for _ in range(REPEATS):
+        while not limit.is_over(len(times["plain loop"])):
             streams = Streams(draws, CONFIG, start)
             times["input"].append(cpu_seconds(lambda s=streams: _batches(s, arguments.batches)))
             times["plain loop"].append(
@@ -92,9 +96,18 @@ def main() -> None:
             )
         shards.close()
     positions = arguments.batches * CONFIG.rows * sum(lengths)
-    print(f"{tokens:,} tokens in {arguments.batches} batches; fill {tokens / positions:.3f}")
+    rows = [("", "tokens a second of one CPU", "interval")]
+    figures = []
     for name, seconds in times.items():
-        print(f"{name:10}  {tokens / statistics.median(seconds):14,.0f} tokens a second of one CPU")
+        speeds = [tokens / own for own in seconds]
+        ratios = [b / a for a, b in zip(seconds, times["plain loop"], strict=True)]
+        rows.append((name, *median_text(speeds, ",.0f")))
+        figures.append(Figure.of(name, "tokens/s", speeds, "plain loop", ratios))
+    text = (
+        f"{tokens:,} tokens in {arguments.batches} batches, which are {tokens / positions:.1%} full.\n\n"
+        f"{page.table(rows)}"
+    )
+    page.publish(page.Section("input", text, figures, len(ratios)), arguments.page, busy)
 
 
 def _batches(streams: Streams, number: int) -> list[dict[str, np.ndarray]]:

@@ -26,7 +26,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from translators import environment, page
+from harness import environment, page
+from harness.records import Figure
+from harness.rounds import Limit, median_text
 
 from gshard_nmt.data.corpus import find_pairs, read_pairs
 from gshard_nmt.data.vocabulary import Vocabulary
@@ -37,12 +39,13 @@ WAYS = {
 }
 DEMO_CORPUS = Path("data/demo/corpus")
 BLOCK = 1 << 14
+BARE = "bare SentencePiece"
 
 
 def main() -> None:
     """Prints a table, and writes it to docs/performance.md."""
     arguments = parse()
-    busy = environment.busy()
+    busy, limit = environment.busy(), page.limit_of(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         if arguments.corpus is None and arguments.rows is None and DEMO_CORPUS.is_dir():
@@ -51,10 +54,10 @@ def main() -> None:
             arguments.corpus = root / "corpus"
             make_corpus(arguments.corpus, arguments.languages, arguments.rows or 50_000)
         if arguments.processes:
-            section, text = "preparation in processes", processes_table(arguments, root)
+            section = processes_section(arguments, root, limit)
         else:
-            section, text = "preparation", speed_table(arguments, root)
-    page.publish(section, text, arguments, busy)
+            section = speed_section(arguments, root, limit)
+    page.publish(section, arguments.page, busy)
 
 
 def parse() -> argparse.Namespace:
@@ -69,10 +72,9 @@ def parse() -> argparse.Namespace:
         help="languages with much text",
     )
     parser.add_argument("--config", default="demo", help="the config, for its settings of data")
-    parser.add_argument("--rounds", type=int, default=5, help="the number of turns; default 5")
     parser.add_argument("--rows", type=int, help="random sentences of each language")
     parser.add_argument("--processes", type=int, help="compare this number with one process")
-    page.add_flag(parser)
+    page.add_flags(parser, rounds=5)
     return parser.parse_args()
 
 
@@ -90,57 +92,65 @@ def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
                 (pair / f"{split}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def speed_table(arguments: argparse.Namespace, root: Path) -> str:
-    """Compares one process with bare SentencePiece; returns the table as Markdown."""
+def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
+    """Compares one process with bare SentencePiece."""
     models = root / "models"
-    training = prepare(arguments, models)[0]
+    training = prepare(arguments, models, "--workers", "1")[0]
     columns = read_columns(arguments.corpus, arguments.languages)
     pairs = len(columns[0])
-    seconds: dict[str, list[float]] = {name: [] for name in ("bare SentencePiece", *WAYS)}
-    for _ in range(arguments.rounds):
+    seconds: dict[str, list[float]] = {name: [] for name in (BARE, *WAYS)}
+    while not limit.is_over(len(seconds[BARE])):
         # Up to date: what the start of the program takes.
         start = prepare(arguments, models, "--workers", "1")[0]
-        seconds["bare SentencePiece"].append(bare(columns, models))
+        seconds[BARE].append(bare(columns, models))
         for name, flags in WAYS.items():
             own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
             seconds[name].append(prepare(arguments, fresh(root), *own)[0] - start)
-    rows = [("", "us a pair", "times bare SentencePiece", "interval")]
+    rows, figures = [("", "us a pair", f"times {BARE}", "interval")], []
     for name, own in seconds.items():
-        ratios = [a / b for a, b in zip(own, seconds["bare SentencePiece"], strict=True)]
-        rows.append((name, f"{statistics.median(own) / pairs * 1e6:.1f}", *summary(ratios)))
-    return (
+        ratios = [a / b for a, b in zip(own, seconds[BARE], strict=True)]
+        micros = [value / pairs * 1e6 for value in own]
+        rows.append((name, f"{statistics.median(micros):.1f}", *median_text(ratios, ".2f")))
+        figures.append(Figure.of(name, "CPU us a pair", micros, BARE, ratios))
+    text = (
         f"{pairs:,} pairs of {', '.join(arguments.languages)}. The start takes {start:.1f} CPU seconds, "
         f"which are subtracted.\nWith new vocabularies, all takes {training:.1f} CPU seconds.\n\n"
         f"{page.table(rows)}"
     )
+    return page.Section("preparation", text, figures, len(ratios))
 
 
-def processes_table(arguments: argparse.Namespace, root: Path) -> str:
-    """Compares several processes with one; returns the table as Markdown."""
-    models, numbers = root / "models", (1, arguments.processes)
+def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
+    """Compares several processes with one."""
+    models, numbers = root / "models", ("1", str(arguments.processes))
     prepare(arguments, models)
-    head = [f"seconds of {number} process{'es' * (number > 1)}" for number in numbers]
-    rows = [("", *head, "times as fast", "interval")]
-    columns = read_columns(arguments.corpus, arguments.languages)
+    head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
+    rows, figures, rounds = [("", *head, "times as fast", "interval")], [], []
+    text_columns = read_columns(arguments.corpus, arguments.languages)
     own = ["--vocabulary_of", str(models), "--workers"]
-    for name in ("bare SentencePiece", *WAYS):
-        seconds = [
-            [
-                prepare(arguments, fresh(root), *own, str(number), *WAYS[name])[1]
-                if name in WAYS
-                else bare_in_processes(columns, models, number)
-                for number in numbers
-            ]
-            for _ in range(arguments.rounds)
-        ]
-        medians = [f"{statistics.median(column):.1f}" for column in zip(*seconds, strict=True)]
-        rows.append((name, *medians, *summary([one / more for one, more in seconds])))
-    return f"{len(columns[0]):,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
-
-
-def summary(ratios: list[float]) -> tuple[str, str]:
-    """Returns the median of some ratios, and their interval."""
-    return f"{statistics.median(ratios):.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}"
+    for name in (BARE, *WAYS):
+        part, seconds = limit.part(1 / (1 + len(WAYS))), []
+        while not part.is_over(len(seconds)):
+            seconds.append(
+                [
+                    prepare(arguments, fresh(root), *own, number, *WAYS[name])[1]
+                    if name in WAYS
+                    else bare_in_processes(text_columns, models, int(number))
+                    for number in numbers
+                ]
+            )
+        columns = list(zip(*seconds, strict=True))
+        medians = [f"{statistics.median(column):.1f}" for column in columns]
+        ratios = [one / more for one, more in seconds]
+        rows.append((name, *medians, *median_text(ratios, ".2f")))
+        base, several = (f"{name}, {head[i].removeprefix('seconds of ')}" for i in (0, 1))
+        figures.append(Figure.of(base, "s", columns[0]))
+        inverse = [1 / ratio for ratio in ratios]
+        figures.append(Figure.of(several, "s", columns[1], base, inverse))
+        rounds.append(len(seconds))
+    pairs = len(text_columns[0])
+    text = f"{pairs:,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
+    return page.Section("preparation in processes", text, figures, min(rounds))
 
 
 def read_columns(corpus: Path, languages: list[str]) -> list[list[str]]:

@@ -21,7 +21,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from translators import environment, page  # noqa: E402
+from harness import environment, page  # noqa: E402
+from harness.records import Figure  # noqa: E402
 
 from scripts.family_results import difference  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402
@@ -84,9 +85,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/recipes"), help="the results")
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES)[1:])
     parser.add_argument("--sentences", type=int, default=100, help="dev strings of each language")
-    page.add_flag(parser)
+    page.add_page_flag(parser)
     arguments = parser.parse_args()
-    arguments.rounds = page.FEWEST_ROUNDS
     busy = environment.busy()
     names = [BASE, *arguments.only]
     require(run([training(name, arguments) for name in names], at_a_time=2))
@@ -100,8 +100,14 @@ def main() -> None:
         name: result_of(system, arguments.folder / folder(name))
         for name, system in zip(names, systems, strict=True)
     }
-    whole = set(names) == set(RECIPES)
-    page.publish("recipes", table_of(results), arguments, busy, is_whole=whole)
+    figures = [
+        Figure.of(name, "BLEU of a language", list(result.bleu.values()))
+        for name, result in results.items()
+    ]
+    section = page.Section(
+        "recipes", table_of(results), figures, page.FEWEST_ROUNDS, set(names) == set(RECIPES)
+    )
+    page.publish(section, arguments.page, busy)
 
 
 def folder(name: str) -> str:

@@ -1,9 +1,9 @@
 """Measures what reliability costs: checkpoints, checksums, divergence checks and full logging.
 
     .venv/bin/python benchmarks/reliability.py             # 5 pairs of 300 steps
-    .venv/bin/python benchmarks/reliability.py --every 100 --pairs 3
+    .venv/bin/python benchmarks/reliability.py --every 100 --rounds 3
 
-It trains the demo's model with all of it and with none of it, and prints the median of the ratios. Both
+It trains the demo's model with all of it and with none of it, and compares the times. Both
 are turns of one process, of as many steps as there are between two checkpoints, because two processes
 that do the same differ by up to 5 %. A turn with all of it begins with a log line and a checkpoint, and
 also has the work of its background threads. A turn with none of it has no checkpoint and no log line, and
@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import itertools
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +24,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from training import make_corpus, run
+from harness import environment, page
+from harness.demo_runs import make_corpus, run
+from harness.records import Figure
+from harness.rounds import median_text
 
 from gshard_nmt import train
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -42,17 +44,18 @@ WARM_UPS = 2
 """The pairs of turns before the first that counts."""
 
 
-def main() -> int:
-    """Prints the seconds of each pair, and the median ratio."""
+def main() -> None:
+    """Prints a table, and writes it to docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300, help="steps of each half of a pair")
     parser.add_argument("--every", type=int, default=50, help="steps between two checkpoints")
     parser.add_argument("--data", type=Path, help=f"prepared data; default {DEMO_DATA}")
+    page.add_flags(parser, rounds=5, has_limit=False)
     arguments = parser.parse_args()
+    busy = environment.busy()
     turns_of_pair = max(1, arguments.steps // arguments.every)
-    turns = Turns(arguments.every, WARM_UPS + arguments.pairs * turns_of_pair)
+    turns = Turns(arguments.every, WARM_UPS + arguments.rounds * turns_of_pair)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         data = arguments.data or (DEMO_DATA if DEMO_DATA.exists() else None)
@@ -63,22 +66,31 @@ def main() -> int:
             run("data", "prepare", *prepare, "--corpus", root / "corpus", "--out", data)
         turns.train(data, root / "run")
         run("checkpoint", "verify", "--workdir", root / "run")
-    ratios = []
-    for pair in range(arguments.pairs):
+    measured = []
+    for pair in range(arguments.rounds):
         first = WARM_UPS + pair * turns_of_pair
         complete, bare = (sum(s[first : first + turns_of_pair]) for s in turns.seconds())
-        ratios.append(complete / bare)
-        print(
-            f"pair {pair + 1}: {complete:.2f} s with, {bare:.2f} s without: {ratios[-1] - 1:+.2%}"
-        )
-    single = [a / b - 1 for a, b in zip(*turns.seconds(), strict=True)][WARM_UPS:]
+        measured.append((complete / arguments.steps * 1e3, bare / arguments.steps * 1e3))
+    columns = dict(zip(("everything", "nothing"), zip(*measured, strict=True), strict=True))
+    ratios = [complete / bare for complete, bare in measured]
+    single = [a / b for a, b in zip(*turns.seconds(), strict=True)][WARM_UPS:]
     low, middle, high = statistics.quantiles(single, n=4)
-    print(
-        f"median of {arguments.pairs} pairs of {arguments.steps} steps, a checkpoint every "
-        f"{arguments.every} steps: {statistics.median(ratios) - 1:+.2%}\n"
-        f"single turns: median {middle:+.2%}, quartiles {low:+.2%} and {high:+.2%}"
+    rows = [("a step with", "ms", "interval", "times nothing", "interval")]
+    rows.append(
+        ("everything", *median_text(columns["everything"], ".1f"), *median_text(ratios, ".3f"))
     )
-    return 0
+    rows.append(("nothing", *median_text(columns["nothing"], ".1f"), "1.000", ""))
+    text = (
+        f"{arguments.rounds} pairs of {arguments.steps} steps, and a checkpoint every {arguments.every} "
+        f"steps. Single turns: median {middle:.3f}, quartiles {low:.3f} and {high:.3f}.\n\n"
+        f"{page.table(rows)}"
+    )
+    figures = [
+        Figure.of("everything", "ms", columns["everything"], "nothing", ratios),
+        Figure.of("nothing", "ms", columns["nothing"]),
+    ]
+    section = page.Section("reliability", text, figures, arguments.rounds)
+    page.publish(section, arguments.page, busy)
 
 
 class Turns:
@@ -191,4 +203,4 @@ def bare_program(steps: CompiledSteps) -> Program:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

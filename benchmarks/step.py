@@ -22,8 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import environment, page
+from harness.records import Figure
 from rich.console import Console
 from rich.table import Table
+from trainers import ours
+from trainers.workload import Workload
 
 from gshard_nmt.inspection import hlo
 from gshard_nmt.inspection.compute import Origins, product_flops
@@ -34,32 +38,14 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 
-COMPARISON = {
-    "Mesh.shape": (1,),
-    "Model.encoder_layers": 4,
-    "Model.decoder_layers": 4,
-    "Model.model_dim": 256,
-    "Model.hidden_dim": 1024,
-    "Model.heads": 8,
-    "Model.head_dim": 32,
-    "Model.input_dropout": 0.1,
-    "Model.residual_dropout": 0.1,
-    "Model.attention_dropout": 0.1,
-    "Data.rows": 32,
-    "Data.source_length": 64,
-    "Data.target_length": 64,
-    "Data.source_vocabulary": 8000,
-    "Data.target_vocabulary": 8000,
-}
-"""The model and batch that are compared with other systems."""
 SENTENCES = 4
 """The sentences of each row of the batch."""
 
 
 def main() -> None:
-    """Prints three tables."""
+    """Prints three tables, and writes the first to docs/performance.md."""
     arguments = parse_arguments()
-    config = config_of(arguments)
+    busy, config = environment.busy(), config_of(arguments)
     # XLA has a thread for each core that it sees, and shares them among the devices.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: config.mesh.num_devices])
     # XLA's cache would give the program of another version, with the old names of its instructions.
@@ -67,14 +53,23 @@ def main() -> None:
     steps = CompiledSteps(config, step_functions(config), devices)
     run = Steps(steps)
     run.times(3)
-    walls = run.times(arguments.steps)
+    walls = run.times(arguments.rounds)
     step_ms = statistics.median(walls) * 1e3
     module = hlo.parse(steps.train_step.executable.as_text())
     spent = run.trace(5)
     console = Console(width=110)
-    print_parts(console, module, spent, step_ms)
     print_longest(console, module, spent, arguments.longest)
-    print_products(console, module, spent, step_ms, arguments.longest)
+    alone = print_products(console, module, spent, step_ms, arguments.longest)
+    name = "step, dense" if arguments.dense else "step"
+    text = f"{parts_table(module, spent, step_ms)}\nIts products alone take {alone:.1f} ms.\n"
+    milliseconds = [seconds * 1e3 for seconds in walls]
+    figures = [
+        Figure.of(name, "ms", milliseconds, "products alone", [m / alone for m in milliseconds]),
+        Figure.of("products alone", "ms", [alone]),
+    ]
+    is_whole = not (arguments.config or arguments.gin)
+    section = page.Section(name, text, figures, len(walls), is_whole)
+    page.publish(section, arguments.page, busy)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -84,8 +79,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", help="a config; default: the model of docs/performance.md")
     parser.add_argument("--dense", action="store_true", help="without experts")
     parser.add_argument("--gin", action="append", default=[], metavar="BINDING", help="a setting")
-    parser.add_argument("--steps", type=int, default=10, help="steps that are timed; default 10")
     parser.add_argument("--longest", type=int, default=25, help="rows of a table; default 25")
+    page.add_flags(parser, rounds=10, has_limit=False)
     return parser.parse_args()
 
 
@@ -93,11 +88,8 @@ def config_of(arguments: argparse.Namespace) -> Config:
     """Returns the config that is measured."""
     if arguments.config:
         return load_config(arguments.config, arguments.gin)
-    settings = dict(COMPARISON)
-    if not arguments.dense:
-        settings |= {"EXPERTS": 8, "Model.expert_hidden_dim": 1024}
-    bindings = [f"{name} = {value!r}" for name, value in settings.items()]
-    return load_config("baseline" if arguments.dense else "demo", [*bindings, *arguments.gin])
+    experts = 0 if arguments.dense else 8
+    return ours.config_of(Workload(cores=(), experts=experts, settings=tuple(arguments.gin)))
 
 
 class Steps:
@@ -161,10 +153,8 @@ def batch_of(config: Config) -> dict[str, np.ndarray]:
     return batch
 
 
-def print_parts(
-    console: Console, module: HloModule, spent: dict[str, float], step_ms: float
-) -> None:
-    """Prints the share of each kind of work, with its products apart from the rest."""
+def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> str:
+    """Returns a table of the share of each kind of work, with its products apart from the rest."""
     origins = Origins(module)
     parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for name, milliseconds in leaves(module, spent):
@@ -173,18 +163,13 @@ def print_parts(
         is_other = not has_product(module, instruction)
         parts[origin.kind, origin.direction][is_other] += milliseconds
     total = sum(map(sum, parts.values()))
-    table = Table(title=f"step {step_ms:.1f} ms; traced instructions {total:.1f} ms")
-    for column in ("kind of work", "direction"):
-        table.add_column(column)
-    for column in ("products, ms", "other, ms", "share"):
-        table.add_column(column, justify="right")
+    rows = [(f"step of {step_ms:.1f} ms", "direction", "products, ms", "other, ms", "share")]
     for (kind, direction), both in sorted(parts.items(), key=lambda item: -sum(item[1])):
-        table.add_row(
-            kind, direction, *(f"{value:.2f}" for value in both), f"{sum(both) / total:.1%}"
-        )
+        cells = (f"{value:.2f}" for value in both)
+        rows.append((kind, direction, *cells, f"{sum(both) / total:.1%}"))
     whole = [sum(values) for values in zip(*parts.values(), strict=True)]
-    table.add_row("all", "", *(f"{value:.2f}" for value in whole), "100.0%")
-    console.print(table)
+    rows.append(("all traced instructions", "", *(f"{value:.2f}" for value in whole), "100.0%"))
+    return page.table(rows)
 
 
 def has_product(module: HloModule, instruction: Instruction) -> bool:
@@ -255,8 +240,8 @@ def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
 
 def print_products(
     console: Console, module: HloModule, spent: dict[str, float], step_ms: float, count: int
-) -> None:
-    """Prints what the products take in the step and alone."""
+) -> float:
+    """Prints what the products take in the step and alone; returns the milliseconds of all, alone."""
     listed: dict[Product, list[Any]] = {}
     for product, inner, executed, times in products(module):
         entry = listed.setdefault(product, [0, 0.0, 0.0, set()])
@@ -294,6 +279,7 @@ def print_products(
             f"{work / alone[product] / 1e6:.0f}",
         )
     console.print(table)
+    return total
 
 
 def alone_ms(product: Product) -> float:

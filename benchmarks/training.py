@@ -1,140 +1,255 @@
-"""Measures time to the first step, training speed and decoding speed of the demo's models.
+"""Measures training steps, in turns with Hugging Face transformers on PyTorch.
 
-    make bench
+    .venv/bin/python benchmarks/training.py                     # the tables of docs/performance.md
+    .venv/bin/python benchmarks/training.py --systems own       # this package alone
 
-Compare only figures of the same run, because machines differ and are noisy. The benchmark makes its own
-corpus, so it needs nothing but the package.
+Every system trains on the same batch: 32 rows of 64 source and 64 target tokens, random, without padding.
+The models have the same sizes: width 256, hidden width 1,024, 4 + 4 layers, 8 heads, vocabulary 8,000.
+With experts, every second layer has 8, and a token visits two of them. Dropout is 0.1 on both sides, and
+the optimizer is Adafactor. Each system is a process. They take turns, and each round has another order.
+
+The last table compares this package with itself: experts with a dense model of equal work, dropout, and
+devices. The first run installs the peers into build/benchmarks. If that is not possible, the benchmark
+says so and measures this package alone. The machine must be quiet.
 """
 
-import json
-import random
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
+import argparse
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from harness import environment, page
+from harness.records import Figure
+from harness.rounds import Limit, Measured, measure, median_text
+from harness.start import BUILD, ROOT, has_peers, worker
+from harness.turns import Worker
+from trainers.workload import Workload
 
-from gshard_nmt.data.corpus import write_pairs
+SHARE_OF_PEERS = 0.65
+"""The share of the time that the comparison with the peers has."""
+LOW = {"precision": "bfloat16"}
+EXPERTS = {"experts": 8}
+PEER = "trainers.huggingface"
+NLLB, M2M = "Hugging Face NllbMoe", "Hugging Face M2M100"
 
-STEPS = 60
-DECODED = 512
-MODELS = {
-    "8 experts, 2 devices": ["--config", "demo"],
-    "8 experts, 1 device": ["--config", "demo", "--gin", "Mesh.shape = (1,)"],
-    "8 experts, einsum dispatch": ["--config", "demo", "--gin", "Model.dispatch = 'einsum'"],
-    "dense, 2 devices": ["--config", "baseline", "--gin", "Data.rows = 16"],
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """A trainer and what it trains.
+
+    Attributes:
+      module: the module that its worker runs.
+      workload: the fields of `Workload` that differ from the defaults.
+      base: the system that it is compared with; "" if there is none.
+    """
+
+    module: str
+    workload: Mapping[str, Any]
+    base: str = ""
+
+
+def ours(base: str = "", devices: int = 2, **workload: Any) -> System:
+    """Returns this package as a trainer."""
+    return System("trainers.ours", {"devices": devices} | workload, base)
+
+
+def peer(base: str, **workload: Any) -> System:
+    """Returns Hugging Face transformers as a trainer."""
+    return System(PEER, workload, base)
+
+
+PEAK = "largest products"
+GROUPS = {
+    "8 experts, float32": {
+        "gshard-nmt": ours(NLLB, **EXPERTS),
+        "gshard-nmt, 1 device": ours(NLLB, devices=1, **EXPERTS),
+        NLLB: peer(NLLB, **EXPERTS),
+        f"{NLLB}, compiled": peer(NLLB, variant="compiled", **EXPERTS),
+        f"{NLLB}, as released": peer(NLLB, variant="released", **EXPERTS),
+        PEAK: System("trainers.peak", {}),
+    },
+    "dense, float32": {
+        "gshard-nmt": ours(M2M),
+        "gshard-nmt, 1 device": ours(M2M, devices=1),
+        M2M: peer(M2M),
+        f"{M2M}, compiled": peer(M2M, variant="compiled"),
+        PEAK: System("trainers.peak", {}),
+    },
+    "8 experts, bfloat16": {
+        "gshard-nmt": ours(NLLB, **EXPERTS, **LOW),
+        NLLB: peer(NLLB, **EXPERTS, **LOW),
+        PEAK: System("trainers.peak", LOW),
+    },
+    "dense, bfloat16": {
+        "gshard-nmt": ours(M2M, **LOW),
+        M2M: peer(M2M, **LOW),
+        PEAK: System("trainers.peak", LOW),
+    },
 }
-COMMON = {
-    "STEPS": STEPS,
-    "Train.log_every": 1,
-    "Train.dev_every": 0,
-    "Data.minimum_pairs": 1,
-    "Data.languages": ("fr",),
+"""The systems of the first tables. Each group takes turns by itself, because a process may take 2 GB."""
+
+WHOLE = "8 experts"
+OWN = {
+    WHOLE: ours(**EXPERTS),
+    "dense, hidden width 1,536": ours(hidden_dim=1536),
+    "8 experts, no dropout": ours(dropout=0.0, **EXPERTS),
+    "8 experts, 1 device": ours(devices=1, **EXPERTS),
+    "8 experts, 8 devices": ours(devices=8, **EXPERTS),
 }
+"""The systems of the last table. The dense model has the products of the model with experts: a token
+visits two experts of width 1,024 in half of the layers, and 1,536 is the mean of 2,048 and 1,024."""
 
 
-def main() -> int:
-    """Prints one table."""
-    table = Table(title="The demo's models on this machine")
-    for column in ("model", "cold start, s", "warm start, s", "tokens/s", "relative"):
-        table.add_column(column, justify="left" if column == "model" else "right")
-    with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        sentences = make_corpus(root / "corpus")
-        run("data", "prepare", *flags("demo"), "--corpus", root / "corpus", "--out", root / "data")
-        first = 0.0
-        for name, config in MODELS.items():
-            workdir = root / name.replace(" ", "_")
-            cold = first_step(config, root / "data", workdir, STEPS)
-            speed = tokens_per_second(workdir)
-            warm = first_step(config, root / "data", workdir, STEPS + 1)
-            first = first or speed
-            table.add_row(
-                name, f"{cold:.1f}", f"{warm:.1f}", f"{speed:,.0f}", f"{speed / first:.2f}"
-            )
-        decode = ["--workdir", root / next(iter(MODELS)).replace(" ", "_"), "--lang", "fr"]
-        run("decode", *decode, text="".join(sentences[:DECODED]))
-        start = timed(lambda: run("decode", *decode, text=sentences[0]))
-        whole = timed(lambda: run("decode", *decode, text="".join(sentences[:DECODED])))
-    console = Console()
-    console.print(table)
-    console.print(
-        f"gshard-decode with a cached program: {start:.1f} s to the first line, then "
-        f"{DECODED / max(whole - start, 1e-9):,.0f} sentences/s (beam 4, an untrained model)"
+def main() -> None:
+    """Prints the tables, and writes them to docs/performance.md if they are whole."""
+    arguments = parse()
+    busy, limit = environment.busy(), page.limit_of(arguments)
+    has_all_peers = arguments.systems == "own" or has_peers()
+    parts, figures, results = [], [], []
+    is_whole = arguments.systems == "all"
+    for group, systems in GROUPS.items() if arguments.systems != "own" else ():
+        chosen = {k: s for k, s in systems.items() if has_all_peers or s.module != PEER}
+        measured = train(group, chosen, arguments.steps, limit.part(SHARE_OF_PEERS / len(GROUPS)))
+        table, own = speeds(group, measured, arguments.steps)
+        parts.append(f"{group}:\n\n{table}\n{sizes(measured)}")
+        figures += own
+        results.append(measured)
+        # A peer that cannot be compiled leaves the table whole.
+        is_whole &= {k for k in systems if not k.endswith("compiled")} <= set(measured.turns)
+    if arguments.systems != "peers":
+        results.append(train("own", OWN, arguments.steps, limit.part(1 - SHARE_OF_PEERS)))
+        table, own = ratios(results[-1])
+        parts.append(table)
+        figures += own
+        is_whole &= set(OWN) <= set(results[-1].turns)
+    section = page.Section(
+        "training",
+        "\n\n".join(parts),
+        figures,
+        min(measured.rounds for measured in results),
+        is_whole,
+        {k: v for measured in results for k, v in measured.versions().items()},
     )
-    return 0
+    page.publish(section, arguments.page, busy)
 
 
-def make_corpus(folder: Path) -> list[str]:
-    """Makes a corpus of invented words, spelled backwards in the source; returns the source lines."""
-    rng = random.Random(1)
-    words = ["".join(rng.choices("aeioubdgklmnprst", k=rng.randint(2, 9))) for _ in range(3000)]
-    for split, count in (("train", 8000), ("dev", 16), ("test", DECODED)):
-        english = [" ".join(rng.choices(words, k=rng.randint(3, 14))) for _ in range(count)]
-        rows = [(line[::-1], line) for line in english]
-        write_pairs(folder / "fr-en", split, "fr", "en", rows)
-    return [row[0] + "\n" for row in rows]
-
-
-def flags(config: str) -> list[str]:
-    """Returns the flags of a config by name, with the settings of all runs here."""
-    dense = {"EXPERTS"} if config == "baseline" else set()
-    settings = {name: value for name, value in COMMON.items() if name not in dense}
-    return ["--config", config, *(f"--gin={name} = {value!r}" for name, value in settings.items())]
-
-
-def command(name: str, *arguments: object) -> list[str]:
-    """Returns the command line of a program."""
-    return [sys.executable, "-m", "gshard_nmt", name, *map(str, arguments)]
-
-
-def run(name: str, *arguments: object, text: str | None = None) -> None:
-    """Runs a program to its end; raises if it fails."""
-    subprocess.run(
-        command(name, *arguments), input=text, text=True, check=True, capture_output=True
+def parse() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--systems",
+        choices=("all", "peers", "own"),
+        default="all",
+        help="peers: only the comparison with PyTorch; own: only the last table",
     )
+    parser.add_argument("--steps", type=int, default=1, help="training steps of a turn; default 1")
+    page.add_flags(parser, rounds=9)
+    return parser.parse_args()
 
 
-def first_step(config: list[str], data: Path, workdir: Path, steps: int) -> float:
-    """Returns the seconds from the command to its first step; the run then goes on to `steps`."""
-    arguments = [*flags(config[1]), *config[2:], f"--gin=Train.steps = {steps}"]
-    arguments += [
-        "--gin=Optimizer.cooldown_steps = 0",
-        "--data",
-        str(data),
-        "--workdir",
-        str(workdir),
+def train(group: str, systems: Mapping[str, System], steps: int, limit: Limit) -> Measured:
+    """Lets systems take turns of this number of training steps."""
+    return measure({k: partial(start, f"{group} {k}", v, steps) for k, v in systems.items()}, limit)
+
+
+def start(name: str, system: System, steps: int) -> list[Worker]:
+    """Starts the worker of a system, on all cores."""
+    fields = {"steps": steps, "folder": str(BUILD / "training")} | dict(system.workload)
+    workload = Workload(cores=environment.cores(), **fields)
+    return [worker(system.module, workload, name, None if system.module == PEER else ROOT)]
+
+
+def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure]]:
+    """Returns the table of a group, and its figures."""
+    places = Workload(cores=(), steps=steps).places
+    lines = [
+        ("", "places/s", "interval", "times the peer", "interval", "busy cores", "of the peak")
     ]
-    began, after = time.monotonic(), 0.0
-    with subprocess.Popen(
-        command("train", *arguments), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        output = []
-        for line in process.stderr:
-            output.append(line)
-            after = after or (line.startswith("step ") and time.monotonic() - began) or 0.0
-    if process.returncode:
-        raise RuntimeError("".join(output))
-    return after
+    figures = []
+    for name, system in GROUPS[group].items():
+        if name not in measured.turns or not system.base:
+            continue
+        values = [places / seconds for seconds in measured.seconds(name)]
+        base = system.base if system.base in measured.turns else ""
+        times = measured.times_as_fast(name, base) if base else []
+        busy = statistics.median(t.cpu_seconds / t.seconds for t in measured.turns[name])
+        cells = median_text(times, ".2f") if times else ("", "")
+        share = share_of_peak(measured, name)
+        lines.append((name, *median_text(values, ",.0f"), *cells, f"{busy:.2f}", share))
+        compared = f"{group}: {base}" if base else ""
+        figures.append(Figure.of(f"{group}: {name}", "places/s", values, compared, times))
+    return page.table(lines), figures
 
 
-def tokens_per_second(workdir: Path) -> float:
-    """Returns the median speed after the first ten steps, in source and target tokens, no padding."""
-    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    speeds = sorted(line["tokens_per_second"] for line in lines[10:])
-    return speeds[len(speeds) // 2]
+def share_of_peak(measured: Measured, name: str) -> str:
+    """Returns the speed of a system's matrix products, as a share of the largest products' speed."""
+    if PEAK not in measured.turns or "gflop" not in measured.facts[name]:
+        return ""
+    pairs = zip(measured.seconds(name), measured.seconds(PEAK), strict=True)
+    work = measured.facts[name]["gflop"] / measured.facts[PEAK]["gflop"]
+    return f"{statistics.median(work * whole / seconds for seconds, whole in pairs):.0%}"
 
 
-def timed(action) -> float:
-    """Returns the seconds that an action takes."""
-    began = time.monotonic()
-    action()
-    return time.monotonic() - began
+def sizes(measured: Measured) -> str:
+    """Returns the sentences that show that the systems do the same work, and the peak."""
+    texts = []
+    for name, facts in measured.facts.items():
+        if "losses" in facts:
+            weights = facts["parameters"] - facts["embeddings"]
+            products = (
+                f", {facts['gflop']:.0f} GFLOP of products in a turn" if "gflop" in facts else ""
+            )
+            first, last = facts["losses"][0], facts["losses"][-1]
+            texts.append(
+                f"- {name}: {facts['parameters'] / 1e6:.1f} million weights, "
+                f"{weights / 1e6:.1f} million without embeddings{products}; the loss went from "
+                f"{first:.2f} to {last:.2f} in the warm-up."
+            )
+    if PEAK in measured.turns:
+        rates = [measured.facts[PEAK]["gflop"] / seconds for seconds in measured.seconds(PEAK)]
+        middle, interval = median_text(rates, ",.0f")
+        texts.append(f"- {PEAK}: {middle} GFLOP/s ({interval}).")
+    return "\n".join(texts)
+
+
+def ratios(measured: Measured) -> tuple[str, list[Figure]]:
+    """Returns the last table and its figures."""
+
+    def cost(name: str, base: str) -> list[float]:
+        return measured.times_as_fast(base, name)
+
+    def busy(name: str) -> list[float]:
+        return [turn.cpu_seconds / turn.seconds for turn in measured.turns[name]]
+
+    one, eight = "8 experts, 1 device", "8 experts, 8 devices"
+    dense, without = "dense, hidden width 1,536", "8 experts, no dropout"
+    rows: list[tuple[str, str, set[str], Callable[[], list[float]]]] = [
+        (
+            "time of experts, times dense",
+            "at most 1.10",
+            {WHOLE, dense},
+            lambda: cost(WHOLE, dense),
+        ),
+        (
+            "time of dropout, times none",
+            "at most 1.05",
+            {WHOLE, without},
+            lambda: cost(WHOLE, without),
+        ),
+        ("speed of 8 devices, times 1", "at least 0.85", {one, eight}, lambda: cost(one, eight)),
+        ("CPU over wall time, 2 devices", "at least 1.85", {WHOLE}, lambda: busy(WHOLE)),
+    ]
+    lines, figures = [("", "median", "interval", "target")], []
+    for name, target, needed, values_of in rows:
+        if needed <= set(measured.turns):
+            values = values_of()
+            lines.append((name, *median_text(values, ".2f"), target))
+            figures.append(Figure.of(name, "ratio", values, "", values))
+    return page.table(lines), figures
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

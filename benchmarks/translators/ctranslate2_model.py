@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import ctranslate2
-from turns import take_turns
-from workload import Workload
+from harness.turns import take_turns
+from translators.workload import Workload
 
 START = END = "</s>"
 SPECIAL = ("<s>", "<pad>", END, "<unk>")
@@ -22,7 +22,8 @@ def main() -> None:
     folder = Path(workload.folder) / "ctranslate2-model"
     if not (folder / "model.bin").exists():
         # PyTorch and CTranslate2 each bring a library of threads, so they do not share a process.
-        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--convert"], check=True)
+        command = [sys.executable, "-P", "-m", "translators.ctranslate2_model"]
+        subprocess.run([*command, *sys.argv[1:], "--convert"], check=True)
     threads = len(workload.cores)
     model = ctranslate2.Translator(
         str(folder),
@@ -44,7 +45,9 @@ def main() -> None:
         )
         return [len(translation.hypotheses[0]) for translation in translations]
 
-    take_turns(translate, workload.target_tokens, {"ctranslate2": ctranslate2.__version__})
+    take_turns(
+        workload.checked(translate), lambda: {"versions": {"ctranslate2": ctranslate2.__version__}}
+    )
 
 
 def tokens_of(workload: Workload) -> list[str]:
@@ -55,7 +58,7 @@ def tokens_of(workload: Workload) -> list[str]:
 def convert(workload: Workload) -> None:
     """Writes Hugging Face's model of a workload as a model of CTranslate2, in float32."""
     from ctranslate2.converters.transformers import M2M100Loader
-    from huggingface import model_of
+    from translators.huggingface import model_of
 
     spec = M2M100Loader().get_model_spec(model_of(workload))
     spec.register_source_vocabulary(tokens_of(workload))

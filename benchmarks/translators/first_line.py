@@ -1,43 +1,43 @@
 """The time from the start of gshard-decode to its first line, with its programs in the cache."""
 
-import argparse
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from training import flags, make_corpus, run
-from translators import page
+from harness import page
+from harness.demo_runs import flags, make_corpus, run
+from harness.records import Figure
+from harness.rounds import Limit, median_text
 
 STEPS = 20
 IMPORTS = 12
 """The number of libraries in the table of imports."""
 
 
-def measure(arguments: argparse.Namespace, build: Path) -> str:
-    """Times gshard-decode from its start to its first line; returns the tables as Markdown."""
-    workdir = arguments.workdir or trained(build / "decoding-run")
+def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
+    """Times gshard-decode from its start to its first line. Without `workdir`, it trains a run."""
+    workdir = workdir or trained(build / "decoding-run")
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as cache:
         environment["XDG_CACHE_HOME"] = cache
         first_line(workdir, environment)  # compiles
-        pairs = [first_line(workdir, environment) for _ in range(arguments.rounds)]
+        pairs: list[tuple[float, float]] = []
+        while not limit.is_over(len(pairs)):
+            pairs.append(first_line(workdir, environment))
         imports = import_times(workdir, environment)
     seconds, cpu_seconds = zip(*pairs, strict=True)
-    rows = [
-        ("gshard-decode, one line", "median", "interval"),
-        *(
-            (name, f"{statistics.median(values):.2f} s", f"{min(values):.2f} to {max(values):.2f}")
-            for name, values in (("time", seconds), ("CPU time", cpu_seconds))
-        ),
-    ]
+    measured = {"time": seconds, "CPU time": cpu_seconds}
+    rows = [("gshard-decode, one line", "seconds", "interval")]
+    rows += [(name, *median_text(values, ".2f")) for name, values in measured.items()]
+    figures = [Figure.of(name, "s", values) for name, values in measured.items()]
     top = sorted(imports.items(), key=lambda item: -item[1])[:IMPORTS]
     shares = [("import", "seconds"), *((name, f"{value:.2f}") for name, value in top)]
-    return f"{page.table(rows)}\n{page.table(shares)}"
+    text = f"{page.table(rows)}\n{page.table(shares)}"
+    return page.Section("first line", text, figures, len(pairs))
 
 
 def trained(workdir: Path) -> Path:

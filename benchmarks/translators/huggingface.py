@@ -2,13 +2,14 @@
 
 The weights are random. A translation has exactly `target_tokens` tokens, because the end of a sentence is
 forbidden before (`min_new_tokens`), and the search ends there (`max_new_tokens`). In evaluation NllbMoe's
-experts take every token that visits them, so no token is dropped.
+experts take every token that visits them, so no token is dropped. harness/nllb_moe.py mends its experts.
 """
 
 import torch
 import transformers
-from turns import take_turns
-from workload import Workload
+from harness import nllb_moe
+from harness.turns import take_turns
+from translators.workload import Workload
 
 START = EOS = 2
 
@@ -17,6 +18,7 @@ def main() -> None:
     """Translates when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
+    nllb_moe.mend()
     model = model_of(workload)
     sources = torch.tensor(workload.sources(EOS))
     mask = torch.ones_like(sources)
@@ -34,7 +36,7 @@ def main() -> None:
 
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
     with torch.inference_mode():
-        take_turns(translate, workload.target_tokens, versions)
+        take_turns(workload.checked(translate), lambda: {"versions": versions})
 
 
 def model_of(workload: Workload) -> torch.nn.Module:

@@ -11,8 +11,8 @@ import importlib.metadata
 from pathlib import Path
 
 import numpy as np
-from turns import take_turns
-from workload import Workload
+from harness.turns import take_turns
+from translators.workload import Workload
 
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.model.parameters import Parameter
@@ -46,7 +46,7 @@ def main() -> None:
         return [len(nbest[0][0]) + 1 for nbest in translator.translate_ids(sources)]
 
     versions = {name: importlib.metadata.version(name) for name in ("jaxlib", "tensorflow")}
-    take_turns(translate, workload.target_tokens, versions)
+    take_turns(workload.checked(translate), lambda: {"versions": versions})
 
 
 def config_of(workload: Workload) -> Config:

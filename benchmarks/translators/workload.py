@@ -3,37 +3,30 @@
 This module imports the standard library alone, because the peers do not have this package.
 """
 
-import argparse
 import dataclasses
-import json
-import os
 import random
-from typing import Self
+from collections.abc import Callable, Sequence
+
+from harness.job import Job
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
-    """The sizes of a model, a batch of sentences, and the cores to translate it on.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload(Job):
+    """The sizes of a model, and a batch of sentences to translate.
 
     Attributes:
-      experts: the experts of every other layer; 0 for a dense model.
+    experts: the experts of every other layer; 0 for a dense model.
       sentences: the number of sentences, which are one batch.
-      cores: the numbers of the cores. A process has one thread for each.
       precision: the precision of the arithmetic, for systems that have several.
-      settings: gin bindings, for this package only.
-      folder: the folder of the files that a system keeps between two runs of the benchmark.
       parts: into how many parts a process divides the batch. It translates them at the same time, each
         with its share of the cores.
       source_tokens: the tokens of each source, end of sentence included.
       target_tokens: the tokens of each translation, which is also the number of decoder steps.
     """
 
-    experts: int
-    sentences: int
-    cores: tuple[int, ...]
-    precision: str
-    settings: tuple[str, ...]
-    folder: str
+    experts: int = 0
+    sentences: int = 32
+    precision: str = "float32"
     parts: int = 1
     source_tokens: int = 24
     target_tokens: int = 32
@@ -59,19 +52,21 @@ class Workload:
         ids = range(16, self.vocabulary)  # each system has special ids below 16
         return [[*rng.choices(ids, k=self.source_tokens - 1), end] for _ in range(self.sentences)]
 
-    def as_argument(self) -> str:
-        """Returns the argument that `of_command_line` reads."""
-        return json.dumps(dataclasses.asdict(self))
+    def checked(self, translate: Callable[[], Sequence[int]]) -> Callable[[], None]:
+        """Returns the work of a turn: it translates, and checks the length of each translation.
 
-    @classmethod
-    def of_command_line(cls, description: str | None) -> Self:
-        """Reads the workload of this process, and keeps the process to its cores.
+        Args:
+          translate: translates the batch; returns the number of decoder steps of each translation.
 
-        Call it before any library starts its threads.
+        Raises:
+          RuntimeError: a translation has another length, so that its speed could not be compared.
         """
-        parser = argparse.ArgumentParser(description=description)
-        parser.add_argument("workload", help="the JSON text that benchmarks/decoding.py writes")
-        fields = json.loads(parser.parse_args().workload)
-        workload = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
-        os.sched_setaffinity(0, workload.cores)
-        return workload
+
+        def work() -> None:
+            steps = set(translate())
+            if steps != {self.target_tokens}:
+                raise RuntimeError(
+                    f"translations have {sorted(steps)} tokens, expected {self.target_tokens}"
+                )
+
+        return work

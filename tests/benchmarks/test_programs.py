@@ -1,11 +1,8 @@
-"""The benchmark of decoding: every system does the same work, and the page keeps its other sections."""
+"""The benchmarks of decoding and of preparation: every system does the same work."""
 
-import dataclasses
-import importlib
 import pathlib
 import subprocess
 import sys
-import venv
 
 import numpy as np
 import pytest
@@ -13,24 +10,11 @@ import pytest
 from gshard_nmt.decoding.batch_shapes import batch_shape
 from gshard_nmt.run.arrays import step_functions
 
-FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Imports a module as the programs do, and forgets it afterwards."""
-    for folder in (FOLDER, FOLDER / "translators"):
-        monkeypatch.syspath_prepend(str(folder))
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def workload_of(load, **sizes):
-    workload = load("workload").Workload(0, 32, (0,), "float32", (), "")
-    return dataclasses.replace(workload, **sizes)
+    return load("translators.workload").Workload(cores=(0,), **sizes)
 
 
 def test_the_benchmark_of_decoding_explains_itself():
@@ -51,7 +35,7 @@ def test_every_system_translates_the_same_sentences(load):
 @pytest.mark.parametrize("experts", [0, 8])
 def test_our_search_makes_as_many_steps_as_the_workload_says(load, experts):
     workload = workload_of(load, experts=experts, target_tokens=32)
-    config = load("ours").config_of(workload)
+    config = load("translators.ours").config_of(workload)
     assert batch_shape(config, 24).max_steps == 32
     assert (config.decode.rows, config.decode.beam, config.model.experts) == (32, 4, experts)
 
@@ -59,7 +43,7 @@ def test_our_search_makes_as_many_steps_as_the_workload_says(load, experts):
 def test_the_weights_forbid_the_end_of_a_sentence(load):
     from gshard_nmt.model import decoder_step
 
-    ours = load("ours")
+    ours = load("translators.ours")
     small = {"model_dim": 16, "hidden_dim": 32, "layers": 2, "heads": 2, "vocabulary": 320}
     config = ours.config_of(workload_of(load, experts=4, **small))
     declared = step_functions(config).declare_parameters()
@@ -85,87 +69,10 @@ def test_the_weights_forbid_the_end_of_a_sentence(load):
     assert np.delete(log_probs.numpy(), ours.EOS, axis=-1).min() > -100
 
 
-def test_a_section_of_the_page_is_replaced_and_the_rest_stays(load):
-    page = load("translators.page")
-    text = page.PAGE.read_text(encoding="utf-8")
-    sections = (
-        "decoding speed",
-        "experts",
-        "first line",
-        "preparation",
-        "preparation in processes",
-    )
-    for section in sections:
-        once = page.replace(text, section, "| new |\n")
-        assert page.replace(once, section, "| new |") == once
-        start, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
-        assert once.split(start)[1].split(end)[0] == "\n| new |\n\n"
-        assert once.split(start)[0] == text.split(start)[0]
-        assert once.split(end)[1] == text.split(end)[1]
-    with pytest.raises(ValueError, match="must have one <!-- begin speed -->"):
-        page.replace(text, "speed", "")
-
-
-def test_a_table_is_aligned(load):
-    rows = [("", "tokens/s"), ("ours", "1,024"), ("others, dense", "9")]
-    assert load("translators.page").table(rows) == (
-        "|               | tokens/s |\n"
-        "| ------------- | -------: |\n"
-        "| ours          |    1,024 |\n"
-        "| others, dense |        9 |\n"
-    )
-
-
 def test_a_translation_of_another_length_ends_the_benchmark(load):
-    turns = load("turns")
+    work = workload_of(load, target_tokens=32).checked(lambda: [31, 32])
     with pytest.raises(RuntimeError, match=r"translations have \[31, 32\] tokens, expected 32"):
-        turns.take_turns(lambda: [31, 32], 32, {})
-
-
-def test_a_system_that_cannot_start_is_reported_with_the_end_of_its_log(load, tmp_path):
-    turns = load("turns")
-    command = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
-    with pytest.raises(RuntimeError, match="no such library"):
-        turns.Translating(command, {}, tmp_path / "log")
-
-
-def test_a_process_answers_each_turn(load, tmp_path):
-    turns = load("turns")
-    program = (
-        f"import sys; sys.path.insert(0, {str(FOLDER / 'translators')!r}); import turns; "
-        "turns.take_turns(lambda: print('noise') or [2, 2], 2, {'library': '1.0'})"
-    )
-    with turns.Translating([sys.executable, "-c", program], {}, tmp_path / "log") as process:
-        assert process.facts == {"library": "1.0"}
-        for _ in range(2):
-            process.ask()
-            assert 0 <= process.turn().seconds < 60
-
-
-@pytest.fixture
-def pip_that_fails(monkeypatch):
-    """Replaces the interpreter of every new virtual environment."""
-
-    def create(folder, **_):
-        python = folder / "bin" / "python"
-        python.parent.mkdir(parents=True)
-        python.write_text(
-            "#!/bin/sh\necho noise >&2\necho ERROR: no index can be reached >&2\nexit 1\n"
-        )
-        python.chmod(0o700)
-
-    monkeypatch.setattr(venv, "create", create)
-
-
-@pytest.mark.usefixtures("pip_that_fails")
-def test_without_a_package_index_the_peers_are_left_out(load, tmp_path, monkeypatch, capsys):
-    environment = load("translators.environment")
-    with pytest.raises(environment.NoPeers, match="ERROR: no index can be reached"):
-        environment.peers_python(tmp_path / "venv")
-    decoding = load("decoding")
-    monkeypatch.setattr(decoding, "BUILD", tmp_path)
-    assert decoding.peers() == {}
-    assert "Without Hugging Face and CTranslate2. pip said:\nERROR" in capsys.readouterr().err
+        work()
 
 
 @pytest.fixture
@@ -184,6 +91,7 @@ def run_preparation(load, tmp_path, monkeypatch, capsys):
 
         monkeypatch.setattr(preparation, "prepare", prepare)
         monkeypatch.setattr(preparation, "bare", lambda columns, models: 2.0)
+        monkeypatch.setattr(preparation, "bare_in_processes", lambda texts, models, n: 4.0 / n)
         command = ["preparation.py", "--rows", "20", "--page", "never", "--languages", "fr", "de"]
         monkeypatch.setattr(sys, "argv", [*command, *flags])
         preparation.main()
@@ -215,7 +123,9 @@ def test_two_processes_are_compared_with_one(run_preparation):
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert rows[0].split("|")[2:4] == [" seconds of 1 process ", " seconds of 2 processes "]
     assert [[cell.strip() for cell in row.split("|")[2:6]] for row in rows[2:]] == [
+        ["4.0", "2.0", "2.00", "2.00 to 2.00"],
         ["8.5", "4.8", "1.80", "1.60 to 2.00"],
         ["12.0", "7.0", "1.75", "1.50 to 2.00"],
     ]
-    assert [flags[-1] for _, flags in calls[1:]] == ["1", "2"] * 4
+    workers = [flags[flags.index("--workers") + 1] for _, flags in calls[1:]]
+    assert workers == ["1", "2"] * 4

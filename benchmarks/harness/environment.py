@@ -9,7 +9,7 @@ import time
 import venv
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).parents[1] / "decoding-requirements.txt"
+REQUIREMENTS = Path(__file__).parents[1] / "peers-requirements.txt"
 
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16")
 
@@ -18,7 +18,7 @@ class NoPeers(Exception):
     """The environment of the peers could not be set up."""
 
 
-def peers_python(folder: Path) -> Path:
+def peers_python(folder: Path, requirements: Path = REQUIREMENTS) -> Path:
     """Makes a virtual environment with the peers, unless it is there; returns its interpreter.
 
     It is made again if the requirements have changed.
@@ -27,18 +27,18 @@ def peers_python(folder: Path) -> Path:
       NoPeers: pip could not install them, for example because no package index can be reached.
     """
     python = folder / "bin" / "python"
-    fingerprint = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    fingerprint = hashlib.sha256(requirements.read_bytes()).hexdigest()
     installed = folder / "requirements.sha256"
     if installed.exists() and installed.read_text() == fingerprint:
         return python
-    print(f"Installing {REQUIREMENTS.name} into {folder} (a minute or more) ...", file=sys.stderr)
+    print(f"Installing {requirements.name} into {folder} (a minute or more) ...", file=sys.stderr)
     try:
         venv.create(folder, clear=True, with_pip=True)
     except subprocess.CalledProcessError as error:
         raise NoPeers(f"{sys.executable} cannot make a virtual environment: {error}") from error
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*command, "-r", REQUIREMENTS], capture_output=True, text=True, check=False
+        [*command, "-r", requirements], capture_output=True, text=True, check=False
     )
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

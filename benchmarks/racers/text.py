@@ -1,0 +1,97 @@
+"""Makes the text of a race: this package cleans and tokenizes it, and all racers get the result."""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from racers import ours
+from racers.plan import Text
+
+from gshard_nmt import files
+from gshard_nmt.data.corpus import ENGLISH, find_pairs, read_pairs
+from gshard_nmt.data.examples import SIDES
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.errors import UserError
+
+
+def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
+    """Writes the training text and the first dev sentences of a language.
+
+    The training text is read back from the prepared data. So every racer learns from the same pairs,
+    after cleaning, and from the same characters, after SentencePiece has normalized them. Dev text is
+    raw; only pairs with an empty side are left out.
+
+    Args:
+      corpus: the corpus folder.
+      source: the language to translate from.
+      sentences: the number of dev sentences.
+      folder: gets the files.
+
+    Raises:
+      UserError: the corpus does not have this language, or no training or dev text of it.
+    """
+    dev = dev_rows(corpus, source, sentences)
+    prepared = folder / "prepared"
+    # The program knows whether its output is up to date.
+    command = [sys.executable, "-m", "gshard_nmt", "data", "prepare", "--config", "baseline"]
+    settings = [f"--gin={name} = {value!r}" for name, value in ours.data_settings(source).items()]
+    done = subprocess.run(
+        [*command, *settings, "--corpus", corpus, "--out", prepared],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise UserError(f"gshard-data prepare failed:\n{done.stderr.strip()}")
+    data = PreparedData.open(prepared)
+    vocabulary = prepared / "source.model"
+    train = train_rows(data, Vocabulary.load(vocabulary))
+    text = Text(folder, source, prepared, vocabulary, _fingerprint(train, dev, vocabulary))
+    for split, rows in (("train", train), ("dev", dev)):
+        for column, language in enumerate((source, ENGLISH)):
+            content = "".join(f"{row[column]}\n" for row in rows)
+            files.write(text.file(split, language), content)
+    return text
+
+
+def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]:
+    """Returns the first dev pairs of a language, as raw text."""
+    pairs = [pair for pair in find_pairs(corpus) if pair.languages == {source, ENGLISH}]
+    if not pairs:
+        raise UserError(
+            f"--corpus {corpus} has no folder {source}-{ENGLISH}. Name a language that it has with "
+            "--language."
+        )
+    rows = [row for pair in pairs for row in read_pairs(pair, "dev", source, ENGLISH)]
+    rows = [row for row in rows if row[0].strip() and row[1].strip()][:sentences]
+    if not rows:
+        raise UserError(
+            f"{pairs[0].folder} has no dev text. Put at least 100 sentence pairs into dev.{source} "
+            f"and dev.{ENGLISH}."
+        )
+    return rows
+
+
+def train_rows(data: PreparedData, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Returns the text of all training examples of the prepared data."""
+    sides: dict[str, list[str]] = {side: [] for side in SIDES}
+    for pair in data.pairs:
+        count = pair.splits["train"].examples
+        examples = data.reader(pair, "train").read(np.arange(count))
+        for side in SIDES:
+            ids = [getattr(example, side).tolist() for example in examples]
+            sides[side] += vocabulary.decode(ids)
+    return [row for row in zip(*sides.values(), strict=True) if row[0].strip() and row[1].strip()]
+
+
+def _fingerprint(
+    train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], vocabulary: Path
+) -> str:
+    digest = hashlib.sha256(vocabulary.read_bytes())
+    for rows in (train, dev):
+        digest.update(repr(rows).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,105 @@
+"""Hugging Face transformers as a trainer of benchmarks/training.py: M2M100, or NllbMoe with experts.
+
+The optimizer is PyTorch's Adafactor with the update rule of this package: factored second moments, and
+updates that are clipped at 1 and scaled by the parameter. The loss is the model's own: cross-entropy, and
+with experts the load-balancing loss. Attention is the library's default: PyTorch's scaled dot product in
+M2M100, and plain products in NllbMoe, which has no other.
+"""
+
+from collections.abc import Callable
+
+import torch
+import transformers
+from harness import nllb_moe
+from harness.turns import take_turns
+from torch.utils.flop_counter import FlopCounterMode
+from trainers.workload import Workload, checked
+
+START = EOS = 2
+
+
+def main() -> None:
+    """Trains when it is asked to."""
+    workload = Workload.of_command_line(__doc__)
+    torch.set_num_threads(len(workload.cores))
+    if workload.variant != "released":
+        nllb_moe.mend()
+    model = model_of(workload)
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2)
+    source, target = (torch.tensor(workload.sentences(side)) for side in ("source", "target"))
+    mask = torch.ones_like(source)
+    low = torch.autocast("cpu", torch.bfloat16, enabled=workload.precision == "bfloat16")
+    forward = torch.compile(model) if workload.variant == "compiled" else model
+    losses = []
+
+    def step(forward: Callable) -> None:
+        optimizer.zero_grad()
+        with low:
+            outputs = forward(input_ids=source, attention_mask=mask, labels=target, use_cache=False)
+        outputs.loss.backward()
+        optimizer.step()
+        losses.append(outputs.loss.item())
+
+    def train() -> None:
+        for _ in range(workload.steps):
+            step(forward)
+
+    def facts() -> dict:
+        # Half-precision and compiled products are the same products.
+        with FlopCounterMode(display=False) as counter:
+            step(model)
+        flops = counter.get_total_flops() * workload.steps
+        return facts_of(model) | {"gflop": flops / 1e9, "losses": checked(losses)}
+
+    take_turns(train, facts)
+
+
+def facts_of(model: torch.nn.Module) -> dict:
+    """Returns the versions and the sizes of a model."""
+    return {
+        "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "embeddings": model.get_input_embeddings().weight.numel(),
+    }
+
+
+def model_of(workload: Workload) -> torch.nn.Module:
+    """Returns a model of the sizes of a workload, with random weights, in training mode."""
+    torch.manual_seed(1)
+    settings = {
+        "vocab_size": workload.vocabulary,
+        "d_model": workload.model_dim,
+        "max_position_embeddings": 128,
+        "decoder_start_token_id": START,
+        "dropout": workload.dropout,
+        "attention_dropout": workload.dropout,
+        "activation_dropout": 0.0,
+        "use_cache": False,
+    }
+    for stack in ("encoder", "decoder"):
+        settings |= {
+            f"{stack}_layers": workload.layers,
+            f"{stack}_attention_heads": workload.heads,
+            f"{stack}_ffn_dim": workload.hidden_dim,
+            f"{stack}_layerdrop": 0.0,
+        }
+    if not workload.experts:
+        config = transformers.M2M100Config(**settings)
+        return transformers.M2M100ForConditionalGeneration(config).train()
+    # Every second layer has experts. Their capacity is twice the tokens of a batch, over all experts.
+    config = transformers.NllbMoeConfig(
+        **settings,
+        num_experts=workload.experts,
+        encoder_sparse_step=2,
+        decoder_sparse_step=2,
+        second_expert_policy="all",
+        expert_capacity=2 * workload.rows * workload.length // workload.experts,
+        moe_token_dropout=0.0,
+        output_router_logits=True,
+        router_aux_loss_coef=0.01,
+    )
+    return transformers.NllbMoeForConditionalGeneration(config).train()
+
+
+if __name__ == "__main__":
+    main()

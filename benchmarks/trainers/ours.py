@@ -1,0 +1,114 @@
+"""This package as a trainer of benchmarks/training.py and benchmarks/growth.py, which start it."""
+
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+from harness.turns import take_turns
+from trainers.workload import Workload, checked
+
+from gshard_nmt.data.vocabulary import BOS
+from gshard_nmt.inspection import hlo
+from gshard_nmt.inspection.compute import product_flops
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.compiled_steps import CompiledSteps
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+BASE = Path(__file__).with_name("base.gin")
+
+
+def main() -> None:
+    """Trains when it is asked to."""
+    workload = Workload.of_command_line(__doc__)
+    config = config_of(workload)
+    processes = ALONE
+    if workload.processes > 1:
+        coordinator = f"127.0.0.1:{workload.port}"
+        processes = Processes(coordinator, workload.processes, workload.process)
+    # XLA divides the work of a program among the cores that it sees when it compiles.
+    programs = Path(workload.folder) / f"programs-{len(workload.cores)}-cores"
+    devices = runtime.start(config.mesh, programs, processes)
+    steps = CompiledSteps(config, step_functions(config), devices)
+    state, control = steps.initialize(), steps.control()
+    batch = devices.put(batch_of(workload), steps.batch_specs)
+    losses = []
+
+    def train() -> None:
+        nonlocal state
+        for _ in range(workload.steps):
+            state, metrics = steps.train_step(state, batch, control)
+            metrics["loss"].block_until_ready()
+        losses.append(float(metrics["loss"]))
+
+    take_turns(train, lambda: facts(steps, workload.steps, losses))
+
+
+def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict:
+    """Returns what the program and the model say about themselves."""
+    program, devices = steps.train_step, steps.config.mesh.num_devices
+    weights = weight_specs(steps.functions)
+    sizes = {name: int(np.prod(spec.shape)) for name, spec in weights.items()}
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in ("jaxlib", "tensorflow")},
+        "parameters": sum(sizes.values()),
+        "embeddings": sum(size for name, size in sizes.items() if name.endswith("_embedding")),
+        "gflop": flops_of(program.executable.as_text()) * devices * steps_of_turn / 1e9,
+        "memory": program.memory().total,
+        "losses": checked(losses),
+    }
+
+
+def flops_of(text: str) -> int:
+    """Returns the FLOPs of the matrix products that a compiled program executes on one device."""
+    module = hlo.parse(text)
+    return sum(
+        times * sum(product_flops(module, inner) for inner in module.fused(instruction))
+        for instruction, times in module.executed()
+    )
+
+
+def config_of(workload: Workload) -> Config:
+    """Returns the config of a workload."""
+    settings = {
+        "Mesh.shape": (workload.devices,),
+        "Model.encoder_layers": workload.layers,
+        "Model.decoder_layers": workload.layers,
+        "Model.model_dim": workload.model_dim,
+        "Model.hidden_dim": workload.hidden_dim,
+        "Model.heads": workload.heads,
+        "Model.head_dim": workload.model_dim // workload.heads,
+        "Model.experts": workload.experts,
+        "Model.activation_dtype": workload.precision,
+        "Model.input_dropout": workload.dropout,
+        "Model.residual_dropout": workload.dropout,
+        "Model.attention_dropout": workload.dropout,
+        "Data.rows": workload.rows,
+        "Data.source_length": workload.length,
+        "Data.target_length": workload.length,
+        "Data.source_vocabulary": workload.vocabulary,
+        "Data.target_vocabulary": workload.vocabulary,
+    }
+    bindings = [f"{name} = {value!r}" for name, value in settings.items()]
+    return load_config(str(BASE), [*bindings, *workload.settings])
+
+
+def batch_of(workload: Workload) -> dict[str, np.ndarray]:
+    """Returns a batch: each row is one sentence without padding, and all have one language."""
+    shape = workload.rows, workload.length
+    source, target = (np.array(workload.sentences(side)) for side in ("source", "target"))
+    arrays = {
+        "source_ids": source,
+        "target_inputs": np.hstack([np.full((workload.rows, 1), BOS), target[:, :-1]]),
+        "target_labels": target,
+    }
+    for side in ("source", "target"):
+        arrays[f"{side}_segments"] = arrays[f"{side}_languages"] = np.ones(shape)
+        arrays[f"{side}_positions"] = np.tile(np.arange(workload.length), (workload.rows, 1))
+    return {name: values.astype(np.int32) for name, values in arrays.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The fastest large matrix product of this machine, in turns with the trainers."""
+
+import importlib.metadata
+
+from harness.turns import take_turns
+from trainers.workload import Workload
+
+from gshard_nmt.spmd import runtime
+
+SIZE = 2048
+PRODUCTS = 8
+
+
+def main() -> None:
+    """Multiplies when it is asked to."""
+    workload = Workload.of_command_line(__doc__)
+    runtime.choose_platform()
+    import jax
+
+    keys = jax.random.split(jax.random.key(0))
+    lhs, rhs = (jax.random.normal(key, (SIZE, SIZE), workload.precision) for key in keys)
+    product = jax.jit(jax.numpy.matmul)
+
+    def multiply() -> None:
+        for _ in range(PRODUCTS):
+            product(lhs, rhs).block_until_ready()
+
+    facts = {
+        "versions": {"jaxlib": importlib.metadata.version("jaxlib")},
+        "gflop": PRODUCTS * 2 * SIZE**3 / 1e9,
+    }
+    take_turns(multiply, lambda: facts)
+
+
+if __name__ == "__main__":
+    main()

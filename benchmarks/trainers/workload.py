@@ -1,0 +1,69 @@
+"""What every trainer of benchmarks/training.py trains: the sizes of its model and batch.
+
+This module imports the standard library alone, because the peers do not have this package.
+"""
+
+import dataclasses
+import random
+
+from harness.job import Job
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload(Job):
+    """Training steps on one batch of random tokens without padding.
+
+    Attributes:
+      experts: the experts of every second layer; 0 for a dense model. Each token visits two.
+      hidden_dim: the width inside each feed-forward layer and each expert.
+      dropout: the rate for embeddings, the output of each sub-layer, and attention.
+      precision: "float32" or "bfloat16".
+      steps: the training steps of one turn.
+      devices: the devices among which this package divides the work.
+      process, processes: the number of this process, and how many processes work together.
+      port: the port of process 0 on the loopback.
+      variant: "compiled", for a peer that is compiled; or "released", for one with its known faults.
+    """
+
+    experts: int = 0
+    hidden_dim: int = 1024
+    dropout: float = 0.1
+    precision: str = "float32"
+    steps: int = 1
+    devices: int = 1
+    process: int = 0
+    processes: int = 1
+    port: int = 0
+    variant: str = ""
+    rows: int = 32
+    length: int = 64
+    model_dim: int = 256
+    layers: int = 4
+    heads: int = 8
+    vocabulary: int = 8000
+
+    @property
+    def places(self) -> int:
+        """The places of the batches of one turn, source and target."""
+        return self.steps * self.rows * 2 * self.length
+
+    def sentences(self, side: str) -> list[list[int]]:
+        """Returns the same random tokens for every system, int[rows][length].
+
+        Args:
+          side: "source" or "target".
+        """
+        rng = random.Random(side)
+        ids = range(16, self.vocabulary)  # each system has special ids below 16
+        return [rng.choices(ids, k=self.length) for _ in range(self.rows)]
+
+
+def checked(losses: list[float]) -> list[float]:
+    """Returns the losses of the first steps.
+
+    Raises:
+      RuntimeError: they do not fall, so the system does not train.
+    """
+    if not losses[-1] < losses[0]:
+        raise RuntimeError(f"the loss does not fall: {losses}")
+    return losses
