@@ -39,6 +39,7 @@ SETTINGS = {
     "Data.rows": 8,
     # As in runs of any length: a schedule that ends at the last step would be another program.
     "Optimizer.cooldown_steps": 0,
+    "Train.ema": 0.9,
     "Train.log_every": 1,
     "Train.checkpoint_every": 4,
     "Train.dev_every": 3,

@@ -12,6 +12,7 @@ from gshard_nmt.cli.decode_files import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.faults import has_namespaces
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
+from tests.run.checkpoints import whole_state
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_no_file_of_a_run_folder_may_be_an_output_of_gshard_decode(folder):
 
 
 def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
-    """Steps 1 to 4, then 5 and 6 by another process, log the same losses as six in one."""
+    """Steps 1 to 4, then 5 and 6 by another process, give the same losses and state as six in one."""
     train = ["--config", "demo", "--data", folder / "data", "--workdir", folder / "parts"]
     succeed(program("train", *train, *gin(**{"Train.steps": 4})))
     succeed(program("train", *train, *gin(**{"Train.steps": 6})))
@@ -56,6 +57,11 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
         for name in ("parts", "run")
     ]
     assert losses[0] == losses[1]
+    parts, run = (whole_state(folder / name / "checkpoints")[0] for name in ("parts", "run"))
+    assert {name.partition("/")[0] for name in run} == {"parameters", "ema", "optimizer", "input"}
+    assert parts.keys() == run.keys()
+    for name, array in run.items():
+        assert parts[name].tobytes() == array.tobytes(), name
 
 
 def test_sigterm_saves_and_a_second_trainer_is_refused_until_then(folder):

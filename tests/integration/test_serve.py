@@ -79,7 +79,7 @@ def test_a_client_gets_what_gshard_decode_gives(trained):
     ) as process:
         try:
             ready = process.stdout.readline()
-            assert ready.endswith("(step 6, 2 directions)\n"), process.stderr.read()
+            assert ready.endswith("(step 6 (Train.ema), 2 directions)\n"), process.stderr.read()
             url = ready.split()[3]
             client = libretranslatepy.LibreTranslateAPI(url)
             best = "\n".join(texts[0] for texts in nbest.values())
