@@ -65,7 +65,8 @@ def run(tmp_path, monkeypatch):
 
 def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     out = tmp_path / "new" / "model"
-    changes = Changes().and_decode({"beam": 2, "length_norm": "lingvo"}, "a flag")
+    search = {"beam": 2, "length_norm": "lingvo", "alpha": 0.6}
+    changes = Changes().and_decode(search, "a flag")
     export.export(run.path, out, changes, "last")
     ((config, folder, checkpoint),) = run.loaded
     assert (folder, checkpoint) == (run.path, "last")
@@ -111,9 +112,9 @@ def test_an_earlier_export_is_replaced(run, tmp_path):
     out = tmp_path / "model"
     export.export(run.path, out)
     (out / "saved_model.pb").write_text("older")
-    export.export(run.path, out, Changes().and_decode({"alpha": 1.0}, "a flag"))
+    export.export(run.path, out, Changes().and_decode({"alpha": 0.5}, "a flag"))
     assert (out / "saved_model.pb").read_bytes() == b"x" * 256
-    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 1.0
+    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 0.5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
 
 
@@ -144,8 +145,8 @@ def test_an_export_that_fails_leaves_the_earlier_one(run, tmp_path, monkeypatch)
     export.export(run.path, out)
     monkeypatch.setattr(saved_model, "write", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export.export(run.path, out, Changes().and_decode({"alpha": 1.0}, "a flag"))
-    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 0.6
+        export.export(run.path, out, Changes().and_decode({"alpha": 0.5}, "a flag"))
+    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] != 0.5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
 
 

@@ -32,7 +32,7 @@ def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
             tmp_path / name, "fr", "en", ["un"], "last"
         )
         assert (lines, checkpoint) == (["UN"], f"of {name}")
-        assert made_by == "step 7, beam 3, gnmt length norm, alpha 0.6"
+        assert made_by == "step 7, beam 3, gnmt length norm, alpha 1"
     assert [name for name, *_ in loaded] == ["a", "b", "c", "b", "a"]
     assert {rest for _, *rest in map(tuple, loaded) for rest in [tuple(rest)]} == {(3, 1, True)}
     chosen = runs.RunTranslators(changes=read_changes(["Mesh.shape = (1,)"]))

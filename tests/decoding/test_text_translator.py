@@ -85,7 +85,7 @@ def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
     assert [best.pieces for best in translations] == [1, 3, 1, 3, 1]
     # The score of a piece is minus its number of ids. Each of these lines has log-probabilities
     # -n * norm(n) for its pieces of n ids, and all their ids together.
-    norm = [((5 + n) / 6) ** 0.6 for n in range(40)]
+    norm = [((5 + n) / 6) ** CONFIG.decode.alpha for n in range(40)]
     for best, sizes in ((translations[1], (5, 7, 4)), (translations[3], (8, 5, 6))):
         log_prob = -sum(n * norm[n] for n in sizes)
         assert best.score == pytest.approx(log_prob / norm[sum(sizes)])
@@ -194,9 +194,10 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
             # A collective fails if another process is still reading a large input.
             assert barriers == ["all processes read the weights"]
             step = [3, 5][len(damaged)]
-            weights = {"weights of": step, "names": list(groups["parameters"])}
             manifest = Manifest(step, {}, saved_at=1.0)
-            return Restored(manifest, {"parameters": weights}, tuple(damaged))
+            ((group, specs),) = groups(manifest).items()
+            weights = {"weights of": step, "names": list(specs)}
+            return Restored(manifest, {group: weights}, tuple(damaged))
 
     barriers = []
     monkeypatch.setattr(Processes, "barrier", lambda _, name: barriers.append(name))
