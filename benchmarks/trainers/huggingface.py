@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from harness import nllb_moe
+from harness import huggingface, nllb_moe
 from harness.turns import take_turns
 from torch.utils.flop_counter import FlopCounterMode
 from trainers.workload import Workload, checked
@@ -67,38 +67,20 @@ def model_of(workload: Workload) -> torch.nn.Module:
     """Returns a model of the sizes of a workload, with random weights, in training mode."""
     torch.manual_seed(1)
     settings = {
-        "vocab_size": workload.vocabulary,
-        "d_model": workload.model_dim,
-        "max_position_embeddings": 128,
         "decoder_start_token_id": START,
         "dropout": workload.dropout,
         "attention_dropout": workload.dropout,
         "activation_dropout": 0.0,
         "use_cache": False,
     }
-    for stack in ("encoder", "decoder"):
-        settings |= {
-            f"{stack}_layers": workload.layers,
-            f"{stack}_attention_heads": workload.heads,
-            f"{stack}_ffn_dim": workload.hidden_dim,
-            f"{stack}_layerdrop": 0.0,
-        }
-    if not workload.experts:
-        config = transformers.M2M100Config(**settings)
-        return transformers.M2M100ForConditionalGeneration(config).train()
-    # Every second layer has experts. Their capacity is twice the tokens of a batch, over all experts.
-    config = transformers.NllbMoeConfig(
-        **settings,
-        num_experts=workload.experts,
-        encoder_sparse_step=2,
-        decoder_sparse_step=2,
-        second_expert_policy="all",
-        expert_capacity=2 * workload.rows * workload.length // workload.experts,
-        moe_token_dropout=0.0,
-        output_router_logits=True,
-        router_aux_loss_coef=0.01,
-    )
-    return transformers.NllbMoeForConditionalGeneration(config).train()
+    # The capacity is twice the tokens of a batch, over all experts.
+    of_experts = {
+        "expert_capacity": 2 * workload.rows * workload.length // max(workload.experts, 1),
+        "moe_token_dropout": 0.0,
+        "output_router_logits": True,
+        "router_aux_loss_coef": 0.01,
+    }
+    return huggingface.model_of(workload, settings, of_experts).train()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ experts take every token that visits them, so no token is dropped. harness/nllb_
 
 import torch
 import transformers
-from harness import nllb_moe
+from harness import huggingface, nllb_moe
 from harness.turns import take_turns
 from translators.workload import Workload
 
@@ -42,33 +42,10 @@ def main() -> None:
 def model_of(workload: Workload) -> torch.nn.Module:
     """Returns a model of the sizes of a workload, with random weights."""
     torch.manual_seed(1)
-    settings = {
-        "vocab_size": workload.vocabulary,
-        "d_model": workload.model_dim,
-        "max_position_embeddings": 128,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": None,
-    }
-    for stack in ("encoder", "decoder"):
-        settings |= {
-            f"{stack}_layers": workload.layers,
-            f"{stack}_attention_heads": workload.heads,
-            f"{stack}_ffn_dim": workload.hidden_dim,
-            f"{stack}_layerdrop": 0.0,
-        }
-    if not workload.experts:
-        config = transformers.M2M100Config(**settings)
-        return transformers.M2M100ForConditionalGeneration(config).eval()
-    # Every second layer has experts. A capacity of 1.0 times the tokens of a batch drops none of them.
-    config = transformers.NllbMoeConfig(
-        **settings,
-        num_experts=workload.experts,
-        encoder_sparse_step=2,
-        decoder_sparse_step=2,
-        second_expert_policy="all",
-        moe_eval_capacity_token_fraction=1.0,
-    )
-    return transformers.NllbMoeForConditionalGeneration(config).eval()
+    settings = {"decoder_start_token_id": START, "forced_eos_token_id": None}
+    # A capacity of 1.0 times the tokens of a batch drops none of them.
+    of_experts = {"moe_eval_capacity_token_fraction": 1.0}
+    return huggingface.model_of(workload, settings, of_experts).eval()
 
 
 if __name__ == "__main__":
