@@ -102,9 +102,9 @@ def main() -> None:
         compared = [" ".join(median_text(ratios[name], ".2f")) for name in ("einsum", "blocks")]
         capacity = str(Gating(EXPERTS).slots(group_size))
         rows.append((f"{group_size:,}", capacity, *medians, *compared))
-        where = f", groups of {group_size}"
+        groups = f", groups of {group_size}"
         figures += [
-            Figure.of(name + where, "ms", times[name], f"gather{where}", ratios[name])
+            Figure.of(name + groups, "ms", times[name], f"gather{groups}", ratios[name])
             for name in DISPATCHES
         ]
     page.publish(

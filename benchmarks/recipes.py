@@ -1,7 +1,7 @@
 """Trains the demo with one setting changed at a time, and says what each change is worth on dev text.
 
     .venv/bin/python benchmarks/recipes.py --data data/demo            # all recipes
-    .venv/bin/python benchmarks/recipes.py --data data/demo --only no-smoothing slow-decay
+    .venv/bin/python benchmarks/recipes.py --data data/demo --only "no label smoothing" dense
 
 Two models train at a time, each on one device. All dev text is translated, test text never. Models that
 are finished are used again, so an interrupted start is continued, and a new recipe costs its own time
@@ -78,7 +78,7 @@ class Result:
 
 
 def main() -> None:
-    """Trains what is missing, translates, and prints or writes the table."""
+    """Reads the command line, and compares the recipes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--data", type=Path, default=Path("data/demo"), help="corpus and prepared")
@@ -87,8 +87,23 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=100, help="dev strings of each language")
     page.add_page_flag(parser)
     arguments = parser.parse_args()
+    for part in ("corpus", "prepared"):
+        if not (arguments.data / part).is_dir():
+            parser.error(
+                f"--data {arguments.data}: there is no folder {arguments.data / part}. Make both parts "
+                "with make demo, or name another folder."
+            )
+    try:
+        compare(arguments)
+    except KeyboardInterrupt:
+        print("recipes.py: interrupted. The same command goes on from there.", file=sys.stderr)
+        sys.exit(130)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Trains and translates; prints the table, and writes it to docs/performance.md if it is whole."""
     busy = environment.busy()
-    names = [BASE, *arguments.only]
+    names = list(dict.fromkeys([BASE, *arguments.only]))
     require(run([training(name, arguments) for name in names], at_a_time=2))
     report = arguments.folder / "report"
     workdirs = [f"--workdir={arguments.folder / folder(name)}" for name in names]

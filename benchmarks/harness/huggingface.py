@@ -1,51 +1,41 @@
 """The two models of Hugging Face transformers that benchmarks compare with, with random weights."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import transformers
-
-
-class Sizes(Protocol):
-    """The sizes of a model, as `Workload` has them."""
-
-    vocabulary: int
-    model_dim: int
-    hidden_dim: int
-    layers: int
-    heads: int
-    experts: int
+from harness.job import ModelJob
 
 
 def model_of(
-    sizes: Sizes, settings: Mapping[str, Any], of_experts: Mapping[str, Any]
+    job: ModelJob, settings: Mapping[str, Any], of_experts: Mapping[str, Any]
 ) -> torch.nn.Module:
     """Returns M2M100, or NllbMoe with experts in every second layer.
 
     Args:
-      sizes: the sizes. With 0 experts the model is dense.
+      job: has the job. With 0 experts the model is dense.
       settings: further settings of both models.
       of_experts: further settings of NllbMoe.
     """
     whole: dict[str, Any] = {
-        "vocab_size": sizes.vocabulary,
-        "d_model": sizes.model_dim,
+        "vocab_size": job.vocabulary,
+        "d_model": job.model_dim,
         "max_position_embeddings": 128,
         **settings,
     }
     for stack in ("encoder", "decoder"):
         whole |= {
-            f"{stack}_layers": sizes.layers,
-            f"{stack}_attention_heads": sizes.heads,
-            f"{stack}_ffn_dim": sizes.hidden_dim,
+            f"{stack}_layers": job.layers,
+            f"{stack}_attention_heads": job.heads,
+            f"{stack}_ffn_dim": job.hidden_dim,
             f"{stack}_layerdrop": 0.0,
         }
-    if not sizes.experts:
+    if not job.experts:
         return transformers.M2M100ForConditionalGeneration(transformers.M2M100Config(**whole))
     config = transformers.NllbMoeConfig(
         **whole,
-        num_experts=sizes.experts,
+        num_experts=job.experts,
         encoder_sparse_step=2,
         decoder_sparse_step=2,
         second_expert_policy="all",

@@ -7,7 +7,7 @@ import argparse
 import dataclasses
 import json
 import os
-from typing import Self
+from typing import Any, Self
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,3 +40,39 @@ class Job:
         job = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
         os.sched_setaffinity(0, job.cores)
         return job
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelJob(Job):
+    """A job with a model. All systems have models of the same sizes.
+
+    Attributes:
+      experts: the experts of every second layer; 0 for a dense model. Each token visits two.
+      model_dim, hidden_dim: the width of the model, and that inside each feed-forward layer and expert.
+      layers: the layers of the encoder, and of the decoder.
+      heads: the attention heads of a layer.
+      vocabulary: the tokens of the source, and of the target.
+      precision: the precision of the arithmetic, for systems that have several.
+    """
+
+    experts: int = 0
+    model_dim: int = 256
+    hidden_dim: int = 1024
+    layers: int = 4
+    heads: int = 8
+    vocabulary: int = 8000
+    precision: str = "float32"
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The sizes as settings of this package, without the experts."""
+        return {
+            "Model.encoder_layers": self.layers,
+            "Model.decoder_layers": self.layers,
+            "Model.model_dim": self.model_dim,
+            "Model.hidden_dim": self.hidden_dim,
+            "Model.heads": self.heads,
+            "Model.head_dim": self.model_dim // self.heads,
+            "Data.source_vocabulary": self.vocabulary,
+            "Data.target_vocabulary": self.vocabulary,
+        }

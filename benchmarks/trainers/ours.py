@@ -74,12 +74,7 @@ def config_of(workload: Workload) -> Config:
     """Returns the config of a workload."""
     settings = {
         "Mesh.shape": (workload.devices,),
-        "Model.encoder_layers": workload.layers,
-        "Model.decoder_layers": workload.layers,
-        "Model.model_dim": workload.model_dim,
-        "Model.hidden_dim": workload.hidden_dim,
-        "Model.heads": workload.heads,
-        "Model.head_dim": workload.model_dim // workload.heads,
+        **workload.sizes,
         "Model.experts": workload.experts,
         "Model.activation_dtype": workload.precision,
         "Model.input_dropout": workload.dropout,
@@ -88,8 +83,6 @@ def config_of(workload: Workload) -> Config:
         "Data.rows": workload.rows,
         "Data.source_length": workload.length,
         "Data.target_length": workload.length,
-        "Data.source_vocabulary": workload.vocabulary,
-        "Data.target_vocabulary": workload.vocabulary,
     }
     bindings = [f"{name} = {value!r}" for name, value in settings.items()]
     return load_config(str(BASE), [*bindings, *workload.settings])

@@ -6,29 +6,24 @@ This module imports the standard library alone, because the peers do not have th
 import dataclasses
 import random
 
-from harness.job import Job
+from harness.job import ModelJob
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workload(Job):
+class Workload(ModelJob):
     """Training steps on one batch of random tokens without padding.
 
     Attributes:
-      experts: the experts of every second layer; 0 for a dense model. Each token visits two.
-      hidden_dim: the width inside each feed-forward layer and each expert.
       dropout: the rate for embeddings, the output of each sub-layer, and attention.
-      precision: "float32" or "bfloat16".
       steps: the training steps of one turn.
       devices: the devices among which this package divides the work.
       process, processes: the number of this process, and how many processes work together.
       port: the port of process 0 on the loopback.
       variant: "compiled", for a peer that is compiled; or "released", for one with its known faults.
+      rows, length: the rows of a batch, and the tokens of a row on each side.
     """
 
-    experts: int = 0
-    hidden_dim: int = 1024
     dropout: float = 0.1
-    precision: str = "float32"
     steps: int = 1
     devices: int = 1
     process: int = 0
@@ -37,10 +32,6 @@ class Workload(Job):
     variant: str = ""
     rows: int = 32
     length: int = 64
-    model_dim: int = 256
-    layers: int = 4
-    heads: int = 8
-    vocabulary: int = 8000
 
     @property
     def places(self) -> int:

@@ -51,17 +51,9 @@ def main() -> None:
 
 def config_of(workload: Workload) -> Config:
     """Returns the config of a workload: a device for each part, and a limit of `target_tokens` steps."""
-    head_dim = workload.model_dim // workload.heads
     settings = {
         "Mesh.shape": (workload.parts,),
-        "Model.encoder_layers": workload.layers,
-        "Model.decoder_layers": workload.layers,
-        "Model.model_dim": workload.model_dim,
-        "Model.hidden_dim": workload.hidden_dim,
-        "Model.heads": workload.heads,
-        "Model.head_dim": head_dim,
-        "Data.source_vocabulary": workload.vocabulary,
-        "Data.target_vocabulary": workload.vocabulary,
+        **workload.sizes,
         "Decode.beam": workload.beam,
         "Decode.alpha": 10.0,
         "Decode.rows": workload.sentences,

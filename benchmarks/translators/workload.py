@@ -7,35 +7,27 @@ import dataclasses
 import random
 from collections.abc import Callable, Sequence
 
-from harness.job import Job
+from harness.job import ModelJob
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workload(Job):
+class Workload(ModelJob):
     """The sizes of a model, and a batch of sentences to translate.
 
     Attributes:
-    experts: the experts of every other layer; 0 for a dense model.
       sentences: the number of sentences, which are one batch.
-      precision: the precision of the arithmetic, for systems that have several.
       parts: into how many parts a process divides the batch. It translates them at the same time, each
         with its share of the cores.
       source_tokens: the tokens of each source, end of sentence included.
       target_tokens: the tokens of each translation, which is also the number of decoder steps.
+      beam: the hypotheses that a search keeps for each sentence.
     """
 
-    experts: int = 0
     sentences: int = 32
-    precision: str = "float32"
     parts: int = 1
     source_tokens: int = 24
     target_tokens: int = 32
     beam: int = 4
-    model_dim: int = 256
-    hidden_dim: int = 1024
-    layers: int = 4
-    heads: int = 8
-    vocabulary: int = 8000
 
     @property
     def tokens(self) -> int:

@@ -129,3 +129,39 @@ def test_two_processes_are_compared_with_one(run_preparation):
     ]
     workers = [flags[flags.index("--workers") + 1] for _, flags in calls[1:]]
     assert workers == ["1", "2"] * 4
+
+
+def test_recipes_are_compared_with_the_demo_over_languages(load):
+    recipes = load("recipes")
+    results = {
+        "the demo": recipes.Result(100.0, 3.0, {"fr": 20.0, "de": 30.0}),
+        "dense": recipes.Result(80.0, 3.25, {"fr": 19.0, "de": 27.0}),
+    }
+    rows = [line.split("|") for line in recipes.table_of(results).splitlines()]
+    demo, dense = ([cell.strip() for cell in row[1:-1]] for row in rows[2:])
+    assert demo == ["the demo", "", "1.00", "3.000", "25.0", ""]
+    assert dense[2:5] == ["0.80", "3.250", "23.0"]
+    # Two differences, -1 and -3: Student's interval of one degree of freedom is 12.7 wide on each side.
+    assert dense[5] == "-2.0 (-14.7 to +10.7)"
+
+
+def test_recipes_need_the_data_of_the_demo_and_say_if_they_are_interrupted(
+    load, tmp_path, monkeypatch, capsys
+):
+    recipes = load("recipes")
+    monkeypatch.setattr(sys, "argv", ["recipes.py", "--data", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        recipes.main()
+    assert end.value.code == 2
+    assert f"there is no folder {tmp_path / 'corpus'}. Make both" in capsys.readouterr().err
+    for part in ("corpus", "prepared"):
+        (tmp_path / part).mkdir()
+
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipes, "compare", interrupted)
+    with pytest.raises(SystemExit) as end:
+        recipes.main()
+    assert end.value.code == 130
+    assert "The same command goes on from there." in capsys.readouterr().err
