@@ -58,6 +58,7 @@ class StepFunctions:
       languages: the number of languages whose tokens are counted.
       guard: the settings of the guard, which withholds bad updates.
       ema: the decay of the moving average of the weights; 0 if there is none.
+      microbatches: the number of parts into which a training batch is divided.
     """
 
     model: Model
@@ -67,6 +68,7 @@ class StepFunctions:
     languages: int = 1
     guard: Guard = dataclasses.field(default_factory=Guard)
     ema: float = 0.0
+    microbatches: int = 1
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Returns the declarations of all weights of the model."""

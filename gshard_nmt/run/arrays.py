@@ -53,6 +53,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         _number_of_languages(config, data),
         Guard(config.train.gradient_jump),
         config.train.ema,
+        config.train.microbatches,
     )
 
 

@@ -57,6 +57,13 @@ class Train:
     """The run also ends after this number of validations in a row without a better score. While dev BLEU
     is still 0, they are not counted. 0 means that it never ends early."""
 
+    # Batch
+    microbatches: int = 1
+    """The number of parts into which each batch is divided; a part has every n-th row. A pipeline works
+    on several parts at once. Without a pipeline they are computed one after another, and their gradients
+    are added up, so a batch needs less memory. The routing groups are those of the whole batch, and each
+    part takes whole groups."""
+
     # Randomness
     seed: int = 1
     """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
@@ -108,7 +115,7 @@ class Train:
     language is the mean of its directions. 0 turns dev BLEU off."""
 
     RULES: ClassVar[Sequence[Rule]] = (
-        at_least(1, "steps", "log_every", "checkpoint_every", "dev_batches"),
+        at_least(1, "steps", "microbatches", "log_every", "checkpoint_every", "dev_batches"),
         at_least(2, "keep_last"),
         at_least(0, "keep_every", "keep_best", "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
