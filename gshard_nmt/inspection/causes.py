@@ -76,6 +76,9 @@ def explain(
         )
         letters = "GECM -> EGCM" if to_experts else "EGCM -> GECM"
         return Reason(f"{direction}: {letters}, each split on its first letter{over}")
+    shares_group = moe and set(axes) & set(context.mesh.partition("GS")[1])
+    if shares_group and (why := _spread_group(kind, origin)):
+        return Reason(why + over)
     blocks = context.dispatch == "blocks" and moe and origin.part == "experts"
     if blocks and not origin.backward and kind in ("all-reduce", "reduce-scatter"):
         return Reason(f"adds up the outputs of each token's experts{over}")
@@ -105,6 +108,19 @@ def explain(
         "change Mesh.rules so that both operations split it over the same mesh axis"
     )
     return Reason(why, asked_for=False, remedy=remedy)
+
+
+def _spread_group(kind: str, origin: Origin) -> str:
+    """Returns why the devices that share a group of tokens communicate; "" if this is not the reason."""
+    if kind == "all-gather" and origin.kind == "gating":
+        return "gathers how many tokens of a group ask for each expert on each of the group's devices"
+    if origin.part not in ("dispatch", "combine"):
+        return ""
+    what = "inputs" if origin.part == "dispatch" else "outputs"
+    what = f"{'gradients of the ' if origin.backward else ''}{what} of a group's slots"
+    if kind in ("all-reduce", "reduce-scatter"):
+        return f"adds up the {what} over the devices that share the group"
+    return f"gathers the {what} for the devices that share the group"
 
 
 def _summed(

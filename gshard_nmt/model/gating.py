@@ -13,7 +13,7 @@ from gshard_nmt.model import counter_random, layers
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.ranges import above, between, check, one_of, rate, size
-from gshard_nmt.spmd.sharding import annotate
+from gshard_nmt.spmd.sharding import active_mesh, annotate
 
 ROUTINGS = {"top2": 2, "switch": 1}
 """The number of experts that a token visits, for each routing."""
@@ -195,7 +195,7 @@ def assign(
         # count beyond 256.
         # Shape: [G, S, E], 1 if the token asks for the expert.
         asks = tf.where(choice.wanted[..., tf.newaxis], tf.cast(choice.one_hot, tf.int32), 0)
-        earlier = tf.cumsum(asks, axis=1, exclusive=True) + taken
+        earlier = _earlier(asks) + taken
         # Shape: [G, S, E] -> [G, S]
         position = tf.reduce_sum(earlier * asks, axis=-1)
         # (3) Drop the choices that find their expert full.
@@ -296,6 +296,31 @@ def _choices(
         _Choice(expert1, one_hot1, weight1, is_token),
         _Choice(expert2, one_hot2, weight2, wanted2),
     ]
+
+
+def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
+    """Returns how many earlier tokens of the group ask for each expert, int32[G, S, E].
+
+    If the mesh spreads a group over several devices, the sum has two levels: each device counts its own
+    tokens, and adds the totals of the devices before it. So only the totals are gathered. The compiler
+    would gather the choices of the whole group instead.
+
+    Args:
+      asks: int32[G, S, E], 1 if the token asks for the expert.
+    """
+    num_groups, group_size, experts = asks.shape.as_list()
+    mesh = active_mesh()
+    devices = 1 if mesh is None else mesh.axis_size(mesh.partition("GSE")[1])
+    if devices == 1 or group_size % devices:
+        return tf.cumsum(asks, axis=1, exclusive=True)
+    # Shape: [G, S, E] -> [G, devices, S / devices, E]
+    shape = [num_groups, devices, group_size // devices, experts]
+    own = annotate(tf.reshape(asks, shape), "GS_E")
+    totals = annotate(tf.reduce_sum(own, axis=2, keepdims=True), "G___")
+    earlier_devices = annotate(tf.cumsum(totals, axis=1, exclusive=True), "G___")
+    earlier = annotate(tf.cumsum(own, axis=2, exclusive=True) + earlier_devices, "GS_E")
+    # Shape: [G, devices, S / devices, E] -> [G, S, E]
+    return tf.reshape(earlier, asks.shape)
 
 
 def _count(mask: "tf.Tensor", dtype: "tf.DType") -> "tf.Tensor":

@@ -162,7 +162,7 @@ def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> 
 
 
 def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
-    """Yields a problem if a batch does not divide into groups, or the groups over the mesh."""
+    """Yields a problem if a batch does not divide into groups, or groups or their tokens over the mesh."""
     data, model = config.data, config.model
     try:
         groups = model.moe(training=True).groups(data.rows, getattr(data, length))
@@ -172,7 +172,8 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
         return
     is_set = model.num_groups and not model.group_size
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
-    yield from _uneven(config, name, "G", (groups,))
+    group_size = data.rows * getattr(data, length) // groups
+    yield from _uneven(config, name, "GS", (groups, group_size))
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:

@@ -1,5 +1,7 @@
 """Each collective has a cause in words, and a remedy if nothing asks for it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,26 @@ def test_a_collective_is_explained(kind, dims, origin, why, asked_for):
     reason = explain(kind, Array("f32", dims), origin, ("x",), CONTEXT)
     assert reason.why.startswith(why)
     assert reason.asked_for == asked_for
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "direction", "why"),
+    [
+        ("reduce-scatter", "dispatch", "forward", "adds up the inputs of a group's slots over"),
+        ("all-gather", "combine", "forward", "gathers the outputs of a group's slots for"),
+        ("all-gather", "dispatch", "backward", "gathers the gradients of the inputs of a group's"),
+        ("all-reduce", "combine", "backward", "adds up the gradients of the outputs of a group's"),
+        ("all-gather", "gating", "forward", "gathers how many tokens of a group ask for each expert"),
+    ],
+)
+def test_the_devices_that_share_a_group_have_reasons_to_communicate(kind, part, direction, why):
+    rules = {"G": "group", "S": "member", "E": ("member", "group")}
+    mesh = Mesh(("group", "member"), (2, 4), rules=rules)
+    context = dataclasses.replace(CONTEXT, mesh=mesh)
+    origin = Origin("encoder 1 moe_0", part, part, direction=direction)
+    reason = explain(kind, Array("f32", (8, 64)), origin, ("member",), context)
+    assert reason.why.startswith(why)
+    assert reason.asked_for
 
 
 def test_an_unexpected_collective_of_a_layer_has_a_remedy():
