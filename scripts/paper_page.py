@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import paper_notes as notes
@@ -356,8 +356,8 @@ def contradictions(figures: Mapping[str, Figures]) -> str:
     return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
 
 
-def write(folder: pathlib.Path) -> None:
-    """Writes docs/paper_tables.md from the figures of the compiled rows."""
+def write(folder: pathlib.Path, switch: Sequence[str]) -> None:
+    """Writes docs/paper_tables.md from the figures in a folder, and the sections of `switch`."""
     figures = load(folder)
     parts = [notes.HEAD.format(done=len(figures), rows=len(ROWS))]
     parts.append(
@@ -386,6 +386,7 @@ def write(folder: pathlib.Path) -> None:
         ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
+    parts += switch
     parts.append("## Contradictions\n")
     parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
     parts.append(

@@ -83,7 +83,29 @@ GSPMD_HYBRID = [
     Row(f"gspmd_hybrid_{n}", f"gspmd_hybrid_{n}", POD[cores])
     for n, cores in (("33b", 32), ("57b", 128), ("420b", 512), ("804b", 2048))
 ]
+SWITCH = [
+    Row(name, name, POD[cores])
+    for name, cores in (
+        ("t5_base", 128),
+        ("t5_large", 128),
+        ("t5_xxl", 2048),
+        ("switch_base", 128),
+        ("switch_large", 128),
+        ("switch_xxl", 2048),
+        ("switch_c", 2048),
+    )
+]
+SWITCH_FLOPS = {
+    "t5_base": ("0.2B", "124B"),
+    "t5_large": ("0.7B", "425B"),
+    "t5_xxl": ("11B", "6.3T"),
+    "switch_base": ("7B", "124B"),
+    "switch_large": ("26B", "425B"),
+    "switch_xxl": ("395B", "6.3T"),
+    "switch_c": ("1571B", "890B"),
+}
+"""Config -> the weights and the FLOPs of a sequence that Switch table 9 prints."""
 ROWS = [
     *(GSHARD[:3] + GROWTH + GSHARD[3:] + HALVED),
-    *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_HYBRID),
+    *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_HYBRID + SWITCH),
 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the models of the GShard and GSPMD papers for the papers' own machines, and writes
+"""Compiles the models of the GShard, GSPMD and Switch papers for the papers' own machines, and writes
 docs/paper_tables.md, which compares the printed figures with the compiled ones.
 
     .venv/bin/python scripts/paper_tables.py               # compiles the rows without figures
@@ -19,8 +19,9 @@ import subprocess
 import sys
 import time
 
-from paper_page import ROOT, write
+from paper_page import ROOT, load, write
 from paper_rows import ROWS, Row
+from paper_switch import compile_strategies, sections
 
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
@@ -153,7 +154,9 @@ def main() -> None:
         compile_row(row, arguments.folder)
     if arguments.only in "operators" and not arguments.write:
         compile_operators(arguments.folder)
-    write(arguments.folder)
+    if arguments.only in "strategies" and not arguments.write:
+        compile_strategies(arguments.folder)
+    write(arguments.folder, sections(arguments.folder, load(arguments.folder)))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,9 @@ def explain(
 def _spread_group(kind: str, origin: Origin) -> str:
     """Returns why the devices that share a group of tokens communicate; "" if this is not the reason."""
     if kind == "all-gather" and origin.kind == "gating":
-        return "gathers how many tokens of a group ask for each expert on each of the group's devices"
+        return (
+            "gathers how many tokens of a group ask for each expert on each of the group's devices"
+        )
     if origin.part not in ("dispatch", "combine"):
         return ""
     what = "inputs" if origin.part == "dispatch" else "outputs"

@@ -162,7 +162,7 @@ def _uneven(config: Config, name: str, letters: str, shape: tuple[int, ...]) -> 
 
 
 def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
-    """Yields a problem if a batch does not divide into groups, or groups or their tokens over the mesh."""
+    """Yields a problem if a batch does not divide into groups, or the groups do not fit the mesh."""
     data, model = config.data, config.model
     try:
         groups = model.moe(training=True).groups(data.rows, getattr(data, length))

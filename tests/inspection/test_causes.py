@@ -45,7 +45,12 @@ def test_a_collective_is_explained(kind, dims, origin, why, asked_for):
         ("all-gather", "combine", "forward", "gathers the outputs of a group's slots for"),
         ("all-gather", "dispatch", "backward", "gathers the gradients of the inputs of a group's"),
         ("all-reduce", "combine", "backward", "adds up the gradients of the outputs of a group's"),
-        ("all-gather", "gating", "forward", "gathers how many tokens of a group ask for each expert"),
+        (
+            "all-gather",
+            "gating",
+            "forward",
+            "gathers how many tokens of a group ask for each expert",
+        ),
     ],
 )
 def test_the_devices_that_share_a_group_have_reasons_to_communicate(kind, part, direction, why):

@@ -27,6 +27,9 @@ MESHES = {
     "tensor": Mesh(
         ("expert", "tensor"), (2, 2), rules={"B": "expert", "G": "expert", "E": "expert", "H": "tensor"}
     ),
+    "spread": Mesh(
+        BOTH, (2, 2), rules={"B": BOTH, "G": "data", "S": "expert", "E": ("expert", "data")}
+    ),
 }  # fmt: skip
 
 

@@ -111,10 +111,10 @@ RUNS = {
     # A group for each of two places, so that no token moves before its gate.
     "spread_groups": Run(
         {"GROUP_DEVICES": 2, "MEMBER_DEVICES": 4},
-        dataclasses.replace(SPARSE, num_groups=2),
+        dataclasses.replace(SPARSE, num_groups=2, dispatch="einsum"),
         # Along `member`: the counts of first and of second choices, outputs, gradients of inputs.
         {("all-to-all", "group"): 4, ("all-gather", "member"): 4},
-        {"group member"},
+        {"group member", "group", "member"},
         {"member": 2},
     ),
     "zero": Run({"DEVICES": 8}, DENSE, DENSE_GATHERED, {"x"}, {"x": DENSE_WEIGHTS + 1}),

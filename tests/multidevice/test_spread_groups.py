@@ -94,7 +94,12 @@ def test_slots_move_and_no_device_gets_the_tokens_of_its_group(spread):
     counts = collectives(text, mesh)
     assert counts["reduce-scatter", "member"] == 2  # forward and backward
     assert counts["all-to-all", "group"] == (4 if groups > 1 else 0)
-    assert {kind for kind, _ in counts} <= {"reduce-scatter", "all-reduce", "all-gather", "all-to-all"}
+    assert {kind for kind, _ in counts} <= {
+        "reduce-scatter",
+        "all-reduce",
+        "all-gather",
+        "all-to-all",
+    }
     tokens = ROWS * LENGTH // groups
     slots = EXPERTS * layer(groups, dispatch).gating.slots(tokens)
     gathered = [

@@ -34,7 +34,9 @@ def test_the_tokens_of_a_group_divide_over_the_devices_that_share_it():
     mesh = {"axes": ("group", "member"), "shape": (2, 5), "rules": {"G": "group", "S": "member"}}
     config = DEMO.replace(model={"num_groups": 2}, mesh=mesh)
     source, target = [problem.text for problem in problems(config, {})]
-    assert source.startswith("Model.num_groups: dimension S has size 512, which does not divide over")
+    assert source.startswith(
+        "Model.num_groups: dimension S has size 512, which does not divide over"
+    )
     assert "['member']; the nearest legal sizes are 510 or 515." in source
     assert target.startswith("Model.num_groups: dimension S has size 384, which does not divide")
 
