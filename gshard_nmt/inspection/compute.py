@@ -74,11 +74,11 @@ def is_collective(instruction: Instruction) -> bool:
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
     """Returns the work of one execution of an instruction."""
     products = [
-        (float(flops), _dtype(module, inner))
+        (float(count), _dtype(module, inner))
         for inner in module.fused(instruction)
-        if (flops := product_flops(module, inner))
+        if (count := product_flops(module, inner))
     ]
-    flops = sum(flops for flops, _ in products)
+    flops = sum(count for count, _ in products)
     moved = float(bytes_accessed(module, instruction))
     if chip is None:
         return Work(flops, moved)
