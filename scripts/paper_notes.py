@@ -95,19 +95,26 @@ TFLOP is utilization times step time times the peak of a core. The compiled TFLO
 recomputation out.
 """
 
-SWITCH = """The paper does not say how many cores it used. These are slices of TPU v3 that the models fit,
-with batches of 2,048 sequences of 512 source and 128 target tokens. The printed FLOPs of a sequence
-fit two FLOPs for each weight that a token uses, forward, without the gates and the attention's
-scores. The compiled forward pass has all products, and it has every slot, also an empty one. Its
-"dispatch" is the share of the gate and of the one-hot products that move tokens to slots and back.
-Switch-XXL has 128 experts here: the printed 64 make half of its printed weights.
+SWITCH = """The paper does not say how many cores it used. The slices of TPU v3 are our choice, with batches
+of 2,048 sequences of 512 source and 128 target tokens. The printed FLOPs of a sequence fit two
+FLOPs for each weight that a token uses, forward, without the gates and the attention's scores.
+The compiled forward pass has all products, and it has every slot, also an empty one. Its
+"dispatch" is the share of the gate and of the one-hot products that move tokens to slots and
+back. Switch-XXL has 128 experts here: the printed 64 make half of its printed weights.
+
+Each group of Switch-C is spread over 16 cores, and a core computes 896 slots in a pair of encoder
+and decoder layers. With a group on each core it would compute 4,096. The price is in the
+dispatch: a group of the encoder has 10,240 slots, so the one-hot products take more than the
+experts. The compiler turns the reduce-scatters of the encoder's slots into all-reduces, which
+take twice the time.
 """
 
 SWITCH_FIGURE9 = """One MoE layer of Switch-Large with 16 experts, forward and backward, on 16 cores
-(`v3:2x4`). All rows have the same layer and the same batch of 32,768 tokens. The five meshes are
-shapes of `meshes/data_expert_tensor.gin`: n = `data` x `expert` cores split the batch, and m = `tensor`
-cores split the hidden units. "experts" are those of which a core holds weights. MiB are those of one
-core. Times of the links are predictions.
+(`v3:2x4`). All rows have the same layer and the same batch of 32,768 tokens. (The figure keeps the
+weights and the tokens of a core instead.) The five meshes are shapes of
+`meshes/data_expert_tensor.gin`: n = `data` x `expert` cores split the batch, and m = `tensor` cores
+split the hidden units. "experts" are those of which a core holds weights. MiB are those of one core.
+Times of the links are predictions.
 """
 
 CONTRADICTS = """Steps whose prediction is less than 0.8 or more than 1.25 times the printed one:
