@@ -98,9 +98,10 @@ recomputation out.
 SWITCH = """The paper does not say how many cores it used. The slices of TPU v3 are our choice,
 with batches of 2,048 sequences of 512 source and 128 target tokens. The printed FLOPs of a
 sequence fit two FLOPs for each weight that a token uses, forward, without the gates and the
-attention's scores. The compiled forward pass has all products, and it has every slot, also an
-empty one. Its "dispatch" is the share of the gate and of the one-hot products that move tokens to
-slots and back. Switch-XXL has 128 experts here: the printed 64 make half of its printed weights.
+attention's scores. The compiled forward pass also has the scores, the keys and values of the
+cross-attention for each source token, and every slot, also an empty one. Its "dispatch" is the
+share of the gate and of the one-hot products that move tokens to slots and back. Switch-XXL has
+128 experts here: the printed 64 make half of its printed weights.
 
 Each group of Switch-C is spread over 16 cores, and a core computes 896 slots in a pair of encoder
 and decoder layers. With a group on each core it would compute 4,096. The price is in the

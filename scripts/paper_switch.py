@@ -68,7 +68,7 @@ def _table9_line(row: Row, figures: Figures | None) -> list[str]:
     return [
         *cells,
         billions(compiled),
-        f"{dispatch / compiled:.0%}",
+        f"{dispatch / compiled:.0%}" if dispatch else "-",
         *slots_of_a_token(config),
         f"{figures['per_device']['peak_bytes'] / GIB:.1f}",
         f"{figures['estimated_step_seconds']:.2f}",
