@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.model.regularizers import homes
 from gshard_nmt.settings.config import Config, named_settings
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import UnevenDimension
@@ -15,7 +16,11 @@ from gshard_nmt.spmd.mesh import UnevenDimension
 _SETTINGS_OF_LETTERS = {
     "E": (("Model", "experts"),),
     "M": (("Model", "model_dim"),),
-    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim")),
+    "H": (
+        ("Model", "hidden_dim"),
+        ("Model", "expert_hidden_dim"),
+        ("Model", "shared_expert_dim"),
+    ),
     "N": (("Model", "heads"),),
     "D": (("Model", "head_dim"),),
     "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
@@ -166,6 +171,8 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     data, model = config.data, config.model
     try:
         groups = model.moe(training=True).groups(data.rows, getattr(data, length))
+        if model.gating_dropout:
+            homes(groups, model.experts)
     except UserError as error:
         text = f"Data.rows and Data.{length}: {error}"
         yield Problem(text, text)
