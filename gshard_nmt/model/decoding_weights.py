@@ -108,7 +108,7 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
     rounded = "bfloat16" if precision == "bfloat16" else "float32"
     pieces = {}
     for name, parameter in declared.items():
-        stack, is_block, place = name.partition("/block/")
+        stack, is_block, _ = name.partition("/block/")
         if not is_block or (stack == "encoder" and model.stack == "scan"):
             pieces[name] = Piece(name, name, None, parameter, "", parameter.dtype)
             continue

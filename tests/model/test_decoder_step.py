@@ -10,7 +10,17 @@ import tensorflow as tf
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, MIXED, ONE, SHARED, SMALL, TWO, parameters, read_weights, rows
+from tests.model.examples import (
+    DENSE,
+    MIXED,
+    ONE,
+    SHARED,
+    SMALL,
+    TWO,
+    parameters,
+    read_weights,
+    rows,
+)
 
 
 @pytest.mark.parametrize(

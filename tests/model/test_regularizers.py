@@ -104,8 +104,8 @@ def test_groups_and_experts_without_a_common_home_are_refused():
     with pytest.raises(UserError) as error:
         homes(9, 8)
     assert str(error.value) == (
-        "Model.gating_dropout needs groups and experts that divide into homes, but 9 groups and 8 experts "
-        "have no common divisor. Set Model.num_groups to 8, or Model.gating_dropout to 0."
+        "Model.gating_dropout needs groups and experts that divide into homes, but 9 groups and 8 "
+        "experts have no common divisor. Set Model.num_groups to 8, or Model.gating_dropout to 0."
     )
 
 
