@@ -15,16 +15,18 @@ import collections
 import dataclasses
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
 from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.output_checks import loops
 
@@ -48,6 +50,12 @@ class Files:
     target: str
     name: str
     back: bool = False
+
+    @classmethod
+    def of_input(cls, out: Path, direction: tuple[str, str], file: Path, back: bool) -> Self:
+        """Returns the files for an input. Their name is that of the input, with - for other signs."""
+        name = re.sub(r"\W+", "-", without_compression(file.name)).strip("-")
+        return cls(out, *direction, name or "text", back)
 
     @property
     def languages(self) -> tuple[str, str]:

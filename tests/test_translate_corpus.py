@@ -1,6 +1,7 @@
 """gshard-data translate: which translations become pairs of a corpus, and the files of an input."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,12 @@ def test_it_is_an_error_if_no_translation_passes(tmp_path):
     assert not files.pairs.exists()
 
 
+def test_the_files_have_the_name_of_the_input(tmp_path):
+    files = Files.of_input(tmp_path, ("en", "fr"), Path("texts/news.2024.en.gz"), True)
+    assert files.pairs == tmp_path / "fr-en" / "train-news-2024-en.tsv"
+    assert files.decoded == tmp_path / "translations" / "en-fr" / "news-2024-en.jsonl"
+
+
 def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     files = decoded(tmp_path)
     made_of = {"file": "/text/news", "input": "ab12", "checkpoint": "step 5"}
@@ -84,7 +91,9 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     translate_corpus(files, Limits())
     assert files.holds(made_of)
     assert not files.holds({**made_of, "checkpoint": "step 6"})
-    with pytest.raises(UserError, match="has the translations of /text/news, which has the same name as"):
+    with pytest.raises(
+        UserError, match="has the translations of /text/news, which has the same name as"
+    ):
         files.holds({**made_of, "file": "/other/news"})
     files.facts.write_text("damaged")
     assert not files.holds(made_of)

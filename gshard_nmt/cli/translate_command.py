@@ -1,6 +1,5 @@
 """gshard-data translate: its flags, and the translation that it makes once."""
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,10 +77,9 @@ def _translate(values: FlagValues) -> None:
     outputs.check_folder("--out", out)
     job = read_job(values, workdir)
     from gshard_nmt import translate_corpus
-    from gshard_nmt.data.reading.text_lines import without_compression
 
-    name = re.sub(r"\W+", "-", without_compression(source_file.name)).strip("-") or "text"
-    files = translate_corpus.Files(out, job.source, job.target, name, values.back_translation)
+    direction = (job.source, job.target)
+    files = translate_corpus.Files.of_input(out, direction, source_file, values.back_translation)
     files.decoded.parent.mkdir(parents=True, exist_ok=True)
     check_output(source_file, files.decoded, job.run)
     _decode_once(job, source_file, files)
@@ -102,7 +100,7 @@ def _decode_once(job: Job, source: Path, files: "Files") -> None:
     label = expected_label(checkpoints, Chosen.parse(job.checkpoint))
     known = survey(source, f"--input {source}")
     made_of = {"file": str(source.resolve()), "input": known.sha256, **job.origin(label)}
-    if files.holds(made_of):
+    if label and files.holds(made_of):
         sys.stderr.write(
             f"{files.decoded} has the translations of {source} by this model already; only the filters "
             "run\n"
