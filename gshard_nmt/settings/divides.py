@@ -171,8 +171,6 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     data, model = config.data, config.model
     try:
         groups = model.moe(training=True).groups(data.rows, getattr(data, length))
-        if model.gating_dropout:
-            homes(groups, model.experts)
     except UserError as error:
         text = f"Data.rows and Data.{length}: {error}"
         yield Problem(text, text)
@@ -180,6 +178,11 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     is_set = model.num_groups and not model.group_size
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
     yield from _uneven(config, name, "G", (groups,))
+    if model.gating_dropout:
+        try:
+            homes(groups, model.experts)
+        except UserError as error:
+            yield Problem(str(error), str(error))
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:
