@@ -1,5 +1,7 @@
 """The regularizers of the experts on a mesh: the values of one device, and the collectives."""
 
+import pytest
+
 from gshard_nmt.checks import equivalence
 from gshard_nmt.model.regularizers import Exchange
 from gshard_nmt.settings.gin_reader import load_config
@@ -22,6 +24,7 @@ REGULARIZED = (
 )
 
 
+@pytest.mark.slow
 def test_a_mesh_computes_what_one_device_computes_if_tokens_stay_at_home(capsys):
     equivalence.show_equivalence(load_config("demo", [*SMALL, *REGULARIZED]), "demo", 4)
     out = capsys.readouterr().out
