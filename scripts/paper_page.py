@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import paper_examples
 import paper_notes as notes
 from paper_rows import (
     GSHARD,
@@ -386,6 +387,7 @@ def write(folder: pathlib.Path) -> None:
         ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
+    parts.append(paper_examples.sections(folder))
     parts.append("## Contradictions\n")
     parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
     parts.append(
