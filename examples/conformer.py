@@ -19,6 +19,7 @@ The letters of the dimensions:
 
 import argparse
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -88,16 +89,26 @@ def build(sizes: Sizes) -> Model:
             "features": ArraySpec(features, np.dtype(np.float32), "BLF"),
             "sounds": ArraySpec((sizes.rows, sizes.frames), np.dtype(np.int32), "BL"),
         },
-        loss=lambda weights, batch: _loss(weights, batch, sizes.dtype),
-        make_batch=lambda numbers: _made_speech(sizes, numbers),
+        loss=functools.partial(_loss, sizes),
+        make_batch=functools.partial(_made_speech, sizes),
         learning_rate=0.05,
     )
 
 
 def _weights(sizes: Sizes) -> dict[str, Weight]:
+    m, f = sizes.width, SUBSAMPLING * FEATURES
+    return {
+        **{f"layers/{name}": weight for name, weight in _layer_weights(sizes).items()},
+        "subsampling": Weight("FM", (f, m), f),
+        "out": Weight("MV", (m, SOUNDS), m),
+    }
+
+
+def _layer_weights(sizes: Sizes) -> dict[str, Weight]:
+    """Returns the weights of the layers. Each has a first dimension R, with an index for each layer."""
     r, m, n, k = sizes.layers, sizes.width, sizes.heads, sizes.window
-    h, d, f = 4 * m, m // n, SUBSAMPLING * FEATURES
-    layer = {
+    h, d = 4 * m, m // n
+    return {
         "first/norm": Weight("RM", (r, m), constant=1),
         "first/in": Weight("RMH", (r, m, h), m),
         "first/out": Weight("RHM", (r, h, m), h),
@@ -117,14 +128,9 @@ def _weights(sizes: Sizes) -> dict[str, Weight]:
         "second/out": Weight("RHM", (r, h, m), h),
         "norm": Weight("RM", (r, m), constant=1),
     }
-    return {
-        **{f"layers/{name}": weight for name, weight in layer.items()},
-        "subsampling": Weight("FM", (f, m), f),
-        "out": Weight("MV", (m, SOUNDS), m),
-    }
 
 
-def _loss(weights: Tensors, batch: Tensors, dtype: str) -> "tf.Tensor":
+def _loss(sizes: Sizes, weights: Tensors, batch: Tensors) -> "tf.Tensor":
     """Returns the mean cross-entropy of the sounds of all frames."""
     import tensorflow as tf
 
@@ -138,20 +144,23 @@ def _loss(weights: Tensors, batch: Tensors, dtype: str) -> "tf.Tensor":
     b, frames, f = batch["features"].shape
     windows = tf.reshape(batch["features"], [b, frames // SUBSAMPLING, SUBSAMPLING * f])
     x = tf.einsum("BLF,FM->BLM", windows, weights["subsampling"])
-    x = annotate(tf.cast(x, dtype), "BLM")
+    x = annotate(tf.cast(x, sizes.dtype), "BLM")
     # The loop over the layers is compiled once. It keeps the input of each layer, and the backward pass
-    # computes the rest again. Matrices are cast to the dtype of x.
-    matrices = [name for name, weight in layers.items() if weight.shape.rank > 2]
-    part = Part(list(layers), _layer, matrices)
-    x, _ = scanned([part], layers, _like_weight, x, shared=[], totals={})
+    # computes the rest again. Matrices are cast to the dtype of x. The gradients of all layers are
+    # annotated like the weights.
+    letters = {name: weight.letters for name, weight in _layer_weights(sizes).items()}
+    matrices = [name for name in letters if layers[name].shape.rank > 2]
+    x, _ = scanned(
+        [Part(list(letters), _layer, matrices)],
+        layers,
+        lambda name, gradient: annotate(gradient, letters[name], name),
+        x,
+        shared=[],
+        totals={},
+    )
     logits = tf.einsum("BLM,MV->BLV", tf.cast(x, tf.float32), weights["out"])
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["sounds"], logits)
     return tf.reduce_mean(losses)
-
-
-def _like_weight(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
-    """Annotates the gradient of the weights of all layers like the weights."""
-    return annotate(gradient, LETTERS[name], name)
 
 
 def _layer(values: Tensors, x: "tf.Tensor", *_: object) -> tuple["tf.Tensor", dict]:
@@ -230,11 +239,6 @@ def _made_speech(sizes: Sizes, numbers: np.random.Generator) -> dict[str, np.nda
     clean = np.repeat(voices[sounds], SUBSAMPLING, axis=1)
     noise = 2 * numbers.standard_normal(clean.shape, np.float32)
     return {"features": clean + noise, "sounds": sounds}
-
-
-LETTERS = {
-    name.removeprefix("layers/"): weight.letters for name, weight in _weights(Sizes()).items()
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -113,16 +113,18 @@ UNETS = [
     _unet("2x32", "v3:4x8", 256, 8, 8.52, 0.76, 0.412),
 ]
 
-CONFORMER_ABOUT = """`examples/conformer.py` at the width of 3,072 of table 5. The paper pipelines the
-layers over 8 or 16 cores. The example has no pipeline: it splits the same layers over rows and width, on
-as many cores (GSPMD Table 1, 2D finalized), so the steps differ by design. The paper prints no length.
-We take 600 frames, because the printed FLOPS are those of about 600, so the TFLOP must agree. The
-printed TFLOP leaves bubbles and recomputation out, the compiled one recomputation.
+CONFORMER_ABOUT = """`scripts/paper_examples.py` compiles the rows of this section and the next.
+
+The model is `examples/conformer.py` at the width of 3,072. The paper pipelines the layers over 8 or 16
+cores. The example has no pipeline. It splits the same layers over rows and width, on as many cores (GSPMD
+Table 1, 2D finalized), so the steps differ by design. The paper prints no length. We take 600 frames,
+because the printed FLOPS are those of about 600; so the TFLOP agree by choice. The printed TFLOP leaves
+out bubbles and recomputation. The compiled TFLOP leaves out recomputation.
 """
 
 UNET_ABOUT = """`examples/unet3d.py`. The paper prints neither the channels nor the dtype. We take 4
 levels with 32 channels first (Çiçek et al. 2016), batch norm and bfloat16. The first size of the mesh
-splits the batch, the second the depth of the images. A slice of v3 has 2, 8 or more cores, so the
+splits the batch, the second splits the depth of the images. A slice of v3 has 2, 8 or more cores, so the
 meshes 1x1 and 1x4 are left out. The collective-permutes are the halos. No image is gathered.
 """
 
