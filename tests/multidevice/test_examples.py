@@ -22,8 +22,8 @@ EXAMPLES = {
 }
 SLOW = pytest.mark.slow
 CASES = [
-    ("conformer", (2, 4)),
     ("unet3d", (2, 4)),
+    pytest.param("conformer", (2, 4), marks=SLOW),
     pytest.param("conformer", (2, 2), marks=SLOW),
     pytest.param("conformer", (1, 4), marks=SLOW),
     pytest.param("conformer", (8, 1), marks=SLOW),
@@ -39,13 +39,15 @@ def compiled(name, shape):
     return model, *trainer.compile_step(model, mesh_of(*shape))
 
 
-def one_device(model):
-    """Takes the first training step with TensorFlow alone, which ignores all annotations."""
+def one_device(model, steps=1):
+    """Takes steps on the first batch with TensorFlow alone, which ignores all annotations."""
     weights = {name: tf.constant(w) for name, w in model.initial_weights(seed=0).items()}
     velocities = {name: tf.zeros_like(weight) for name, weight in weights.items()}
     batch = model.make_batch(np.random.default_rng(0))
     tensors = {name: tf.constant(array) for name, array in batch.items()}
-    return trainer.train_step(model)(weights, velocities, tensors)
+    for _ in range(steps):
+        weights, velocities, metrics = trainer.train_step(model)(weights, velocities, tensors)
+    return weights, velocities, metrics
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
@@ -61,10 +63,16 @@ def test_a_step_equals_that_of_one_device(name, shape):
             np.testing.assert_allclose(group[array], value, 1e-4, atol, err_msg=array)
 
 
-@pytest.mark.parametrize("name", ["conformer", "unet3d"])
+@pytest.mark.parametrize("name", ["unet3d", pytest.param("conformer", marks=SLOW)])
 def test_training_lowers_the_loss(name):
     losses, *_ = trainer.train(*compiled(name, (2, 4)), steps=12)
     assert np.mean(losses[-2:]) < 0.8 * losses[0]
+
+
+def test_a_conformer_learns_a_batch_on_one_device():
+    model, _ = EXAMPLES["conformer"]
+    losses = [float(one_device(model, steps)[2]["loss"]) for steps in (1, 4)]
+    assert losses[1] < 0.9 * losses[0]
 
 
 def test_a_u_net_sends_halos_and_sums_and_gathers_no_image():
