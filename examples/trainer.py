@@ -13,9 +13,9 @@ one program of it for all devices of the mesh.
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
-import os
 import pathlib
 import re
 import sys
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.program_cost import ProgramCost, cost_of
 from gshard_nmt.quantities import size_text
@@ -138,6 +138,11 @@ def compile_step(model: Model, mesh: Mesh) -> tuple[Runtime, Program]:
     return devices, program
 
 
+def data_numbers(seed: int) -> np.random.Generator:
+    """Returns the random numbers that batches are made from; the weights have others."""
+    return np.random.default_rng((seed, 1))
+
+
 def train(
     model: Model, devices: Runtime, program: Program, steps: int, seed: int = 0
 ) -> tuple[list[float], Arrays, Arrays]:
@@ -156,7 +161,7 @@ def train(
     specs, initial = model.weight_specs(), model.initial_weights(seed)
     weights = devices.put(initial, specs)
     velocities = devices.put({name: np.zeros_like(w) for name, w in initial.items()}, specs)
-    numbers, losses = np.random.default_rng(seed), []
+    numbers, losses = data_numbers(seed), []
     for step in range(1, steps + 1):
         began = time.perf_counter()
         batch = devices.put(model.make_batch(numbers), model.batch)
@@ -193,14 +198,23 @@ def compile_for(model: Model, mesh: Mesh, name: str) -> ProgramCost:
     return cost_of(compiled, devices, lowered)
 
 
+def _at_least(smallest: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < smallest:
+        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number from {smallest} up")
+    return int(text)
+
+
+_NATURAL, _POSITIVE = functools.partial(_at_least, 0), functools.partial(_at_least, 1)
+
+
 def flags(description: str) -> argparse.ArgumentParser:
     """Returns a parser with the flags that all examples have."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--mesh", default="1x1", help="the sizes of the two mesh axes")
-    parser.add_argument("--steps", type=_positive, default=20, help="the number of training steps")
-    parser.add_argument("--seed", type=int, default=0, help="the seed of weights and data")
+    parser.add_argument("--steps", type=_POSITIVE, default=20, help="the number of training steps")
+    parser.add_argument("--seed", type=_NATURAL, default=0, help="the seed of weights and data")
     parser.add_argument(
         "--compile_for",
         metavar="TOPOLOGY",
@@ -216,13 +230,7 @@ def flags(description: str) -> argparse.ArgumentParser:
 def sizes(parser: argparse.ArgumentParser, **defaults: tuple[int, str]) -> None:
     """Adds flags for the sizes of a model: name=(default, help)."""
     for name, (default, words) in defaults.items():
-        parser.add_argument(f"--{name}", type=_positive, default=default, help=words)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number from 1 up")
-    return int(text)
+        parser.add_argument(f"--{name}", type=_POSITIVE, default=default, help=words)
 
 
 def mesh_shape(text: str) -> tuple[int, int]:
@@ -251,6 +259,8 @@ def run(
     """
     options = parser.parse_args(arguments)
     try:
+        if options.json is not None:
+            outputs.check_file("--json", options.json)
         model, mesh = build(options)
         check_divides(model, mesh)
         if options.compile_for is None:
@@ -273,7 +283,5 @@ def _show(cost: ProgramCost, model: Model, json_file: pathlib.Path | None) -> No
     print("\n".join(cost.lines()))
     if json_file is not None:
         record: dict[str, Any] = {"weights": weights, **cost.as_json()}
-        files.write(json_file, json.dumps(record, indent=1) + "\n")
-
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        with files.reported_as(f"--json {json_file}"):
+            files.write(json_file, json.dumps(record, indent=1) + "\n")

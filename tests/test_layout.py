@@ -106,7 +106,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 # What an example may use: annotations and programs, the loop over equal layers, the cost of a program.
 EXAMPLES_MAY_IMPORT = (
     *("gshard_nmt.spmd", "gshard_nmt.model.stack", "gshard_nmt.inspection.program_cost"),
-    *("gshard_nmt.errors", "gshard_nmt.files", "gshard_nmt.quantities"),
+    *("gshard_nmt.errors", "gshard_nmt.files", "gshard_nmt.outputs", "gshard_nmt.quantities"),
 )
 
 # These libraries are slow to import. Only these modules import them at their top level; others do

@@ -54,6 +54,7 @@ def test_help_ends_the_program_and_names_the_flags(name, capsys):
             "--image 6",
             "--image 6 cannot be halved 2 times, which --levels 3 needs; give a",
         ),
+        ("unet3d", "--json /nowhere/cost.json", "--json /nowhere/cost.json"),
         ("conformer", "--compile_for v9:2x2", "--topology v9:2x2: there is no such topology"),
         ("unet3d", "--compile_for cpu:8", "Mesh.shape [1, 1] is 1 devices; cpu:8 has 8."),
     ],
@@ -63,11 +64,15 @@ def test_a_mistake_is_explained_with_exit_code_2(name, words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_size_must_be_positive(capsys):
+@pytest.mark.parametrize(
+    ("flag", "value", "smallest"), [("--layers", "0", 1), ("--steps", "x", 1), ("--seed", "-1", 0)]
+)
+def test_a_number_is_checked(flag, value, smallest, capsys):
     with pytest.raises(SystemExit) as end:
-        conformer.main(["--layers", "0"])
+        conformer.main([f"{flag}={value}"])
     assert end.value.code == 2
-    assert "argument --layers: '0'; give a whole number from 1 up" in capsys.readouterr().err
+    message = f"argument {flag}: {value!r}; give a whole number from {smallest} up"
+    assert message in capsys.readouterr().err
 
 
 def test_weights_start_with_the_variance_of_their_inputs():

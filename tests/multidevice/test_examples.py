@@ -43,7 +43,7 @@ def one_device(model, steps=1):
     """Takes steps on the first batch with TensorFlow alone, which ignores all annotations."""
     weights = {name: tf.constant(w) for name, w in model.initial_weights(seed=0).items()}
     velocities = {name: tf.zeros_like(weight) for name, weight in weights.items()}
-    batch = model.make_batch(np.random.default_rng(0))
+    batch = model.make_batch(trainer.data_numbers(seed=0))
     tensors = {name: tf.constant(array) for name, array in batch.items()}
     for _ in range(steps):
         weights, velocities, metrics = trainer.train_step(model)(weights, velocities, tensors)
