@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import paper_examples
 import paper_notes as notes
 from paper_rows import (
     GSHARD,
@@ -387,6 +388,7 @@ def write(folder: pathlib.Path, switch: Sequence[str]) -> None:
     ):
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
     parts += switch
+    parts.append(paper_examples.sections(folder))
     parts.append("## Contradictions\n")
     parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
     parts.append(

@@ -55,7 +55,7 @@ def compile_operators(folder: pathlib.Path) -> None:
     """
     import numpy as np
 
-    from gshard_nmt.inspection import causes, communication, compute, hlo
+    from gshard_nmt.inspection.program_cost import cost_of
     from gshard_nmt.spmd import ahead_of_time
     from gshard_nmt.spmd.lowering import ArraySpec, lower
     from gshard_nmt.spmd.mesh import Mesh
@@ -87,17 +87,15 @@ def compile_operators(folder: pathlib.Path) -> None:
                 mesh,
             )
             devices = ahead_of_time.devices_of(topology, mesh)
-            text = ahead_of_time.compile_for(topology, devices, program).text
-            module = hlo.parse(text)
-            context = causes.Context(
-                topology, mesh, {}, ahead_of_time.coordinates_of(topology, devices)
-            )
-            sources = communication.collectives(module, context)
-            work = sum(compute.work_by_origin(module, topology.chip).values(), compute.Work())
+            compiled = ahead_of_time.compile_for(topology, devices, program)
+            cost = cost_of(compiled, devices, program)
             messages = ", ".join(
-                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB" for source in sources
+                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB"
+                for source in cost.collectives
             )
-            lines.append([name, printed, f"{d:,}", f"{work.flops / 1e6:,.1f}", messages or "none"])
+            lines.append(
+                [name, printed, f"{d:,}", f"{cost.work.flops / 1e6:,.1f}", messages or "none"]
+            )
     (folder / "operators.json").write_text(json.dumps(lines, indent=1) + "\n")
 
 

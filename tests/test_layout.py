@@ -17,6 +17,8 @@ import gshard_nmt
 PACKAGE = pathlib.Path(gshard_nmt.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
+EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("examples/*.py"))
+
 GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "suggest"),
     "web_page",
@@ -102,6 +104,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     },
 }
 
+# What an example may use: annotations and programs, the loop over equal layers, the cost of a program.
+EXAMPLES_MAY_IMPORT = (
+    *("gshard_nmt.spmd", "gshard_nmt.model.stack", "gshard_nmt.inspection.program_cost"),
+    *("gshard_nmt.errors", "gshard_nmt.files", "gshard_nmt.outputs", "gshard_nmt.quantities"),
+)
+
 # These libraries are slow to import. Only these modules import them at their top level; others do
 # it inside a function.
 EAGER_ONLY_IN = {
@@ -171,6 +179,18 @@ def test_a_module_imports_only_what_its_folder_may(module):
     allowed = tuple(f"gshard_nmt.{part}" for part in rule_of(module))
     wrong = {name for name in modules_imported(module) if not is_within(name, allowed)}
     assert not wrong, f"{module} may import of gshard_nmt only {rule_of(module)}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_imports_the_public_interface_alone(example):
+    wrong = {n for n in modules_imported(example) if not is_within(n, EXAMPLES_MAY_IMPORT)}
+    assert not wrong, f"{example} may import only {EXAMPLES_MAY_IMPORT}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_shows_its_help_before_it_loads_tensorflow_or_jax(example):
+    slow = {n for n in imports(example, eager=True) if is_within(n, ("jax", "tensorflow"))}
+    assert not slow
 
 
 def test_there_is_no_circle():

@@ -1,0 +1,56 @@
+"""The cost of a program that is not a translation model."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.inspection.compute import Work
+from gshard_nmt.inspection.program_cost import ProgramCost, cost_of
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import Topology
+
+TOPOLOGY = Topology.parse("cpu:8")
+
+
+@pytest.fixture(scope="module")
+def cost():
+    """A product [16, 32] x [32, 64], whose sum is split over 8 devices."""
+    mesh = Mesh(("x",), (8,), rules={"B": "x"})
+    specs = {
+        "a": ArraySpec((16, 32), np.dtype(np.float32), "_B"),
+        "b": ArraySpec((32, 64), np.dtype(np.float32), "B_"),
+    }
+    lowered = lower(lambda group: [{"c": tf.matmul(group["a"], group["b"])}], [specs], [{}], mesh)
+    devices = ahead_of_time.devices_of(TOPOLOGY, mesh)
+    return cost_of(ahead_of_time.compile_for(TOPOLOGY, devices, lowered), devices, lowered)
+
+
+def test_the_cost_is_that_of_one_device(cost):
+    assert cost.argument_bytes == (16 * 32 + 32 * 64) * 4 // 8
+    assert cost.work.flops == 2 * 16 * 32 * 64 / 8
+    assert cost.recomputed == Work()
+    assert cost.count("all-reduce") == 1
+    assert cost.bytes_of("all-reduce") == 16 * 64 * 4
+    assert cost.peak_bytes >= cost.argument_bytes + 16 * 64 * 4
+    assert cost.seconds is None
+
+
+def test_the_cost_is_shown_and_written(cost):
+    text = "\n".join(cost.lines())
+    assert "work of a device: 8.19 kFLOP" in text or "work of a device:" in text
+    assert "all-reduce: 1 tensors, 4.00 KiB of a device" in text
+    assert "all-gather" not in text
+    record = json.loads(json.dumps(cost.as_json()))
+    assert record["collectives"]["all-reduce"] == {"tensors": 1, "bytes": 4096}
+    assert record["devices"] == 8
+
+
+def test_the_predicted_time_is_work_and_communication():
+    v3 = Topology.parse("v3:2x2")
+    cost = ProgramCost(v3, 1, 2, Work(4e12, 0, 2.0, 1.0), Work(), (), 1.0, 10)
+    assert cost.seconds == 2.0
+    assert "predicted time: 2.00 s" in cost.lines()
