@@ -276,7 +276,8 @@ class _Partitioner:
     ) -> Iterator[_Move]:
         """Yields the collectives that bring an operand into the layout of the work."""
         local = self.layout(tensor).local
-        gathered = tuple(axis for axis in home if letters.get(axis) not in tensor.letters)
+        split = [axis for axis, letter in letters.items() if letter in tensor.letters]
+        gathered = tuple(axis for axis in home if axis not in split)
         for axis in home:
             if axis not in gathered and letters[axis] != home[axis]:
                 yield _Move(tensor, "all-to-all", (axis,), local)

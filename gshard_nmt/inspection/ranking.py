@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 THE_CONFIGS_MESH = "the config's mesh"
 _MOST_LINES = 10
+_MOST_PARTS = 4
+_SMALL = 0.001
+"""Differences below this share of a step are not told."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,9 +173,10 @@ def report(
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]
     listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
-    rows = [("", "mesh", "predicted", "compiled", "memory", "compiled")]
+    rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
     for number, candidate in enumerate(listed, start=1):
-        rows.append((f"{number}", *_cells(candidate, inspections.get(candidate.title))))
+        name_and_figures = _cells(candidate, inspections.get(candidate.title))
+        rows.append((f"{number:2}. {next(name_and_figures)}", *name_and_figures))
     lines = [
         f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
         f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
@@ -210,22 +214,23 @@ def why(candidate: Candidate, ranking: Ranking) -> str:
     if rival is None:
         return "It is the only mesh that divides and fits."
     times, rival_times = candidate.prediction.seconds, rival.prediction.seconds
-    differences = sorted(
-        (times.get(part, 0.0) - rival_times.get(part, 0.0), part)
-        for part in {**times, **rival_times}
-    )
-    saved = [f"{seconds_text(-d)} less for {part}" for d, part in differences if d < 0][:2]
-    paid = [f"{seconds_text(d)} more for {part}" for d, part in reversed(differences) if d > 0][:2]
-    if not saved and not paid:
-        return (
-            f"By formula it takes as long as {rival.title}, with {_memory_text(candidate, rival)}."
-        )
-    parts = " and ".join([*saved, *paid])
-    return f"By formula it takes {parts} than {rival.title}, with {_memory_text(candidate, rival)}."
-
-
-def _memory_text(candidate: Candidate, rival: Candidate) -> str:
-    return f"{size_text(candidate.memory)} of memory instead of {size_text(rival.memory)}"
+    step, rival_step = candidate.prediction.step_seconds, rival.prediction.step_seconds
+    differences = {
+        part: times.get(part, 0.0) - rival_times.get(part, 0.0) for part in {**times, **rival_times}
+    }
+    largest = sorted(differences, key=lambda part: -abs(differences[part]))
+    parts = [
+        f"{seconds_text(abs(differences[part]))} {'less' if differences[part] < 0 else 'more'} for {part}"
+        for part in largest[:_MOST_PARTS]
+        if abs(differences[part]) >= _SMALL * step
+    ]
+    change = step / rival_step - 1
+    length = f"{abs(change):.1%} {'shorter' if change < 0 else 'longer'} than"
+    if abs(change) < _SMALL:
+        length = "as long as"
+    memory = f"{size_text(candidate.memory)} of memory instead of {size_text(rival.memory)}"
+    because = f" ({', '.join(parts)})" if parts else ""
+    return f"By formula, its step is {length} with {rival.title}{because}. It needs {memory}."
 
 
 def gin_lines(mesh: Mesh) -> list[str]:

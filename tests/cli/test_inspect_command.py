@@ -42,8 +42,8 @@ TABLE = """ Give only flags of one inspection. Besides --config and --gin,
         ),
         (
             ["--advise", "--topology=cpu:8"],
-            "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice with "
-            "--topology, for instance v3:4x4.\n",
+            "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
+            "with --topology, for instance v3:4x4.\n",
         ),
         (
             ["--json=x", "--html=./x"],

@@ -62,5 +62,5 @@ def test_microbatches_are_smaller_and_more():
 
 
 def test_a_dispatch_without_a_formula_is_an_error():
-    with pytest.raises(UserError, match="--advise: Model.dispatch is 'blocks'; only the"):
+    with pytest.raises(UserError, match=r"--advise: Model\.dispatch is 'blocks'; only the"):
         step("demo", "Model.dispatch = 'blocks'")

@@ -94,7 +94,7 @@ def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_a
 
 def test_a_slice_without_a_mesh_that_fits_is_an_error():
     with pytest.raises(
-        UserError, match=r"none of 18 meshes fits; the smallest, data_tensor x=4 y=8, needs"
+        UserError, match="none of 18 meshes fits; the smallest, data_tensor x=4 y=8"
     ):
         ranked("gspmd_dense_1t", "v3:4x4")
     with pytest.raises(UserError, match="--advise: none of 16 meshes of 32 devices divides"):
@@ -118,8 +118,11 @@ def test_the_report_has_the_best_mesh_why_and_settings_that_give_it(inspection):
         "formula; 3 were compiled\n"
     )
     best = result.candidates[0]
-    assert f"3. {best.title}\n    By formula it takes " in text
-    assert "less for all-gather" in text
+    assert (
+        f"3. {best.title}\n    By formula, its step is 4.8% shorter than with the config's mesh x=16 y=8 "
+        "(149.15 ms more for all-reduce, 138.73 ms less for all-gather, 128.91 ms less for "
+        "reduce-scatter). It needs 3.25 GiB of memory instead of 2.18 GiB.\n" in text
+    )
     lines = ranking.gin_lines(best.mesh)
     assert "\n".join(f"    {line}" for line in lines) in text
     assert load_config("gspmd_narrow_16b", lines).mesh == best.mesh
