@@ -162,7 +162,9 @@ def advise(
     def compile_candidate(candidate: ranking.Candidate) -> None:
         sys.stderr.write(f"{candidate.title}\n")
         target = Target(topology, config.replace(mesh=candidate.mesh), functions, [candidate.title])
-        compiled.append((candidate, inspect_one(request, target)))
+        inspection = inspect_one(request, target)
+        compiled.append((candidate, inspection))
+        sys.stderr.write(f"{ranking.compiled_text(inspection)}\n")
 
     for candidate in ranked.candidates[: 2 * best]:
         if sum(inspection.fits for _, inspection in compiled) < best:

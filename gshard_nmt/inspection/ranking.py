@@ -194,6 +194,14 @@ def report(
     return "\n".join(lines) + "\n"
 
 
+def compiled_text(inspection: Inspection) -> str:
+    """Returns step time and memory of a compiled mesh, for the progress on stderr."""
+    memory = size_text(inspection.memory.peak)
+    if not inspection.fits or inspection.step_seconds is None:
+        return f"it does not fit: {memory} of memory"
+    return f"a step takes {seconds_text(inspection.step_seconds)}, with {memory} of memory"
+
+
 def _cells(candidate: Candidate, inspection: Inspection | None) -> Iterator[str]:
     yield candidate.title
     yield seconds_text(candidate.prediction.step_seconds)
