@@ -137,7 +137,7 @@ def _inspect(values: FlagValues) -> None:
     if values.advise and len(values.topology) != 1:
         raise UserError(
             f"--advise is given {len(values.topology)} topologies; it takes exactly one. Name a TPU "
-            "slice with --topology, for instance v3:4x4."
+            "slice or GPUs with --topology, for instance v3:4x4."
         )
     topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(

@@ -1,4 +1,4 @@
-"""Lists the meshes that a config may use on a slice: rules, shapes, and orders of the devices."""
+"""Lists the meshes that a config may use on a machine: rules, shapes, and orders of the devices."""
 
 import dataclasses
 import functools
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.inspection import links
+from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 
@@ -105,21 +106,21 @@ class DeviceOrder:
 
     Attributes:
       parts: the parts of each mesh axis, outermost first.
-      cores: the number of the axis that counts the cores of a chip.
+      counted: the axes, as device numbers count them, the fastest first.
     """
 
     parts: tuple[tuple[Part, ...], ...]
-    cores: int
+    counted: tuple[int, ...]
 
     @property
     def text(self) -> str:
         """The value of Mesh.device_order, in XLA's notation: a grid of all parts, transposed.
 
-        Device numbers count the last part of the grid first: the cores of a chip, then the first axis
-        of the torus. Parts that stay together are written as one.
+        Device numbers count the last part of the grid first. Parts that stay together are written as
+        one.
         """
         in_order = [part for parts in self.parts for part in parts]
-        return _transposed(sorted(in_order, key=lambda part: _speed(part, self.cores)), in_order)
+        return _transposed(sorted(in_order, key=lambda part: _speed(part, self.counted)), in_order)
 
     def place(self, topology: Topology, mesh_axes: Sequence[int]) -> links.Placement:
         """Returns the placement of the devices that differ along some mesh axes, given by number."""
@@ -157,6 +158,7 @@ def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[DeviceOr
     give their sizes. In one order, the same mesh axis has neighboring chips on all axes of the torus.
     """
     torus = (*topology.shape, topology.num_devices // topology.num_chips)
+    counted = counted_axes(topology)
     split = [axis for axis, size in enumerate(shape) if size > 1]
     for shares in _assignments(tuple(shape), torus):
         # `inside` begins with the mesh axis whose devices are neighbors.
@@ -168,23 +170,36 @@ def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[DeviceOr
                     if (count := shares[axis][dim]) > 1:
                         parts[axis].append((dim, count, stride))
                     stride *= shares[axis][dim]
-            cores = len(torus) - 1
             yield DeviceOrder(
-                tuple(tuple(sorted(p, key=lambda part: _speed(part, cores))) for p in parts), cores
+                tuple(tuple(sorted(p, key=lambda part: _speed(part, counted))) for p in parts),
+                counted,
             )
 
 
-def _speed(part: Part, cores: int) -> tuple[bool, int, int]:
-    """Returns a key that sorts parts as device numbers count them: the slowest first, cores last."""
+def _speed(part: Part, counted: Sequence[int]) -> tuple[int, int]:
+    """Returns a key that sorts parts as device numbers count them, the slowest first."""
     axis, _, stride = part
-    return axis == cores, -axis, -stride
+    return -counted.index(axis), -stride
+
+
+def counted_axes(topology: Topology) -> tuple[int, ...]:
+    """Returns the axes of a machine in the order in which device numbers count them, the fastest first.
+
+    The cores of a chip, which have the number after the last axis, have neighboring numbers. Then follow
+    the first axis of a torus and so on, or the GPUs of a host and then the hosts.
+    """
+    axes = range(len(topology.shape))
+    return (len(axes), *(reversed(axes) if isinstance(topology.chip, Gpu) else axes))
 
 
 def coordinates_by_number(topology: Topology) -> np.ndarray:
     """Returns int[devices, axes of the torus], the coordinates of the chip of each device number."""
-    axes = len(topology.shape)
-    chips = np.indices(topology.shape[::-1]).reshape(axes, -1).T[:, ::-1]
-    return np.repeat(chips, topology.num_devices // topology.num_chips, axis=0)
+    sizes = (*topology.shape, topology.num_devices // topology.num_chips)
+    slowest_first = counted_axes(topology)[::-1]
+    grid = np.indices([sizes[axis] for axis in slowest_first]).reshape(len(sizes), -1)
+    return np.stack(
+        [grid[slowest_first.index(axis)] for axis in range(len(topology.shape))], axis=1
+    )
 
 
 def place_on(topology: Topology, mesh: Mesh, axes: Sequence[str]) -> links.Placement:

@@ -21,7 +21,7 @@ from gshard_nmt.inspection import links
 from gshard_nmt.inspection.links import Placement
 from gshard_nmt.inspection.memory import shard_bytes
 from gshard_nmt.inspection.products import Exchange, Product, Step, Tensor
-from gshard_nmt.spmd.chips import Chip
+from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.mesh import Mesh
 
 _OPTIMIZER_PASSES = 7
@@ -91,7 +91,8 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
             work /= partitioner.size(letters)
             moved = sum(partitioner.worked_bytes(tensor, letters) for tensor in einsum.tensors)
             flops += work * times
-            seconds += times * max(work / chip.peak_flops, moved / chip.hbm_bandwidth)
+            peak = peak_of(chip, "bf16" if einsum.left.item_bytes == 2 else "f32")
+            seconds += times * max(work / peak, moved / chip.hbm_bandwidth)
         # The result, and its gradient.
         temporaries[product.part] += 2 * int(partitioner.layout(product.result).local)
     for exchange in step.exchanges:

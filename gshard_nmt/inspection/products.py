@@ -121,9 +121,18 @@ class Step:
 
 
 def step_of(
-    config: "Config", weights: Mapping[str, ArraySpec], state: Mapping[str, ArraySpec]
+    config: "Config",
+    weights: Mapping[str, ArraySpec],
+    state: Mapping[str, ArraySpec],
+    rounds_operands: bool,
 ) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
+
+    Args:
+      config: the run.
+      weights: the weights of the model, by name.
+      state: all arrays that the step takes, by name.
+      rounds_operands: whether products round float32 to bfloat16, as a TPU does.
 
     Raises:
       UserError: the config dispatches tokens in a way that has no formula here.
@@ -134,7 +143,7 @@ def step_of(
             f"--advise: Model.dispatch is {model.dispatch!r}; only the communication of 'einsum' and "
             "'gather' can be predicted. Choose one of them with --gin \"Model.dispatch = 'einsum'\"."
         )
-    layers = _Layers(config, weights)
+    layers = _Layers(config, weights, rounds_operands)
     return Step(
         tuple(layers.products()),
         tuple(layers.exchanges()),
@@ -147,8 +156,11 @@ def step_of(
 class _Layers:
     """The layers of a config, taken from the names of its weights."""
 
-    def __init__(self, config: "Config", weights: Mapping[str, ArraySpec]) -> None:
+    def __init__(
+        self, config: "Config", weights: Mapping[str, ArraySpec], rounds_operands: bool
+    ) -> None:
         model, data = config.model, config.data
+        self._rounds_operands = rounds_operands
         self._model, self._weights = model, weights
         self._microbatches = config.train.microbatches
         self._rows = data.rows // self._microbatches
@@ -221,7 +233,7 @@ class _Layers:
             Tensor(name, letters, shape, _FLOAT32 if is_gate else self._item_bytes, name),
             self._activation(f"{part}/{sublayer}/{leaf}/{result}", result, sizes),
             spec.shape[0] * self._microbatches,
-            _EXACT_PASSES if is_gate else 1,
+            _EXACT_PASSES if is_gate and self._rounds_operands else 1,
             self._recomputed,
             is_last=sublayer.startswith("feed_forward")
             and leaf == "wo"
@@ -283,7 +295,8 @@ class _Layers:
                 continue
             part, sizes = _part(stack, sublayer), self._sizes(stack)
             # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
-            item_bytes = 2 if self._model.dispatch == "einsum" else self._item_bytes
+            is_rounded = self._rounds_operands and self._model.dispatch == "einsum"
+            item_bytes = 2 if is_rounded else self._item_bytes
             by_group = self._activation(f"{part}/{sublayer}/slots", "GECM", sizes, item_bytes)
             by_expert = self._activation(f"{part}/{sublayer}/outputs", "EGCM", sizes, item_bytes)
             yield Exchange(part, by_group, by_expert, times, self._recomputed)

@@ -13,6 +13,7 @@ from gshard_nmt.inspection.terminal import table
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
+from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
@@ -82,17 +83,17 @@ def rank(
       config: the run. Its own mesh is only listed beside the others.
       weights: the weights of the model, by name.
       arrays: the training state and the batch, by name.
-      topology: the slice.
+      topology: a TPU slice or GPUs.
 
     Raises:
-      UserError: the slice has no links, no mesh divides, or none fits.
+      UserError: nothing is known about the links, no mesh divides, or none fits.
     """
     if topology.chip is None:
         raise UserError(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
-            "Name a TPU slice with --topology, for instance v3:4x4."
+            "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
-    step = step_of(config, weights, arrays)
+    step = step_of(config, weights, arrays, not isinstance(topology.chip, Gpu))
     tried, candidates = 0, []
     for family, mesh in meshes(topology.num_devices, bool(config.model.experts)):
         tried += 1

@@ -37,13 +37,14 @@ TABLE = """ Give only flags of one inspection. Besides --config and --gin,
         (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
         (
             ["--advise"],
-            "--advise is given 0 topologies; it takes exactly one. Name a TPU slice with --topology, for "
+            "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
+            "--topology, for "
             "instance v3:4x4.\n",
         ),
         (
             ["--advise", "--topology=cpu:8"],
             "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
-            "with --topology, for instance v3:4x4.\n",
+            "or GPUs with --topology, for instance v3:4x4.\n",
         ),
         (
             ["--json=x", "--html=./x"],

@@ -8,6 +8,7 @@ import pytest
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.candidates import (
     FAMILIES,
+    coordinates_by_number,
     device_orders,
     factorizations,
     meshes,
@@ -57,7 +58,13 @@ def test_all_shapes_of_the_families_that_suit_a_model():
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("v3:4x2", (4, 4)), ("v5e:4x8", (2, 4, 4)), ("v4:2x2x4", (2, 1, 8)), ("v5e:8x2", (4, 4))],
+    [
+        ("v3:4x2", (4, 4)),
+        ("v5e:4x8", (2, 4, 4)),
+        ("v4:2x2x4", (2, 1, 8)),
+        ("v5e:8x2", (4, 4)),
+        ("h100:32", (4, 8)),
+    ],
 )
 def test_the_text_of_an_order_puts_the_devices_where_the_formula_has_them(name, shape):
     topology = Topology.parse(name)
@@ -98,8 +105,19 @@ def test_figure_10_a_ring_of_neighbors_beats_a_row_of_the_machine():
     }
 
 
+def test_numbers_count_the_gpus_of_a_host_first_and_the_first_axis_of_a_torus_first():
+    assert coordinates_by_number(Topology.parse("h100:16"))[:9].tolist() == [
+        *([0, gpu] for gpu in range(8)),
+        [1, 0],
+    ]
+    assert coordinates_by_number(Topology.parse("v3:4x2"))[:10:2].tolist() == [
+        *([x, 0] for x in range(4)),
+        [0, 1],
+    ]
+
+
 def test_there_is_an_order_for_every_shape_of_a_slice():
-    for name in ("v3:8x4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12"):
+    for name in ("v3:8x4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12", "h100:64"):
         topology = Topology.parse(name)
         for _, mesh in meshes(topology.num_devices, has_experts=True):
             assert math.prod(mesh.shape) == topology.num_devices

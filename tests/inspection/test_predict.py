@@ -22,7 +22,8 @@ LAYER = ("Model.encoder_layers = 0", "Model.decoder_layers = 1", "Model.moe_ever
 def cost(name: str, *settings: str, mesh: Mesh | None = None) -> Cost:
     config = load_config(name, settings)
     functions = step_functions(config)
-    step = step_of(config, weight_specs(functions), training_arrays(config, functions))
+    arrays = training_arrays(config, functions)
+    step = step_of(config, weight_specs(functions), arrays, rounds_operands=True)
     return cost_of(step, mesh or config.mesh, CHIPS["v3"])
 
 

@@ -13,7 +13,8 @@ from gshard_nmt.settings.gin_reader import load_config
 def step(name: str = "demo", *settings: str) -> Step:
     config = load_config(name, settings)
     functions = step_functions(config)
-    return step_of(config, weight_specs(functions), training_arrays(config, functions))
+    arrays = training_arrays(config, functions)
+    return step_of(config, weight_specs(functions), arrays, rounds_operands=True)
 
 
 def forward_flops(products) -> int:

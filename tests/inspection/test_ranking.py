@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import ranking
+from gshard_nmt.inspection import links, ranking
+from gshard_nmt.inspection.candidates import place_on
 from gshard_nmt.inspection.ranking import Ranking
 from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
@@ -90,6 +91,26 @@ def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_a
     own = result.own.prediction.step_seconds
     assert own == pytest.approx(seconds_of(result, "expert x=2048"))
     assert own < 1.02 * result.candidates[0].prediction.step_seconds
+
+
+def test_meshes_of_gpus_are_ranked_by_their_links_too():
+    """Eight GPUs of a host share NVLink, which is faster than the network between hosts."""
+    result = ranked("gspmd_narrow_16b", "h100:64")
+    rows, columns = (
+        dataclasses.replace(
+            load_config("gspmd_narrow_16b", []).mesh, shape=(8, 8), device_order=order
+        )
+        for order in ("[64]", "[8,8]T(1,0)")
+    )
+    topology = Topology.parse("h100:64")
+    hosts = [place_on(topology, mesh, ["y"]).shape for mesh in (rows, columns)]
+    assert hosts == [(1, 8), (8, 1)]
+    times = [
+        links.seconds("all-gather", 2**30, placement, topology.chip)
+        for placement in (place_on(topology, rows, ["y"]), place_on(topology, columns, ["y"]))
+    ]
+    assert times[0] < times[1]
+    assert result.candidates[0].mesh.num_devices == 64
 
 
 def test_a_slice_without_a_mesh_that_fits_is_an_error():
