@@ -18,7 +18,7 @@ from gshard_nmt import files, outputs
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import causes, communication, compute, hlo, memory, terminal
+from gshard_nmt.inspection import causes, communication, compute, hlo, memory, ranking, terminal
 from gshard_nmt.inspection.advice import suggestions
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
@@ -129,6 +129,58 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     if page is not None:
         with files.reported_as(f"--html {page}"):
             write_page(inspections, request.tokens, page)
+
+
+def advise(
+    request: Request, best: int, json_file: Path | None = None, page: Path | None = None
+) -> None:
+    """Ranks all meshes of a config on one slice by formula, compiles the best, and prints the result.
+
+    The mesh of the config is compiled too, if it has the slice's number of devices.
+
+    Args:
+      request: what to inspect; it names one topology.
+      best: how many meshes to compile. If one does not fit, the next is compiled, at most this many
+        more.
+      json_file: the file for the ranking and the records of the compiled meshes.
+      page: the file for the HTML page of the fastest mesh.
+
+    Raises:
+      UserError: the topology is unknown or has no links, or no mesh divides and fits.
+    """
+    for flag, file in (("--json", json_file), ("--html", page)):
+        if file is not None:
+            outputs.check_file(flag, file)
+    (topology,) = (Topology.parse(name) for name in request.topologies)
+    config, functions = request.config, step_functions(request.config)
+    arrays = training_arrays(config, functions)
+    with terminal.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):
+        ranked = ranking.rank(config, weight_specs(functions), arrays, topology)
+    ahead_of_time.check_available([topology])
+    compiled: list[tuple[ranking.Candidate, Inspection]] = []
+
+    def compile_candidate(candidate: ranking.Candidate) -> None:
+        sys.stderr.write(f"{candidate.title}\n")
+        target = Target(topology, config.replace(mesh=candidate.mesh), functions, [candidate.title])
+        inspection = inspect_one(request, target)
+        compiled.append((candidate, inspection))
+        sys.stderr.write(f"{ranking.compiled_text(inspection)}\n")
+
+    for candidate in ranked.candidates[: 2 * best]:
+        if sum(inspection.fits for _, inspection in compiled) < best:
+            compile_candidate(candidate)
+    if ranked.own is not None:
+        compile_candidate(ranked.own)
+    compiled = ranking.compiled_first(compiled)
+    sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
+    if json_file is not None:
+        records = [as_json(inspection) for _, inspection in compiled]
+        content = {"ranking": ranking.ranking_as_json(ranked), "compiled": records}
+        with files.reported_as(f"--json {json_file}"):
+            files.write(json_file, json.dumps(content, indent=1) + "\n")
+    if page is not None:
+        with files.reported_as(f"--html {page}"):
+            write_page([compiled[0][1]], request.tokens, page)
 
 
 def default_topology(mesh: Mesh) -> str:

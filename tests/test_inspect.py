@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import subprocess
 import sys
 
@@ -7,6 +8,10 @@ import pytest
 from gshard_nmt import inspect
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
+from gshard_nmt.inspection import memory
+from gshard_nmt.inspection.compute import Work
+from gshard_nmt.inspection.origin import UNKNOWN
+from gshard_nmt.inspection.record import Compilation, Counts, Inspection
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
@@ -139,3 +144,46 @@ def test_mistakes_end_with_one_message(capsys, arguments, message):
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
+    monkeypatch, capsys, tmp_path
+):
+    inspected = []
+
+    def inspect_one(request, target):
+        mesh = target.config.mesh
+        inspected.append((target.notes[0].partition(" ")[0], tuple(mesh.shape)))
+        fits = len(inspected) != 1
+        total = memory.Memory(*[None] * 5, 2**30, 2**30 if fits else 2**20, {}, is_estimate=True)
+        return Inspection(
+            *("demo", "training", target.topology, {"x": 8}),
+            counts=Counts(1, 1, 1, 1),
+            compilation=Compilation(1.0, 1.0, 1.0, 5),
+            memory=total,
+            tokens_per_step=1,
+            work={UNKNOWN: Work(1.0, 1.0, float(len(inspected)), 1.0)},
+        )
+
+    monkeypatch.setattr(inspect, "inspect_one", inspect_one)
+    monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
+    config = load_config("demo", ["Data.rows = 32", "Mesh.shape = (8,)"])
+    file, page = tmp_path / "advice.json", tmp_path / "advice.html"
+    inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 2, file, page)
+    # The first does not fit, so two more are compiled; the last is the mesh of the config.
+    assert len(inspected) == 4
+    assert inspected[-1] == ("the", (8,))
+    captured = capsys.readouterr()
+    assert captured.out.startswith("ADVICE for demo on v3:2x2, 8 devices: of 7 meshes ")
+    assert "Mesh.device_order = '[8]'" in captured.out
+    first, second = captured.err.splitlines()[1:5:2], captured.err.splitlines()[2:6:2]
+    assert first[0] == "zero x=8"
+    assert second == [
+        "it does not fit: 1.00 GiB of memory",
+        "a step takes 2.00 s, with 1.00 GiB of memory",
+    ]
+    written = json.loads(file.read_text())
+    assert len(written["compiled"]) == 4
+    assert [record["fits"] for record in written["compiled"]] == [True, True, True, False]
+    assert len(written["ranking"]) == 8
+    assert "demo on v3:2x2" in page.read_text()

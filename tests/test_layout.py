@@ -58,6 +58,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "inspection/": ("inspection", "spmd", *GROUND),
     "inspection/advice.py": ("inspection", "settings", "spmd", *GROUND),
+    "inspection/products.py": ("inspection", "settings", "spmd", *GROUND),
+    "inspection/ranking.py": ("inspection", "settings", "spmd", *GROUND),
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
     "run/clock.py": (),
     "run/checksums.py": (),

@@ -27,6 +27,12 @@ def _define_inspect(flags: Flags) -> None:
     )
     flags.switch("decoding", "inspect decoding instead of the training step")
     flags.switch(
+        "advise",
+        "rank all meshes, rules and device orders for --topology by formula, compile the best, and "
+        "print the settings to use",
+    )
+    flags.integer("best", "N", "for --advise: number of meshes to compile", 3, minimum=1)
+    flags.switch(
         "equivalence",
         "run the config at reduced size, on one CPU device and on a mesh of several, and compare loss "
         "and gradients",
@@ -61,6 +67,7 @@ def _define_inspect(flags: Flags) -> None:
 
 _INSPECTIONS = {
     "": ("topology", "scale_with_devices", "decoding", "tokens", "json", "html"),
+    "advise": ("topology", "best", "tokens", "json", "html"),
     "parameters": (),
     "equivalence": ("devices",),
     "doctor": ("topology", "data", "read_data", "workdir"),
@@ -127,6 +134,11 @@ def _inspect(values: FlagValues) -> None:
 
         show_equivalence(config, Path(values.config).stem, values.devices)
         return
+    if values.advise and len(values.topology) != 1:
+        raise UserError(
+            f"--advise is given {len(values.topology)} topologies; it takes exactly one. Name a TPU "
+            "slice or GPUs with --topology, for instance v3:4x4."
+        )
     topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(
         config,
@@ -137,7 +149,10 @@ def _inspect(values: FlagValues) -> None:
         values.tokens,
     )
     files = _output_files(values)
-    inspect.inspect(request, files.get("json"), files.get("html"))
+    if values.advise:
+        inspect.advise(request, values.best, files.get("json"), files.get("html"))
+    else:
+        inspect.inspect(request, files.get("json"), files.get("html"))
 
 
 def _output_files(values: FlagValues) -> dict[str, Path]:

@@ -95,7 +95,10 @@ class Mesh:
 
     # Order of the devices
     device_order: Sequence[int] | str = ()
-    """The device at each place of the mesh, row by row. An empty list means 0, 1, 2, ...
+    """The device at each place of the mesh, row by row. An empty list takes them in jax's order.
+
+    Device numbers count a TPU slice by coordinates: first the cores of a chip, then the chips along the
+    first axis of the torus, then along the second, and so on. Other devices have the numbers of jax.
 
     Write a list of device numbers, or a permutation in XLA's notation. `'[4,2]T(1,0)'` writes the
     devices as 4 rows of 2 and reads them by columns, here for a mesh of shape (2, 4):

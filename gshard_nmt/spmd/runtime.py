@@ -122,10 +122,29 @@ def request_cpu_devices(count: int, exactly: bool = False) -> None:
 
 
 def arranged(devices: Sequence[Any], mesh: Mesh) -> Any:
-    """Returns jax's mesh: the devices in the grid and the order that `mesh` gives them."""
+    """Returns jax's mesh: the devices in the grid and the order that `mesh` gives them.
+
+    If the mesh has an order, it counts TPU devices by their coordinates. jax lists them process by
+    process, and that list is not the same on every machine.
+    """
     import jax
 
+    if mesh.device_order:
+        devices = by_coordinates(devices)
     return jax.sharding.Mesh(np.array(devices)[mesh.devices()], tuple(mesh.axes))
+
+
+def by_coordinates(devices: Sequence[Any]) -> Sequence[Any]:
+    """Returns TPU devices along the first axis of the torus first; the cores of a chip are neighbors.
+
+    Other devices have no coordinates and stay in jax's order.
+    """
+    if any(device.platform != "tpu" for device in devices):
+        return devices
+    return sorted(
+        devices,
+        key=lambda d: (getattr(d, "slice_index", 0), *reversed(d.coords), d.core_on_chip),
+    )
 
 
 def rows_of(indices: Iterable[tuple[slice, ...]], size: int) -> np.ndarray:

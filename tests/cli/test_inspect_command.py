@@ -13,6 +13,7 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
 
 TABLE = """ Give only flags of one inspection. Besides --config and --gin,
   the default    takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
+  --advise       takes --topology, --best, --tokens, --json, --html
   --parameters   takes no other flag
   --equivalence  takes --devices
   --doctor       takes --topology, --data, --read_data, --workdir
@@ -32,6 +33,18 @@ TABLE = """ Give only flags of one inspection. Besides --config and --gin,
             ["--parameters", "--equivalence", "--doctor", "--devices=4"],
             "--parameters and --equivalence and --doctor are different inspections; give only "
             "one of them at a time.\n",
+        ),
+        (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
+        (
+            ["--advise"],
+            "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
+            "--topology, for "
+            "instance v3:4x4.\n",
+        ),
+        (
+            ["--advise", "--topology=cpu:8"],
+            "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
+            "or GPUs with --topology, for instance v3:4x4.\n",
         ),
         (
             ["--json=x", "--html=./x"],

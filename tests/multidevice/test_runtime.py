@@ -1,5 +1,6 @@
 """The runtime: arrays on devices, compiled programs, and the cache of lowered functions."""
 
+import dataclasses
 import json
 
 import jax
@@ -228,6 +229,38 @@ def test_a_process_places_exactly_the_rows_of_its_devices(name):
         for index in own.values():
             part = runtime.part_of(array[rows], index, np.array(rows))
             np.testing.assert_array_equal(part, array[index])
+
+
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """A core of a TPU, as jax describes it."""
+
+    coords: tuple[int, int, int]
+    core_on_chip: int
+    platform: str = "tpu"
+
+
+def test_an_order_counts_tpu_devices_by_their_coordinates(monkeypatch):
+    """jax lists them process by process; here a process has 2 x 2 chips of a slice of 4 x 2 chips."""
+    cores = [
+        Core((x + 2 * process, y, 0), core)
+        for process in (0, 1)
+        for y in (0, 1)
+        for x in (0, 1)
+        for core in (0, 1)
+    ]
+    by_number = [cores[i] for i in (*range(4), *range(8, 12), *range(4, 8), *range(12, 16))]
+    assert runtime.by_coordinates(cores) == by_number
+    assert [core.coords[:2] for core in by_number[::2]][:5] == [
+        *((0, 0), (1, 0), (2, 0), (3, 0), (0, 1)),
+    ]
+    monkeypatch.setattr(jax.sharding, "Mesh", lambda devices, axes: devices)
+    mesh = Mesh(("x", "y"), (2, 8), rules={})
+    in_jax_order = runtime.arranged(cores, mesh)
+    assert in_jax_order.ravel().tolist() == cores
+    ordered = runtime.arranged(cores, dataclasses.replace(mesh, device_order="[16]"))
+    assert ordered.ravel().tolist() == by_number
+    assert runtime.by_coordinates([Core((), 1, "cpu"), Core((), 0, "cpu")])[0].core_on_chip == 1
 
 
 class OneOfTwo(Processes):

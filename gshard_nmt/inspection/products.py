@@ -1,0 +1,322 @@
+"""Lists the products of a training step with the letters of their tensors, without lowering the step.
+
+The declared weights tell almost everything: a weight with the letters MH multiplies BLM and gives BLH.
+Only attention, dispatch and combine have products without a weight. Norms, softmax, dropout and position
+embeddings are left out: they take the same time on every mesh that splits activations over all devices.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.mesh import Mesh, Partition
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
+
+_EQUATIONS = {
+    "MND": ("BLM", "BLND"),
+    "NDM": ("BLND", "BLM"),
+    "MH": ("BLM", "BLH"),
+    "HM": ("BLH", "BLM"),
+    "M_": ("GSM", "GS_"),
+    "EMH": ("EGCM", "EGCH"),
+    "EHM": ("EGCH", "EGCM"),
+}
+"""Letters of a weight -> letters of the activation that it multiplies, and of the result."""
+
+_FLOAT32 = 4
+_EXACT_PASSES = 6
+"""A product in true float32, as that of the gate, is six bfloat16 products on a TPU (XLA's HIGHEST)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor of the step.
+
+    Attributes:
+      name: a name. If several products read the same tensor, it is gathered once for all of them.
+      letters: its dimensions.
+      shape: its sizes.
+      item_bytes: the bytes of an element; 0 if moving the tensor costs nothing.
+      weight: the name by which Mesh.overrides knows it; "" for an activation.
+    """
+
+    name: str
+    letters: str
+    shape: tuple[int, ...]
+    item_bytes: int
+    weight: str = ""
+
+    def partition(self, mesh: Mesh) -> Partition:
+        """Returns the mesh axes of each dimension."""
+        if not self.weight:
+            return mesh.partition(self.letters)
+        # The weights of a stack have one more dimension, R, for which an override may have an entry.
+        stacked = "/block/" in self.weight
+        return mesh.partition("R" * stacked + self.letters, self.weight)[stacked:]
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """An einsum of two tensors, and its gradients.
+
+    Attributes:
+      part: the layer that it belongs to.
+      left: an activation.
+      right: a weight or an activation.
+      result: the activation that it makes.
+      times: its executions in the forward pass of a step.
+      passes: the number of bfloat16 products that compute it; 0 for a lookup.
+      recomputed: whether the backward pass computes its part again.
+      is_last: whether it makes the result of its part, which the backward pass does not need.
+    """
+
+    part: str
+    left: Tensor
+    right: Tensor
+    result: Tensor
+    times: int
+    passes: int = 1
+    recomputed: bool = False
+    is_last: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """An activation that changes its layout, forward and, as its gradient, backward.
+
+    Attributes:
+      part, times, recomputed: as in `Product`.
+      before: the tensor.
+      after: the same tensor with its dimensions in the new order.
+    """
+
+    part: str
+    before: Tensor
+    after: Tensor
+    times: int
+    recomputed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step as products.
+
+    Attributes:
+      products: all products.
+      exchanges: dispatch and combine of the MoE layers.
+      kept: the activations that are kept from the forward pass to the backward pass, with their number.
+      weights: all weights, by name.
+      state: all arrays that the step takes, by name.
+    """
+
+    products: tuple[Product, ...]
+    exchanges: tuple[Exchange, ...]
+    kept: tuple[tuple[Tensor, int], ...]
+    weights: Mapping[str, ArraySpec]
+    state: Mapping[str, ArraySpec]
+
+
+def step_of(
+    config: "Config",
+    weights: Mapping[str, ArraySpec],
+    state: Mapping[str, ArraySpec],
+    rounds_operands: bool,
+) -> Step:
+    """Returns the products of the training step of a config; the mesh of the config does not matter.
+
+    Args:
+      config: the run.
+      weights: the weights of the model, by name.
+      state: all arrays that the step takes, by name.
+      rounds_operands: whether products round float32 to bfloat16, as a TPU does.
+
+    Raises:
+      UserError: the config dispatches tokens in a way that has no formula here.
+    """
+    model = config.model
+    if model.experts and model.dispatch not in ("einsum", "gather"):
+        raise UserError(
+            f"--advise: Model.dispatch is {model.dispatch!r}; only the communication of 'einsum' and "
+            "'gather' can be predicted. Choose one of them with --gin \"Model.dispatch = 'einsum'\"."
+        )
+    layers = _Layers(config, weights, rounds_operands)
+    return Step(
+        tuple(layers.products()),
+        tuple(layers.exchanges()),
+        tuple(layers.kept()),
+        weights,
+        state,
+    )
+
+
+class _Layers:
+    """The layers of a config, taken from the names of its weights."""
+
+    def __init__(
+        self, config: "Config", weights: Mapping[str, ArraySpec], rounds_operands: bool
+    ) -> None:
+        model, data = config.model, config.data
+        self._rounds_operands = rounds_operands
+        self._model, self._weights = model, weights
+        self._microbatches = config.train.microbatches
+        self._rows = data.rows // self._microbatches
+        self._length = {"encoder": data.source_length, "decoder": data.target_length}
+        self._item_bytes = 2 if model.activation_dtype == "bfloat16" else _FLOAT32
+        self._recomputed = model.stack == "scan" or model.remat != "none"
+
+    def _sizes(self, stack: str) -> dict[str, int]:
+        """Returns the sizes of the letters of a stack's activations."""
+        model, length = self._model, self._length[stack]
+        sizes = {
+            "B": self._rows,
+            "L": length,
+            "T": length,
+            "M": model.model_dim,
+            "N": model.heads,
+            "D": model.head_dim,
+        }
+        if model.has_experts(stack):
+            moe = model.moe(training=True)
+            groups = moe.groups(self._rows * self._microbatches, length) // self._microbatches
+            tokens = self._rows * length // groups
+            capacity = moe.gating.slots(tokens)
+            sizes |= {"G": groups, "S": tokens, "E": model.experts, "C": capacity}
+        return sizes
+
+    def _activation(
+        self, name: str, letters: str, sizes: Mapping[str, int], item_bytes: int = 0
+    ) -> Tensor:
+        shape = tuple(sizes[letter] for letter in letters)
+        return Tensor(name, letters, shape, item_bytes or self._item_bytes)
+
+    def _blocks(self) -> Iterator[tuple[str, str, int]]:
+        """Yields (stack, sub-layer, executions in a step)."""
+        seen = set()
+        for name, spec in self._weights.items():
+            if "/block/" in name:
+                stack, _, sublayer, *_ = name.split("/")
+                if (stack, sublayer) not in seen:
+                    seen.add((stack, sublayer))
+                    yield stack, sublayer, spec.shape[0] * self._microbatches
+
+    def products(self) -> Iterator[Product]:
+        """Yields all products of a step."""
+        for name, spec in self._weights.items():
+            if "/block/" in name and spec.letters[1:] in _EQUATIONS:
+                yield self._of_weight(name, spec)
+            elif name.endswith("_embedding") and spec.letters == "VM":
+                yield from self._of_embedding(name, spec)
+        for stack, sublayer, times in self._blocks():
+            if "attention" in sublayer:
+                yield from self._of_attention(stack, sublayer, times)
+            elif sublayer.startswith("moe") and self._model.dispatch == "einsum":
+                yield from self._of_dispatch(stack, sublayer, times)
+
+    def _of_weight(self, name: str, spec: ArraySpec) -> Product:
+        stack, _, sublayer, leaf = name.split("/")
+        letters, shape = spec.letters[1:], spec.shape[1:]
+        is_memory = sublayer.startswith("cross") and leaf in ("key", "value")
+        source, part = "encoder" if is_memory else stack, _part(stack, sublayer)
+        left, result = _EQUATIONS[letters]
+        sizes = self._sizes(stack) | dict(zip(letters, shape, strict=True))
+        sizes["L"] = self._length[source]
+        # Query, key and value read the same tensor, as do the two products of GEGLU.
+        reads = f"{part}/{sublayer}/{'memory' if is_memory else left}"
+        is_gate = letters == "M_"
+        return Product(
+            part,
+            self._activation(reads, left, sizes),
+            Tensor(name, letters, shape, _FLOAT32 if is_gate else self._item_bytes, name),
+            self._activation(f"{part}/{sublayer}/{leaf}/{result}", result, sizes),
+            spec.shape[0] * self._microbatches,
+            _EXACT_PASSES if is_gate and self._rounds_operands else 1,
+            self._recomputed,
+            is_last=sublayer.startswith("feed_forward")
+            and leaf == "wo"
+            and self._ends_part(sublayer),
+        )
+
+    def _ends_part(self, sublayer: str) -> bool:
+        """Returns whether the part that is computed again ends with a feed-forward layer."""
+        layer = int(sublayer.rpartition("_")[2])
+        return self._model.remat == "layer" or layer == self._model.moe_every - 1
+
+    def _of_embedding(self, name: str, spec: ArraySpec) -> Iterator[Product]:
+        """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""
+        stack = "encoder" if name.startswith("source") else "decoder"
+        sizes = self._sizes(stack) | {"V": spec.shape[0]}
+        table = Tensor(name, "VM", spec.shape, _FLOAT32, name)
+        x = self._activation(f"{stack}/embedded", "BLM", sizes, _FLOAT32)
+        logits = self._activation(f"{stack}/logits", "BLV", sizes, _FLOAT32)
+        one_hot = dataclasses.replace(logits, name=f"{stack}/tokens", item_bytes=0)
+        yield Product(name, one_hot, table, x, self._microbatches, 0)
+        if stack == "decoder":
+            last = dataclasses.replace(x, name="decoder/last")
+            transposed = dataclasses.replace(table, name=f"{name} of the logits")
+            yield Product("logits", last, transposed, logits, self._microbatches)
+
+    def _of_attention(self, stack: str, sublayer: str, times: int) -> Iterator[Product]:
+        part, sizes = _part(stack, sublayer), self._sizes(stack)
+        sizes["T"] = self._length["encoder" if sublayer.startswith("cross") else stack]
+        names = {
+            name: self._activation(f"{part}/{sublayer}/{name}", letters, sizes, item_bytes)
+            for name, letters, item_bytes in (
+                ("query", "BLND", 0),
+                ("key", "BTND", 0),
+                ("value", "BTND", 0),
+                ("context", "BLND", 0),
+                ("logits", "BNLT", _FLOAT32),
+            )
+        }
+        query, key, value, context, logits = names.values()
+        yield Product(part, query, key, logits, times, recomputed=self._recomputed)
+        yield Product(part, logits, value, context, times, recomputed=self._recomputed)
+
+    def _of_dispatch(self, stack: str, sublayer: str, times: int) -> Iterator[Product]:
+        part, sizes = _part(stack, sublayer), self._sizes(stack)
+        place = f"{part}/{sublayer}"
+        mask = self._activation(f"{place}/mask", "GSEC", sizes)
+        weights = self._activation(f"{place}/weights", "GSEC", sizes)
+        tokens = self._activation(f"{place}/GSM", "GSM", sizes)
+        slots = self._activation(f"{place}/slots", "GECM", sizes)
+        outputs = dataclasses.replace(slots, name=f"{place}/outputs")
+        combined = dataclasses.replace(tokens, name=f"{place}/combined")
+        yield Product(part, tokens, mask, slots, times, recomputed=self._recomputed)
+        yield Product(part, outputs, weights, combined, times, recomputed=self._recomputed)
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
+        for stack, sublayer, times in self._blocks():
+            if not sublayer.startswith("moe"):
+                continue
+            part, sizes = _part(stack, sublayer), self._sizes(stack)
+            # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
+            is_rounded = self._rounds_operands and self._model.dispatch == "einsum"
+            item_bytes = 2 if is_rounded else self._item_bytes
+            by_group = self._activation(f"{part}/{sublayer}/slots", "GECM", sizes, item_bytes)
+            by_expert = self._activation(f"{part}/{sublayer}/outputs", "EGCM", sizes, item_bytes)
+            yield Exchange(part, by_group, by_expert, times, self._recomputed)
+            yield Exchange(part, by_expert, by_group, times, self._recomputed)
+
+    def kept(self) -> Iterator[tuple[Tensor, int]]:
+        """Yields the activations that the forward pass keeps: the inputs of parts, or all results."""
+        by_layer = self._model.remat == "layer"
+        if not self._recomputed:
+            for product in self.products():
+                yield product.result, product.times // self._microbatches
+            return
+        parts = {
+            (stack, _part(stack, sublayer) if by_layer else stack): times // self._microbatches
+            for stack, sublayer, times in self._blocks()
+        }
+        for (stack, part), repeats in parts.items():
+            yield self._activation(part, "BLM", self._sizes(stack)), repeats
+
+
+def _part(stack: str, sublayer: str) -> str:
+    """Returns the name of the layer of a sub-layer, for instance "encoder 0" of self_attention_0."""
+    return f"{stack} {sublayer.rpartition('_')[2]}"

@@ -1,0 +1,265 @@
+"""Ranks the meshes of a config on a slice by formula, and writes the report of --advise."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.inspection.candidates import device_orders, meshes, place_on
+from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
+from gshard_nmt.inspection.products import step_of
+from gshard_nmt.inspection.record import Inspection
+from gshard_nmt.inspection.terminal import table
+from gshard_nmt.quantities import seconds_text, size_text
+from gshard_nmt.settings.config import as_gin
+from gshard_nmt.settings.divides import problems
+from gshard_nmt.spmd.chips import Gpu
+from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import Topology
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
+
+THE_CONFIGS_MESH = "the config's mesh"
+_MOST_LINES = 10
+_MOST_PARTS = 4
+_SMALL = 0.001
+"""Differences below this share of a step are not told."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A mesh, and what the formula says about it.
+
+    Attributes:
+      name: the file of configs/meshes that has its rules, or THE_CONFIGS_MESH.
+      mesh: the mesh, with the best order of its devices.
+      prediction: time and memory of a step.
+    """
+
+    name: str
+    mesh: Mesh
+    prediction: Prediction
+
+    @property
+    def title(self) -> str:
+        """The name and the shape, for instance "data_tensor x=32 y=4"."""
+        axes = zip(self.mesh.axes, self.mesh.shape, strict=True)
+        return " ".join([self.name, *(f"{axis}={size}" for axis, size in axes if size > 1)])
+
+    @property
+    def memory(self) -> int:
+        """The predicted bytes of a device."""
+        return self.prediction.cost.memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """The meshes of a config on a slice.
+
+    Attributes:
+      tried: number of meshes of all families.
+      divide: number of those that divide the config's sizes.
+      candidates: those that divide and fit, the fastest first; among equals, the smallest first.
+      own: the mesh of the config, if it has the slice's number of devices.
+    """
+
+    tried: int
+    divide: int
+    candidates: Sequence[Candidate]
+    own: Candidate | None
+
+
+def rank(
+    config: "Config",
+    weights: Mapping[str, ArraySpec],
+    arrays: Mapping[str, ArraySpec],
+    topology: Topology,
+) -> Ranking:
+    """Ranks all meshes that `meshes` lists, each with its best order of the devices.
+
+    Args:
+      config: the run. Its own mesh is only listed beside the others.
+      weights: the weights of the model, by name.
+      arrays: the training state and the batch, by name.
+      topology: a TPU slice or GPUs.
+
+    Raises:
+      UserError: nothing is known about the links, no mesh divides, or none fits.
+    """
+    if topology.chip is None:
+        raise UserError(
+            f"--advise: {topology.name} has no times, because nothing is known about its links. "
+            "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
+        )
+    step = step_of(config, weights, arrays, not isinstance(topology.chip, Gpu))
+    tried, candidates = 0, []
+    for family, mesh in meshes(topology.num_devices, bool(config.model.experts)):
+        tried += 1
+        if any(problems(config.replace(mesh=mesh), arrays)):
+            continue
+        cost = cost_of(step, mesh, topology.chip)
+        candidates.append(Candidate(family.name, *_in_best_order(mesh, cost, topology)))
+    own = None
+    if config.mesh.num_devices == topology.num_devices and not any(problems(config, arrays)):
+        cost = cost_of(step, config.mesh, topology.chip)
+        prediction = predict(
+            cost, topology.chip, lambda axes: place_on(topology, config.mesh, axes)
+        )
+        own = Candidate(THE_CONFIGS_MESH, config.mesh, prediction)
+    fitting = [c for c in candidates if c.memory <= topology.chip.hbm_bytes]
+    if not fitting:
+        raise UserError(_none_fits(topology, tried, candidates))
+    # Times that differ by less than a thousandth are equal: then the smaller memory is better.
+    fitting.sort(key=lambda c: (float(f"{c.prediction.step_seconds:.3g}"), c.memory))
+    return Ranking(tried, len(candidates), fitting, own)
+
+
+def _in_best_order(mesh: Mesh, cost: Cost, topology: Topology) -> tuple[Mesh, Prediction]:
+    """Returns the mesh with the order of its devices that takes the least time, and the prediction."""
+    assert topology.chip is not None
+    best = None
+    for order in device_orders(topology, mesh.shape):
+
+        def place(axes, order=order):
+            return order.place(topology, [list(mesh.axes).index(axis) for axis in axes])
+
+        prediction = predict(cost, topology.chip, place)
+        if best is None or prediction.step_seconds < best[0].step_seconds * (1 - 1e-9):
+            best = prediction, order
+    assert best is not None
+    return dataclasses.replace(mesh, device_order=best[1].text), best[0]
+
+
+def _none_fits(topology: Topology, tried: int, candidates: Sequence[Candidate]) -> str:
+    if not candidates:
+        return (
+            f"--advise: none of {tried} meshes of {topology.num_devices} devices divides the sizes of "
+            "this config. Change Data.rows, or choose another --topology."
+        )
+    smallest = min(candidates, key=lambda c: c.memory)
+    assert topology.chip is not None
+    return (
+        f"--advise: none of {len(candidates)} meshes fits; the smallest, {smallest.title}, needs about "
+        f"{size_text(smallest.memory)} and a device of {topology.name} has "
+        f"{size_text(topology.chip.hbm_bytes)}. Choose more devices with --topology, or fewer "
+        "Data.rows."
+    )
+
+
+def compiled_first(
+    compiled: Sequence[tuple[Candidate, Inspection]],
+) -> list[tuple[Candidate, Inspection]]:
+    """Returns compiled meshes, those that fit before the others, the fastest first."""
+    return sorted(
+        compiled, key=lambda pair: (not pair[1].fits, pair[1].step_seconds or float("inf"))
+    )
+
+
+def report(
+    ranking: Ranking,
+    compiled: Sequence[tuple[Candidate, Inspection]],
+    name: str,
+    topology: Topology,
+) -> str:
+    """Returns the report for a terminal.
+
+    Args:
+      ranking: all meshes.
+      compiled: some of them and their compiled programs, in the order of `compiled_first`.
+      name: the name of the config.
+      topology: the slice.
+    """
+    inspections = {candidate.title: inspection for candidate, inspection in compiled}
+    others = [c for c in ranking.candidates if c.title not in inspections]
+    listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
+    rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
+    for number, candidate in enumerate(listed, start=1):
+        name_and_figures = _cells(candidate, inspections.get(candidate.title))
+        rows.append((f"{number:2}. {next(name_and_figures)}", *name_and_figures))
+    lines = [
+        f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
+        f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
+        f"{len(compiled)} were compiled",
+        table(rows),
+    ]
+    if len(others) + len(compiled) > len(listed):
+        lines.append(f"    and {len(others) + len(compiled) - len(listed)} more (see --json)")
+    for number, (candidate, inspection) in enumerate(compiled, start=1):
+        if candidate.name == THE_CONFIGS_MESH:
+            continue
+        lines += ["", f"{number}. {candidate.title}"]
+        lines += [f"    {line}" for line in [why(candidate, ranking), *gin_lines(candidate.mesh)]]
+        lines += [f"    {line}" for line in inspection.does_not_fit[:1]]
+    return "\n".join(lines) + "\n"
+
+
+def compiled_text(inspection: Inspection) -> str:
+    """Returns step time and memory of a compiled mesh, for the progress on stderr."""
+    memory = size_text(inspection.memory.peak)
+    if not inspection.fits or inspection.step_seconds is None:
+        return f"it does not fit: {memory} of memory"
+    return f"a step takes {seconds_text(inspection.step_seconds)}, with {memory} of memory"
+
+
+def _cells(candidate: Candidate, inspection: Inspection | None) -> Iterator[str]:
+    yield candidate.title
+    yield seconds_text(candidate.prediction.step_seconds)
+    seconds = inspection.step_seconds if inspection else None
+    yield seconds_text(seconds) if seconds else "-"
+    yield size_text(candidate.memory)
+    if inspection is None:
+        yield "-"
+    else:
+        yield size_text(inspection.memory.peak) + ("" if inspection.fits else " (does not fit)")
+
+
+def why(candidate: Candidate, ranking: Ranking) -> str:
+    """Returns a sentence that compares a mesh with the mesh of the config, or with another mesh."""
+    rivals = [ranking.own] if ranking.own else []
+    rivals += [c for c in ranking.candidates if c.title != candidate.title]
+    rival = next(iter(rivals), None)
+    if rival is None:
+        return "It is the only mesh that divides and fits."
+    times, rival_times = candidate.prediction.seconds, rival.prediction.seconds
+    step, rival_step = candidate.prediction.step_seconds, rival.prediction.step_seconds
+    differences = {
+        part: times.get(part, 0.0) - rival_times.get(part, 0.0) for part in {**times, **rival_times}
+    }
+    largest = sorted(differences, key=lambda part: -abs(differences[part]))
+    parts = [
+        f"{seconds_text(abs(differences[part]))} {'less' if differences[part] < 0 else 'more'} for {part}"
+        for part in largest[:_MOST_PARTS]
+        if abs(differences[part]) >= _SMALL * step
+    ]
+    change = step / rival_step - 1
+    length = f"{abs(change):.1%} {'shorter' if change < 0 else 'longer'} than"
+    if abs(change) < _SMALL:
+        length = "as long as"
+    memory = f"{size_text(candidate.memory)} of memory instead of {size_text(rival.memory)}"
+    because = f" ({', '.join(parts)})" if parts else ""
+    return f"By formula, its step is {length} with {rival.title}{because}. It needs {memory}."
+
+
+def gin_lines(mesh: Mesh) -> list[str]:
+    """Returns the settings of a mesh as lines for a gin file."""
+    return as_gin([mesh]).splitlines()[2:-2]
+
+
+def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
+    """Returns the predictions of all meshes for JSON; the mesh of the config is the last."""
+    candidates = [*ranking.candidates, *([ranking.own] if ranking.own else [])]
+    return [
+        {
+            "name": candidate.name,
+            "mesh": dict(zip(candidate.mesh.axes, candidate.mesh.shape, strict=True)),
+            "device_order": candidate.mesh.device_order,
+            "predicted_step_seconds": candidate.prediction.step_seconds,
+            "seconds": dict(candidate.prediction.seconds),
+            "flops_per_device": candidate.prediction.cost.flops,
+            "memory_bytes": candidate.memory,
+            "gin": gin_lines(candidate.mesh),
+        }
+        for candidate in candidates
+    ]

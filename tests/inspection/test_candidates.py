@@ -1,0 +1,124 @@
+"""Meshes and device orders: each is what its text says, and the boxes of chips are the good ones."""
+
+import itertools
+import math
+
+import pytest
+
+from gshard_nmt.inspection import links
+from gshard_nmt.inspection.candidates import (
+    FAMILIES,
+    coordinates_by_number,
+    device_orders,
+    factorizations,
+    meshes,
+    place_on,
+)
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import Topology
+
+SIZES = {
+    "x": ("DEVICES", "X"),
+    "y": ("Y",),
+    "data": ("DATA_DEVICES",),
+    "expert": ("EXPERT_DEVICES",),
+    "tensor": ("TENSOR_DEVICES",),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_is_its_file_of_configs_meshes(family):
+    macros = [SIZES[axis][-1 if len(family.axes) > 1 else 0] for axis in family.axes]
+    settings = [f"include 'meshes/{family.name}.gin'", *(f"{macro} = 2" for macro in macros)]
+    mesh = load_config("demo", settings).mesh
+    shape = (2,) * len(family.axes)
+    ours = Mesh(family.axes, shape, family.rules, family.overrides)
+    for name, letters in {
+        "": ("BLM", "BLH", "BLND", "BLV", "GSEC", "EGCM", "GECM", "EGCH"),
+        "decoder/block/moe_0/gate": ("RM_",),
+        "decoder/block/moe_0/wi": ("REMH",),
+        "decoder/block/self_attention_0/query": ("RMND",),
+        "decoder/final_norm/scale": ("M",),
+        "target_embedding": ("VM",),
+    }.items():
+        for tensor in letters:
+            assert ours.partition(tensor, name) == mesh.partition(tensor, name), tensor
+
+
+def test_all_shapes_of_the_families_that_suit_a_model():
+    assert list(factorizations(12, 2)) == [(2, 6), (3, 4), (4, 3), (6, 2)]
+    dense, moe = ([(f.name, m.shape) for f, m in meshes(8, experts)] for experts in (False, True))
+    assert ("data_expert_tensor", (2, 1, 4)) in dense
+    assert ("data_expert_tensor", (2, 2, 2)) in moe
+    assert {name for name, _ in moe} & {"data_tensor", "data_tensor_attempt1"} == set()
+    assert len(dense) == len(set(dense)) == 2 + 2 + 3 * 2
+    assert len(moe) == len(set(moe)) == 2 + 2 + 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("v3:4x2", (4, 4)),
+        ("v5e:4x8", (2, 4, 4)),
+        ("v4:2x2x4", (2, 1, 8)),
+        ("v5e:8x2", (4, 4)),
+        ("h100:32", (4, 8)),
+    ],
+)
+def test_the_text_of_an_order_puts_the_devices_where_the_formula_has_them(name, shape):
+    topology = Topology.parse(name)
+    axes = ("a", "b", "c")[: len(shape)]
+    orders = list(device_orders(topology, shape))
+    assert len({order.text for order in orders}) > 1
+    for order in orders:
+        mesh = Mesh(axes, shape, {}, device_order=order.text)
+        for n in range(1, len(shape) + 1):
+            for some in itertools.combinations(range(len(shape)), n):
+                placed = place_on(topology, mesh, [axes[axis] for axis in some])
+                assert order.place(topology, some) == placed, order.text
+
+
+def test_figure_10_a_ring_of_neighbors_beats_a_row_of_the_machine():
+    """GShard section A.3: data moves along the rows of 2 x 4 partitions on 8 devices in 2 rows of 4."""
+    topology = Topology.parse("v5e:4x2")
+    assert topology.chip is not None
+
+    def seconds(order, kind: str) -> float:
+        mesh = Mesh(("x", "y"), (2, 4), {}, device_order=order)
+        placement = place_on(topology, mesh, ["y"])
+        return links.seconds(kind, 2**20, placement, topology.chip)
+
+    for kind in ("all-reduce", "all-gather", "all-to-all"):
+        ring = seconds((0, 1, 5, 4, 2, 3, 7, 6), kind)
+        assert ring == pytest.approx(seconds((0, 1, 2, 3, 4, 5, 6, 7), kind) / 2)
+    best = min(
+        device_orders(topology, (2, 4)),
+        key=lambda order: links.seconds(
+            "all-reduce", 1.0, order.place(topology, [1]), topology.chip
+        ),
+    )
+    rows = Mesh(("x", "y"), (2, 4), {}, device_order=best.text).devices()
+    assert {frozenset(row) for row in rows.tolist()} == {
+        frozenset((0, 1, 4, 5)),
+        frozenset((2, 3, 6, 7)),
+    }
+
+
+def test_numbers_count_the_gpus_of_a_host_first_and_the_first_axis_of_a_torus_first():
+    assert coordinates_by_number(Topology.parse("h100:16"))[:9].tolist() == [
+        *([0, gpu] for gpu in range(8)),
+        [1, 0],
+    ]
+    assert coordinates_by_number(Topology.parse("v3:4x2"))[:10:2].tolist() == [
+        *([x, 0] for x in range(4)),
+        [0, 1],
+    ]
+
+
+def test_there_is_an_order_for_every_shape_of_a_slice():
+    for name in ("v3:8x4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12", "h100:64"):
+        topology = Topology.parse(name)
+        for _, mesh in meshes(topology.num_devices, has_experts=True):
+            assert math.prod(mesh.shape) == topology.num_devices
+            assert next(device_orders(topology, mesh.shape), None) is not None, (name, mesh.shape)

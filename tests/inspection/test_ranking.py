@@ -1,0 +1,163 @@
+"""The ranking of meshes: it agrees with the papers, and says what to do if nothing fits."""
+
+import dataclasses
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.inspection import links, ranking
+from gshard_nmt.inspection.candidates import place_on
+from gshard_nmt.inspection.ranking import Ranking
+from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.topology import Topology
+
+
+def ranked(name: str, topology: str, *settings: str) -> Ranking:
+    config = load_config(name, settings)
+    functions = step_functions(config)
+    arrays = training_arrays(config, functions)
+    return ranking.rank(config, weight_specs(functions), arrays, Topology.parse(topology))
+
+
+def seconds_of(result: Ranking, title: str) -> float:
+    (candidate,) = (c for c in result.candidates if c.title == title)
+    return candidate.prediction.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("topology", "rows", "better", "worse"),
+    [
+        ("v3:4x8", 48, (16, 4), (4, 16)),  # 3.10 s and 3.56 s
+        ("v3:8x8", 96, (16, 8), (8, 16)),  # 3.37 s and 3.43 s
+        ("v3:8x16", 192, (32, 8), (8, 32)),  # 3.36 s and 5.71 s
+    ],
+)
+def test_of_two_meshes_of_a_narrow_model_the_one_with_the_smaller_y_is_faster(
+    topology, rows, better, worse
+):
+    """GSPMD section 5.1, Table 3."""
+    result = ranked("gspmd_narrow_16b", topology, f"ROWS = {rows}")
+    first, second = (seconds_of(result, f"data_tensor x={x} y={y}") for x, y in (better, worse))
+    assert first < second
+    # The best of all divide each layer over both axes, and one of them has the paper's better shape.
+    best = [c for c in result.candidates if c.prediction.step_seconds < 1.01 * first]
+    assert {c.name for c in best} == {"data_tensor", "data_tensor_attempt2"}
+    assert better in [c.mesh.shape for c in best]
+
+
+def test_a_wide_model_takes_the_papers_mesh_and_not_its_first_attempt():
+    """GSPMD section 5.1, Tables 1 and 2: 64B on 8 x 16.
+
+    The first attempt is slow, because its shards of weights are small. The second and the final one take
+    about the same time, but the final one has less memory. 16 x 8 is as fast as 8 x 16.
+    """
+    result = ranked("gspmd_dense_64b", "v3:8x8")
+    assert {c.title for c in result.candidates[:4]} == {
+        f"data_tensor{attempt} x={x} y={y}"
+        for attempt in ("", "_attempt2")
+        for x, y in ((8, 16), (16, 8))
+    }
+    by_title = {c.title: c for c in result.candidates}
+    first, second, final = (
+        by_title[f"data_tensor{attempt} x=8 y=16"] for attempt in ("_attempt1", "_attempt2", "")
+    )
+    assert first.prediction.step_seconds > 1.4 * final.prediction.step_seconds
+    assert final.prediction.step_seconds == pytest.approx(second.prediction.step_seconds, rel=0.02)
+    assert first.memory > second.memory > final.memory
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "shape"),
+    [
+        ("gspmd_hybrid_33b", "v3:4x4", (8, 4)),
+        ("gspmd_hybrid_57b", "v3:8x8", (16, 8)),
+        ("gspmd_hybrid_420b", "v3:16x16", (32, 16)),
+        pytest.param("gspmd_hybrid_804b", "v3:32x32", (64, 32), marks=pytest.mark.slow),
+    ],
+)
+def test_large_experts_take_the_papers_hybrid_mesh(name, topology, shape):
+    """GSPMD Table 7."""
+    best = ranked(name, topology).candidates[0]
+    assert (best.name, tuple(best.mesh.shape)) == ("hybrid", shape)
+
+
+@pytest.mark.slow
+def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_as_well():
+    """GShard Table 1. See docs/inspect.md for the meshes that are a few percent faster by formula."""
+    result = ranked("moe_2048e_36l", "v3:32x32")
+    assert [c.title for c in result.candidates[:2]] == ["hybrid x=1024 y=2", "expert x=2048"]
+    assert result.own is not None
+    own = result.own.prediction.step_seconds
+    assert own == pytest.approx(seconds_of(result, "expert x=2048"))
+    assert own < 1.02 * result.candidates[0].prediction.step_seconds
+
+
+def test_meshes_of_gpus_are_ranked_by_their_links_too():
+    """Eight GPUs of a host share NVLink, which is faster than the network between hosts."""
+    result = ranked("gspmd_narrow_16b", "h100:64")
+    rows, columns = (
+        dataclasses.replace(
+            load_config("gspmd_narrow_16b", []).mesh, shape=(8, 8), device_order=order
+        )
+        for order in ("[64]", "[8,8]T(1,0)")
+    )
+    topology = Topology.parse("h100:64")
+    hosts = [place_on(topology, mesh, ["y"]).shape for mesh in (rows, columns)]
+    assert hosts == [(1, 8), (8, 1)]
+    times = [
+        links.seconds("all-gather", 2**30, placement, topology.chip)
+        for placement in (place_on(topology, rows, ["y"]), place_on(topology, columns, ["y"]))
+    ]
+    assert times[0] < times[1]
+    assert result.candidates[0].mesh.num_devices == 64
+
+
+def test_a_slice_without_a_mesh_that_fits_is_an_error():
+    with pytest.raises(
+        UserError, match="none of 18 meshes fits; the smallest, data_tensor x=4 y=8"
+    ):
+        ranked("gspmd_dense_1t", "v3:4x4")
+    with pytest.raises(UserError, match="--advise: none of 16 meshes of 32 devices divides"):
+        ranked("demo", "v3:4x4", "Data.rows = 31", "Model.num_groups = 31")
+    with pytest.raises(UserError, match="--advise: cpu:8 has no times"):
+        ranked("demo", "cpu:8")
+
+
+def test_the_report_has_the_best_mesh_why_and_settings_that_give_it(inspection):
+    result = ranked("gspmd_narrow_16b", "v3:8x8")
+    topology = Topology.parse("v3:8x8")
+    assert result.own is not None
+    slow = dataclasses.replace(inspection, work={})
+    compiled = ranking.compiled_first(
+        [(result.candidates[0], inspection), (result.own, slow), (result.candidates[1], slow)]
+    )
+    assert [candidate.title for candidate, _ in compiled][-1] == result.candidates[0].title
+    text = ranking.report(result, compiled, "gspmd_narrow_16b", topology)
+    assert text.startswith(
+        "ADVICE for gspmd_narrow_16b on v3:8x8, 128 devices: of 26 meshes 21 divide and 13 fit by "
+        "formula; 3 were compiled\n"
+    )
+    best = result.candidates[0]
+    assert (
+        f"3. {best.title}\n    By formula, its step is 4.8% shorter than with the config's mesh x=16 y=8 "
+        "(149.15 ms more for all-reduce, 138.73 ms less for all-gather, 128.91 ms less for "
+        "reduce-scatter). It needs 3.25 GiB of memory instead of 2.18 GiB.\n" in text
+    )
+    lines = ranking.gin_lines(best.mesh)
+    assert "\n".join(f"    {line}" for line in lines) in text
+    assert load_config("gspmd_narrow_16b", lines).mesh == best.mesh
+    assert text.count("(does not fit)") == 0
+    records = ranking.ranking_as_json(result)
+    assert records[-1]["name"] == "the config's mesh"
+    assert records[0]["gin"] == lines
+
+
+def test_a_compiled_mesh_that_does_not_fit_is_last_and_says_so(inspection, refused):
+    result = ranked("gspmd_narrow_16b", "v3:8x8")
+    first, second = result.candidates[:2]
+    compiled = ranking.compiled_first([(first, refused), (second, inspection)])
+    assert [candidate for candidate, _ in compiled] == [second, first]
+    text = ranking.report(result, compiled, "gspmd_narrow_16b", Topology.parse("v3:8x8"))
+    assert "20.00 GiB (does not fit)" in text
+    assert "DOES NOT FIT: temporaries" in text

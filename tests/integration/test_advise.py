@@ -1,0 +1,64 @@
+"""gshard-inspect --advise with the TPU compiler, which `make test-all` installs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.conftest import environment
+
+pytestmark = pytest.mark.slow
+
+# A language model of one block, wide enough for products and links to take more time than small
+# operations.
+MODEL = (
+    "Model.encoder_layers = 0",
+    "Model.decoder_layers = 1",
+    "Model.moe_every = 1",
+    "Model.dispatch = 'einsum'",
+    "Model.model_dim = 1024",
+    "Model.hidden_dim = 4096",
+    "Model.heads = 8",
+    "Model.head_dim = 128",
+    "Model.num_groups = 64",
+    "Model.activation_dtype = 'bfloat16'",
+    "Model.input_dropout = 0.0",
+    "Model.residual_dropout = 0.0",
+    "Model.attention_dropout = 0.0",
+    "Data.rows = 64",
+    "Data.source_length = 128",
+    "Data.target_length = 128",
+    "Data.source_vocabulary = 1024",
+    "Data.target_vocabulary = 1024",
+)
+
+
+@pytest.mark.parametrize("experts", [0, 8])
+def test_the_advised_mesh_is_nearly_the_best_of_all_that_the_compiler_has_seen(tmp_path, experts):
+    """--best 20 compiles all meshes; the advice is the fastest of the three that the formula prefers."""
+    file = tmp_path / "advice.json"
+    flags = [f"--gin={setting}" for setting in (*MODEL, f"Model.experts = {experts}")]
+    process = subprocess.run(
+        [
+            *(sys.executable, "-m", "gshard_nmt", "inspect", "--config=demo", "--advise"),
+            *("--best=20", "--topology=v3:2x2", f"--json={file}", *flags),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert process.returncode == 0, process.stderr
+    content = json.loads(file.read_text())
+    seconds = {
+        record["notes"][0]: record["estimated_step_seconds"] for record in content["compiled"]
+    }
+    ranking = [_title(entry) for entry in content["ranking"]]
+    assert len(seconds) >= len(ranking) - 1 >= 7
+    advised = min(seconds[title] for title in ranking[:3])
+    assert advised <= 1.1 * min(seconds.values()), (ranking, seconds)
+
+
+def _title(entry: dict) -> str:
+    axes = entry["mesh"].items()
+    return " ".join([entry["name"], *(f"{axis}={size}" for axis, size in axes if size > 1)])
