@@ -89,7 +89,7 @@ def _decode(values: FlagValues) -> None:
     check_search(values, config.decode)
     _check_beside(values)
     from gshard_nmt.decoding.formats import chosen_format
-    from gshard_nmt.decoding.weights import Chosen
+    from gshard_nmt.run.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     form = chosen_format(values.format, values.nbest, values.scores)
