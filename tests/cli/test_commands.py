@@ -98,8 +98,14 @@ def test_reading_a_config_imports_neither_tensorflow_nor_jax():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--checkpoint=last"], "--checkpoint is last, but --init_from is not given. Add --init_from,"),
-        (["--init_from=.", "--baselines_of=."], "--init_from and --baselines_of are given; baselines"),
+        (
+            ["--checkpoint=last"],
+            "--checkpoint is last, but --init_from is not given. Add --init_from,",
+        ),
+        (
+            ["--init_from=.", "--baselines_of=."],
+            "--init_from and --baselines_of are given; baselines",
+        ),
         (["--init_from=.", "--checkpoint=x"], "--checkpoint is 'x'; it must be best, last, a step"),
     ],
 )

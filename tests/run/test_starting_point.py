@@ -179,12 +179,13 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, prepar
     sizes, folders = {}, {}
     for name, extra in (("old", []), ("new", ["der rote Apfel läuft", "die grünen Bäume"] * 3)):
         folders[name] = tmp_path / name / "prepared"
-        shutil.copytree(prepared.folder, folders[name])
-        for side in ("source", "target"):
-            tags = ("<2fr>",) if name == "old" else ("<2nn>", "<2fr>")
-            spec = VocabularySpec(300 + 20 * len(extra), tags=tags)
-            trained = train_vocabulary(texts * 3 + extra, spec, folders[name] / f"{side}.model")
-            sizes[name] = trained.size
+        folders[name].mkdir(parents=True)
+        spec = VocabularySpec(
+            300 + 20 * len(extra), tags=("<2fr>",) * (name == "old") or ("<2nn>", "<2fr>")
+        )
+        source = folders[name] / "source.model"
+        sizes[name] = train_vocabulary(texts * 3 + extra, spec, source).size
+        shutil.copy(source, folders[name] / "target.model")
     data = {}
     for name, folder in folders.items():
         summary = prepared.summary() | dict.fromkeys(
