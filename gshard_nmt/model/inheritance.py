@@ -57,11 +57,6 @@ class Origin:
     upcycled: bool = False
     silent: bool = False
 
-    @property
-    def is_copy(self) -> bool:
-        """Whether the values are taken over as they are."""
-        return not (self.resized or self.upcycled or self.silent)
-
 
 Origins = Sequence[Origin | None]
 """The origin of each repeat of a weight, or of a whole weight as the only entry. None is a new value."""

@@ -97,7 +97,7 @@ class StartingPoint:
             record = json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
             recorded = Init(record["from"], record["checkpoint"])
         has_started = bool(run.budget())
-        if wanted and wanted != recorded and (recorded or has_started):
+        if wanted and wanted != recorded and has_started:
             raise UserError(
                 f"--init_from is {wanted}, but the run in --workdir {run.path} started from "
                 f"{recorded or 'random weights'}. Leave out --init_from to resume it, or give another "
@@ -162,9 +162,9 @@ class StartingPoint:
                 arrays |= checkpoints.restore(wanted, [loaded.step]).groups["optimizer"]
                 specs |= others
         recipe = self._recipe(specs)
-        kept = any(name.startswith("moments/") for name in recipe.origins)
+        has_moments = any(name.startswith("moments/") for name in recipe.origins)
         loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
-        return OldState(devices, arrays, recipe, loaded, self, steps if kept else 0)
+        return OldState(devices, arrays, recipe, loaded, self, steps if has_moments else 0)
 
     def _recipe(self, old_specs: ArraySpecs) -> Recipe:
         """Returns what each array of the state begins with; moments follow their weights."""
@@ -239,8 +239,10 @@ class OldState:
         for problem in self.loaded.passed_over:
             note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
         point = self.point
-        kept = {_split(name)[1] for name in self.recipe.origins if name.startswith("moments/")}
-        rows = table.rows_of(point.specs, point.old_specs, point.origins, point.rows, kept)
+        with_moments = {
+            _split(name)[1] for name in self.recipe.origins if name.startswith("moments/")
+        }
+        rows = table.rows_of(point.specs, point.old_specs, point.origins, point.rows, with_moments)
         sys.stdout.write(table.as_text(rows))
         sys.stdout.flush()
         note(f"starting from {point.init.run}, {self.loaded.origin}: {table.summary(rows)}")

@@ -32,7 +32,7 @@ def rows_of(
     old_specs: ArraySpecs,
     origins: Mapping[str, Origins],
     rows: Mapping[str, RowMatch],
-    kept: Collection[str],
+    with_moments: Collection[str],
 ) -> list[Row]:
     """Returns a row for each weight with its moments, each other array, and each old weight left out.
 
@@ -41,7 +41,7 @@ def rows_of(
       old_specs: the weights of the other run.
       origins: what each weight begins with.
       rows: the rows of the embeddings.
-      kept: the weights whose moments are taken over.
+      with_moments: the weights whose moments are taken over.
     """
     groups = as_groups(specs)
     moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
@@ -53,7 +53,7 @@ def rows_of(
             begins = rows[name].text
         else:
             begins = inheritance.describe(name, origins[name], old_specs, spec)
-        state = "kept" if name in kept else "new" if name in trained else "frozen"
+        state = "kept" if name in with_moments else "new" if name in trained else "frozen"
         table.append(Row(name, spec.shape, begins, state))
     others = {name: "new" for name in groups["optimizer"] if name not in moments}
     table += [Row(name, specs[name].shape, begins) for name, begins in others.items()]

@@ -177,12 +177,11 @@ def test_moments_change_as_their_weights_do(run, other, prepared):
 def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, prepared):
     texts = ["the red apple runs fast", "the green tree sleeps", "seven apples run to the house"]
     sizes, folders = {}, {}
-    for name, extra in (("old", []), ("new", ["der rote Apfel läuft", "die grünen Bäume"] * 3)):
+    german = ["der rote Apfel läuft", "die grünen Bäume"] * 3
+    for name, extra, tags in (("old", [], ("<2fr>",)), ("new", german, ("<2nn>", "<2fr>"))):
         folders[name] = tmp_path / name / "prepared"
         folders[name].mkdir(parents=True)
-        spec = VocabularySpec(
-            300 + 20 * len(extra), tags=("<2fr>",) * (name == "old") or ("<2nn>", "<2fr>")
-        )
+        spec = VocabularySpec(300 + 20 * len(extra), tags=tags)
         source = folders[name] / "source.model"
         sizes[name] = train_vocabulary(texts * 3 + extra, spec, source).size
         shutil.copy(source, folders[name] / "target.model")
@@ -240,15 +239,17 @@ def test_a_run_that_has_started_does_not_open_the_other_one_again(run, other, pr
     point.record(run)
     # Before the first checkpoint the same start is made again, also without the flag.
     assert find(run, None, prepared) == find(run, init, prepared) == point
+    # The user may change the choice until then.
     another = Init.of(other.path, "best")
-    with pytest.raises(
-        UserError, match=r"checkpoint best, but .* started from .* checkpoint last\. L"
-    ):
-        find(run, another, prepared)
+    assert find(run, another, prepared).init == another
     run.write_json("budget.json", budget_facts({"fr": 9}))
     gone = Init.of(tmp_path / "gone", "last")
     run.write_json("init.json", {"from": gone.run, "checkpoint": "last"})
     assert find(run, None, prepared) is find(run, gone, prepared) is None
+    with pytest.raises(
+        UserError, match=r"checkpoint best, but .* started from .* checkpoint last\. L"
+    ):
+        find(run, another, prepared)
     (run.path / "init.json").unlink()
     with pytest.raises(
         UserError, match=r"started from random weights\. Leave out --init_from to resu"
