@@ -369,9 +369,9 @@ class _Trainer:
             data = PreparedData.open(own)
         alone = self.config.replace(data={"languages": (language,), "schedule": ()})
         schedule = of_part(self.config.data.schedule, data.components(alone.data))
-        config = candidate.applied_to(
-            alone.replace(data={"schedule": schedule}, train={"tokens": least})
-        )
+        # A baseline begins with random weights, so all of them are trained.
+        train = {"tokens": least, "freeze": ()}
+        config = candidate.applied_to(alone.replace(data={"schedule": schedule}, train=train))
         return _Model(
             language,
             candidate,

@@ -14,7 +14,6 @@ from gshard_nmt.run import divergence, messages, training_command, training_stat
 from gshard_nmt.run.alarms import CollapseAlarm
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
 from gshard_nmt.run.bucket_lock import run_lock
-from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
@@ -25,26 +24,13 @@ from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import Scores, check_metric
+from gshard_nmt.run.start import Start
+from gshard_nmt.run.starting_point import StartingPoint
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """What the user asks of one start of a run.
-
-    Attributes:
-      limit: the time that it may take. Then it saves and ends.
-      profile: whether to write a trace of a few steps.
-      command: the command that the user typed; it is recorded in the run folder.
-    """
-
-    limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
-    profile: bool = False
-    command: str = ""
 
 
 def train(
@@ -87,13 +73,17 @@ def train(
     check_can_decode(config)
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
+    start = start or Start()
+    origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:
         run.claim(config, prepared, write=processes.is_first)
-        trainer = _Trainer(config, prepared, run, lock, progress, processes, start or Start())
-        return trainer.train(functions)
+        if origin and processes.is_first:
+            origin.record(run)
+        trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
+        return trainer.train(functions, origin)
 
 
 class _Trainer:
@@ -114,7 +104,7 @@ class _Trainer:
         self.languages = prepared.languages(config.data)
         self.watch, self.failure = StepWatch(), ""
 
-    def train(self, functions: StepFunctions) -> bool:
+    def train(self, functions: StepFunctions, origin: StartingPoint | None) -> bool:
         """Does stages 2 to 6 of `train`."""
         limits, workdir, is_first = self.config.train, self.run.path, self.processes.is_first
         note = self.progress.note
@@ -142,6 +132,11 @@ class _Trainer:
 
         # 3. Compiled programs
         note(messages.starting(workdir, state.counters, self.config.mesh))
+        old = origin.read(devices, self.processes) if origin and not resumes else None
+        if old:
+            old.report(self.run, is_first, note)
+            state.moment_steps = old.moment_steps
+        functions = dataclasses.replace(functions, moment_steps=state.moment_steps)
         self.programs = CompiledSteps(self.config, functions, devices)
         note(messages.compiled(self.programs.train_step))
         devices.check_fits(self.programs.train_step)
@@ -152,6 +147,8 @@ class _Trainer:
         else:
             self.state = state
             self.state.arrays = self.programs.initialize()
+            if old:  # the weights of another run
+                self.state.arrays = old.applied_to(self.state.arrays)
         training_state.start_saving(self.checkpoints, self.programs, note)
         self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
         self.batches = TrainBatches(

@@ -371,6 +371,13 @@ def test_a_schedule_keeps_the_weights_of_the_language_of_each_baseline(root, pre
         assert [phase.rates(components).tolist() for phase in config.data.phases] == [[1.0], [1.0]]
 
 
+def test_a_baseline_trains_all_weights(root, prepared):
+    trainer = FakeTrainer(root)
+    config = CONFIG.replace(train={"freeze": ("encoder/*",)})
+    assert trained(root, prepared, trainer, BUDGET, config)
+    assert {config.train.freeze for config in trainer.configs} == {()}
+
+
 def test_a_schedule_with_a_wrong_name_is_refused_before_any_training(root, prepared):
     config = CONFIG.replace(data={"schedule": ({"from_step": 0, "weights": {"frr": 1.0}},)})
     trainer = FakeTrainer(root)

@@ -512,3 +512,44 @@ def test_a_run_does_not_go_back_to_a_later_checkpoint_that_is_damaged(run, capsy
     assert run(on_divergence="rollback")
     assert "goes on from the checkpoint of step 2" in capsys.readouterr().err
     assert final(run) == (6, 6.0, 600)
+
+
+class OtherRun:
+    """A run that another one starts from: `StartingPoint` and `OldState` in one."""
+
+    moment_steps = 5
+
+    def __init__(self) -> None:
+        self.reads = self.recorded = 0
+
+    def record(self, run):
+        self.recorded += 1
+
+    def read(self, devices, processes):
+        self.reads += 1
+        return self
+
+    def report(self, run, is_first, note):
+        note("a table")
+
+    def applied_to(self, initial):
+        return initial | {"parameters/w": initial["parameters/w"] + 100}
+
+
+def test_a_run_starts_from_another_one_once(run, monkeypatch, capsys):
+    other = OtherRun()
+    # As if budget.json were lost too, so that the folder does not say that the run has started.
+    monkeypatch.setattr(train.StartingPoint, "find", lambda *_: other)
+    moment_steps = []
+    monkeypatch.setattr(
+        train,
+        "CompiledSteps",
+        lambda c, f, d: moment_steps.append(f.moment_steps) or Steps(c, f, d),
+    )
+    assert run(steps=2)
+    assert final(run) == (2, 102.0, 200)
+    assert "a table" in capsys.readouterr().err
+    assert run(steps=4)
+    assert final(run) == (4, 104.0, 400)
+    assert (other.reads, other.recorded) == (1, 2)
+    assert moment_steps == [5, 5]

@@ -23,6 +23,7 @@ from gshard_nmt.cli.flags import (
     Command,
     Flags,
     command_text,
+    define_checkpoint,
     define_config,
     existing_folder,
     help_entry,
@@ -223,6 +224,14 @@ def _define_train(flags: Flags) -> None:
         "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from the "
         "last checkpoint",
     )
+    flags.text(
+        "init_from",
+        "RUN",
+        "the run folder of a trained model whose weights a new run starts with. Its data, vocabularies, "
+        "depth and number of experts may differ; a table shows what each weight begins as. A run that "
+        "is resumed does not read it again",
+    )
+    define_checkpoint(flags, use="with --init_from, the weights to start with")
     define_baselines(flags)
     flags.number(
         "max_minutes",
@@ -248,6 +257,7 @@ def _train(values: FlagValues) -> None:
     if values.baselines_of:
         compared_run = existing_folder(values, "baselines_of", "gshard-train")
         request = read_request(values)
+    init_from = _read_init(values)
     from gshard_nmt.spmd.processes import TRAINING
 
     processes = read_processes(values, TRAINING)
@@ -257,13 +267,15 @@ def _train(values: FlagValues) -> None:
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.clock import TimeLimit
-    from gshard_nmt.train import Start, train
+    from gshard_nmt.run.start import Init, Start
+    from gshard_nmt.train import train
 
     limit, profile = TimeLimit(values.max_minutes), values.profile
+    init = Init.of(init_from, values.checkpoint) if init_from else None
     command = command_text("gshard-train", values)
 
     def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
-        return train(config, data, workdir, processes, Start(limit, profile, command))
+        return train(config, data, workdir, processes, Start(limit, profile, command, init))
 
     with processes.waiting_for_lost_peers():
         if compared_run is None or request is None:
@@ -272,6 +284,31 @@ def _train(values: FlagValues) -> None:
         from gshard_nmt.baselines import train_baselines
 
         train_baselines(train_one, config, data, compared_run, workdir, request, processes, limit)
+
+
+def _read_init(values: FlagValues) -> Path | None:
+    """Returns the run folder of --init_from; None if it is not given.
+
+    Raises:
+      UserError: it is no folder, or the flags contradict each other.
+    """
+    if not values.init_from:
+        if values.checkpoint != values["checkpoint"].default:
+            raise UserError(
+                f"--checkpoint is {values.checkpoint}, but --init_from is not given. Add --init_from, or "
+                "leave out --checkpoint; a run is always resumed from its newest checkpoint."
+            )
+        return None
+    folder = existing_folder(values, "init_from", "gshard-train")
+    if values.baselines_of:
+        raise UserError(
+            "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
+            "them out."
+        )
+    from gshard_nmt.run.weights import Chosen
+
+    Chosen.parse(values.checkpoint)
+    return folder
 
 
 HARVEST = Command(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
     *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
-    *("trainer.lock", "deaths.json", "command.txt"),
+    *("trainer.lock", "deaths.json", "command.txt", "init.json"),
 )
 """The files and folders of a run folder that translations must not overwrite."""
 

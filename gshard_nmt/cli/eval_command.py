@@ -153,8 +153,8 @@ def _evaluate(
     outputs.check_folder("--report", report)
     options = read_options(values)
     from gshard_nmt.decoding.runs import Choices
-    from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.evaluate import Others, Request, evaluate
+    from gshard_nmt.run.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     others = Others(

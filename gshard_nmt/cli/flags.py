@@ -229,12 +229,14 @@ def define_config(defined: Flags) -> None:
     )
 
 
-def define_checkpoint(defined: Flags, about_averages: str = "computed in memory") -> None:
-    """Defines --checkpoint, which `decoding.weights.Chosen` parses."""
+def define_checkpoint(
+    defined: Flags, about_averages: str = "computed in memory", use: str = "the weights to use"
+) -> None:
+    """Defines --checkpoint, which `run.weights.Chosen` parses."""
     defined.text(
         "checkpoint",
         "NAME",
-        "the weights to use: best (the last, if there is no best), last, a step such as 500, or "
+        f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "
         "average (Train.ema), it is used; with :weights at the end, as in best:weights, it is not",
         default="best",

@@ -74,8 +74,8 @@ def _serve(values: FlagValues) -> None:
         raise UserError(
             f"--port is {values.port}; it must be from 0 to {LARGEST_PORT}. Choose one of these."
         )
-    from gshard_nmt.decoding.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.run.weights import Chosen
     from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 

@@ -99,6 +99,7 @@ def identity(values: FlagValues, config: "Config") -> dict[str, str]:
         "manifest.json of --data": f"SHA-256 {hashlib.sha256(contents).hexdigest()[:16]}",
         "--workdir": values.workdir,
         "--baselines_of": values.baselines_of or "not given",
+        "--init_from": f"{values.init_from or 'not given'}, --checkpoint {values.checkpoint}",
         **{f"--{name}": f"{values[name].value or 'not given'}" for name in BASELINE_FLAGS},
     }
 

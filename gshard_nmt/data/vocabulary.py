@@ -29,6 +29,8 @@ PLACEHOLDER = "<ph>"
 """A symbol that is reserved for text that is copied as it is, on both sides."""
 _RESERVED = (DOCUMENT_BREAK, PLACEHOLDER)
 _SPARE = "<spare{}>"
+_SPACE = "\u2581"
+"""The character of SentencePiece for a space."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +133,26 @@ class Vocabulary:
         """The id and the score of each piece of text: no special id, tag, byte or symbol of a user."""
         pieces = _parsed(self.content).pieces
         return {p.piece: (i, p.score) for i, p in enumerate(pieces) if p.type == p.NORMAL}
+
+    def keys(self) -> list[tuple[str, str]]:
+        """Returns the kind and the piece of each id. Ids of two vocabularies mean the same if they agree.
+
+        The kind is "special" for the first ids, "control" for a tag, "byte", or "text".
+        """
+        pieces = _parsed(self.content).pieces
+        kinds = {pieces[0].CONTROL: "control", pieces[0].BYTE: "byte"}
+        keys = [(kinds.get(p.type, "text"), p.piece) for p in pieces]
+        return [("special", str(i)) for i in range(SPECIALS)] + keys[SPECIALS:]
+
+    def split_pieces(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Returns the ids into which this vocabulary splits each piece of another one, as it stands."""
+        model = _parsed(self.content)
+        spec = model.normalizer_spec
+        spec.name, spec.precompiled_charsmap = "identity", b""
+        spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+        texts = [piece.replace(_SPACE, " ") for piece in pieces]
+        return processor.encode(texts, num_threads=CODING_THREADS) if texts else []
 
     def encoding_key(self, language: str, target: str, subset: str = "") -> str:
         """Returns hex digits that change if `encode_source` or `encode_target` may give other ids.

@@ -12,12 +12,12 @@ from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
 from gshard_nmt.decoding.translator import Translator
-from gshard_nmt.decoding.weights import Chosen, load_weights
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Retention
+from gshard_nmt.run.weights import Chosen, load_weights
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes

@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.console import Console
 
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
-from gshard_nmt.decoding.weights import Chosen, expected_label
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Retention
+from gshard_nmt.run.weights import Chosen, expected_label
 from gshard_nmt.settings.values import read_run_config
 
 Translate = Callable[[Path, str, str, Sequence[str], str], tuple[list[str], str, str]]
@@ -26,7 +26,7 @@ Translate = Callable[[Path, str, str, Sequence[str], str], tuple[list[str], str,
 checkpoint).
 
 The description is a text with the step of the checkpoint and the settings of the search. The checkpoint
-is the label of the weights, see `decoding/weights.py`. All calls for one run folder use the same weights.
+is the label of the weights, see `run/weights.py`. All calls for one run folder use the same weights.
 """
 
 

@@ -153,11 +153,11 @@ def update(
 
     Args:
       optimizer: the settings.
-      declared: every parameter.
+      declared: every parameter that is trained.
       values: the parameters, float32.
       gradients: the gradients, with the names and shapes of the parameters.
       moments: the optimizer's state, with the names that `declare_moments` gives.
-      step: int32[], 1 for the first.
+      step: int32[], the number of updates that the moments will have seen, 1 for the first.
       rate: float32[], the learning rate.
     """
     new_values, new_moments, bounds = {}, {}, []

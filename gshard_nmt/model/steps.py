@@ -59,6 +59,8 @@ class StepFunctions:
       guard: the settings of the guard, which withholds bad updates.
       ema: the decay of the moving average of the weights; 0 if there is none.
       microbatches: the number of parts into which a training batch is divided.
+      frozen: the names of the weights that training does not change. They have no moments.
+      moment_steps: the number of updates that the moments of step 0 have seen in another run.
     """
 
     model: Model
@@ -69,17 +71,24 @@ class StepFunctions:
     guard: Guard = dataclasses.field(default_factory=Guard)
     ema: float = 0.0
     microbatches: int = 1
+    frozen: Sequence[str] = ()
+    moment_steps: int = 0
 
     def declare_parameters(self) -> dict[str, Parameter]:
         """Returns the declarations of all weights of the model."""
         return transformer.declare(self.model, self.source_vocabulary, self.target_vocabulary)
+
+    def declare_trained(self) -> dict[str, Parameter]:
+        """Returns the declarations of the weights that are not frozen."""
+        declared = self.declare_parameters()
+        return {name: p for name, p in declared.items() if name not in self.frozen}
 
     def declare_state(self) -> dict[str, Parameter]:
         """Returns the declarations of all arrays of the training state."""
         declared = self.declare_parameters()
         moments = {
             name: dataclasses.replace(p, initializer=ZEROS)
-            for name, p in adafactor.declare_moments(self.optimizer, declared).items()
+            for name, p in adafactor.declare_moments(self.optimizer, self.declare_trained()).items()
         }
         counts = {
             "step": Parameter((), "", ZEROS, "int32"),
@@ -143,11 +152,11 @@ class StepFunctions:
         with tf.name_scope("adafactor"):
             update = adafactor.update(
                 self.optimizer,
-                self.declare_parameters(),
+                self.declare_trained(),
                 parameters,
                 gradients,
                 moments,
-                step,
+                step + self.moment_steps if self.moment_steps else step,
                 rate,
             )
         squares = [tf.reduce_sum(tf.square(g)) for g in gradients.values()]
@@ -158,6 +167,7 @@ class StepFunctions:
                 self.guard, reference, metrics["loss"], gradient_norm, update.bound
             )
             values = guards.applied(verdict.is_fine, update.values, parameters)
+            values = {**parameters, **values}
             moments = guards.applied(verdict.is_fine, update.moments, moments)
         metrics |= {
             "tokens_seen": tokens,
@@ -189,7 +199,7 @@ class StepFunctions:
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
-        """Returns the gradients of all weights, and the metrics of one step.
+        """Returns the gradients of the weights that are not frozen, and the metrics of one step.
 
         `step` is the number of the step, int32[], 1 for the first. The metrics are loss, nll and tokens
         (the number of target tokens), float32[], and those of `figures.router_metrics` and
@@ -197,10 +207,11 @@ class StepFunctions:
         """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         mode = Mode(training=True, key=key)
+        trained = {name: parameters[name] for name in self.declare_trained()}
         with tf.GradientTape() as tape:
-            tape.watch(parameters)
+            tape.watch(trained)
             total, metrics = self._loss(parameters, batch, mode)
-        gradients = tape.gradient(total, parameters, output_gradients=control["one"])
+        gradients = tape.gradient(total, trained, output_gradients=control["one"])
         return {name: tf.convert_to_tensor(g) for name, g in gradients.items()}, metrics
 
     def eval_step(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:

@@ -7,16 +7,19 @@ Only this module and model/steps.py know these prefixes.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.suggest import did_you_mean
 
 CONTROL = {
     "seed": ArraySpec((2,), np.dtype(np.uint32)),
@@ -45,7 +48,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         100, as in the paper: its prepared data may have any number.
     """
     sizes = data or dataclasses.asdict(config.data)
-    return StepFunctions(
+    functions = StepFunctions(
         config.model,
         config.optimizer,
         sizes["source_vocabulary"],
@@ -55,6 +58,34 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         config.train.ema,
         config.train.microbatches,
     )
+    frozen = _frozen(config.train.freeze, functions.declare_parameters())
+    return dataclasses.replace(functions, frozen=frozen)
+
+
+def _frozen(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """Returns the names that match a pattern of `Train.freeze`.
+
+    Raises:
+      UserError: a pattern matches no weight, or the patterns match all of them.
+    """
+    frozen: set[str] = set()
+    for pattern in patterns:
+        matching = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
+        if not matching:
+            raise UserError(
+                f"Train.freeze has {pattern!r}, and no weight has such a name"
+                f"{did_you_mean(pattern, names)} Give the name of a weight, or a pattern such as "
+                "'encoder/*'; parameters.txt in a run folder lists all names after 'parameters/'.",
+                ["Train.freeze"],
+            )
+        frozen |= matching
+    if patterns and len(frozen) == len(names):
+        raise UserError(
+            f"Train.freeze is {list(patterns)}, which matches all weights, so there is nothing to train. "
+            "Leave a pattern out.",
+            ["Train.freeze"],
+        )
+    return tuple(sorted(frozen))
 
 
 def _number_of_languages(config: Config, data: Mapping[str, Any] | None) -> int:

@@ -6,6 +6,7 @@ data.json         languages, directions, vocabulary sizes, and what must not cha
 source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 budget.json       tokens seen of each language, steps, seconds
+init.json         the run that this one started from, and what each array began as (starting_point.py)
 trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """
@@ -365,6 +366,12 @@ class RunFolder:
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
+        ]
+        # Frozen weights have no moments, so a checkpoint fits no other choice.
+        changed += [
+            line
+            for line in differences(recorded.train, config.train)
+            if line.startswith("Train.freeze:")
         ]
         fingerprint = data.manifest["corpus_fingerprint"]
         if (recorded_fingerprint := self.data["corpus_fingerprint"]) != fingerprint:

@@ -44,6 +44,7 @@ class TrainingState:
       patience: the validations without a better score.
       divergence: the steps that went wrong.
       owes_validation: whether the validation of this step has failed and must be done again.
+      moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
     """
 
     arrays: dict[str, Any]
@@ -52,6 +53,7 @@ class TrainingState:
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
     owes_validation: bool = False
+    moment_steps: int = 0
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
@@ -70,6 +72,7 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
         Patience.resumed(metric, facts.get("patience")),
         DivergenceCounts(**facts.get("divergence", {})),
         facts.get("owes_validation", False),
+        facts.get("moment_steps", 0),
     )
 
 
@@ -100,7 +103,7 @@ def restore(
     for problem in restored.passed_over:
         note(f"{problem}. Going on from step {state.counters.step}")
     if "ema" in specs and "ema" not in groups:
-        groups["ema"] = _copied(groups["parameters"])
+        groups["ema"] = copied(groups["parameters"])
         note(f"Train.ema is new: the average begins as the weights of step {state.counters.step}")
     if "ema" in restored.manifest.tensors and "ema" not in specs:
         note(f"Train.ema is off: the average of step {state.counters.step} is left out")
@@ -109,7 +112,7 @@ def restore(
     return state
 
 
-def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Returns copies of arrays on the devices, split as they are. A step reuses the memory of both."""
     import jax
 
@@ -218,6 +221,7 @@ def _facts(state: TrainingState) -> dict[str, Any]:
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
         "owes_validation": state.owes_validation,
+        "moment_steps": state.moment_steps,
     }
 
 

@@ -68,6 +68,12 @@ class Train:
     seed: int = 1
     """Seed of the initial weights and of dropout. Data.seed is the seed of the order of the data."""
 
+    # Frozen weights
+    freeze: Sequence[str] = ()
+    """Patterns of the names of weights that training does not change, such as ('encoder/*',).
+    parameters.txt in the run folder lists the names after 'parameters/'; `*` stands for any text. A
+    frozen weight has no state of the optimizer."""
+
     # Average of the weights
     ema: float = 0.0
     """The decay of an exponential moving average of the weights, such as 0.999. Each step moves the

@@ -93,3 +93,25 @@ def test_reading_a_config_imports_neither_tensorflow_nor_jax():
         cwd=ROOT,
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--checkpoint=last"],
+            "--checkpoint is last, but --init_from is not given. Add --init_from,",
+        ),
+        (
+            ["--init_from=.", "--baselines_of=."],
+            "--init_from and --baselines_of are given; baselines",
+        ),
+        (["--init_from=.", "--checkpoint=x"], "--checkpoint is 'x'; it must be best, last, a step"),
+    ],
+)
+def test_a_wrong_start_from_another_run_is_an_error(capsys, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--config=demo", "--data=.", "--workdir=new", *flags]
+    assert commands.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -60,6 +60,7 @@ READ_FOLDERS = [
         ("prepare", "vocabulary_of"),
         ("train", "data"),
         ("train", "baselines_of"),
+        ("train", "init_from"),
     ],
     *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],

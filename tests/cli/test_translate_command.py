@@ -40,7 +40,7 @@ def model(monkeypatch):
     monkeypatch.setattr(
         "gshard_nmt.decoding.text_translator.load_translator", lambda *_, **__: model
     )
-    monkeypatch.setattr("gshard_nmt.decoding.weights.expected_label", lambda *_: model.checkpoint)
+    monkeypatch.setattr("gshard_nmt.run.weights.expected_label", lambda *_: model.checkpoint)
     return model
 
 

@@ -107,6 +107,43 @@ def test_without_a_moving_average_nothing_of_it_is_computed(monkeypatch):
     assert not within(state, "ema")
 
 
+def test_frozen_weights_keep_their_bits_and_have_no_moments():
+    plain, batch = functions(SHALLOW), rows([ONE, TWO], length=8)
+    frozen = tuple(name for name in plain.declare_parameters() if "attention" in name)
+    steps = dataclasses.replace(plain, frozen=frozen, ema=0.5)
+    (state,) = steps.initialize(CONTROL)
+    before = {name: value.numpy().tobytes() for name, value in state.items()}
+    gradients, _ = steps.gradients(within(state, "parameters"), batch, CONTROL, 1)
+    expected, _ = plain.gradients(within(state, "parameters"), batch, CONTROL, 1)
+    assert gradients.keys() == expected.keys() - set(frozen)
+    after, metrics = steps.train_step(state, batch, CONTROL)
+    assert set(after) == set(steps.declare_state())
+    assert not [name for name in after if name.startswith("moments/") and "attention" in name]
+    for name in plain.declare_parameters():
+        for group in ("parameters", "ema"):
+            is_equal = after[f"{group}/{name}"].numpy().tobytes() == before[f"{group}/{name}"]
+            assert is_equal == (name in frozen or not np.any(gradients[name])), name
+    squares = sum(float(np.square(gradient).sum()) for gradient in gradients.values())
+    assert float(metrics["gradient_norm"]) == pytest.approx(np.sqrt(squares), rel=1e-5)
+
+
+def test_moments_of_another_run_count_with_their_steps():
+    """beta2 of step 1 is 0, so without their steps the first update would forget them."""
+    plain, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
+    (state,) = plain.initialize(CONTROL)
+    name = "moments/full/decoder/final_norm/scale"
+    state |= {name: tf.ones_like(state[name])}
+    forgotten, _ = plain.train_step(state, batch, CONTROL)
+    assert float(tf.reduce_max(forgotten[name])) < 0.5
+    kept, metrics = dataclasses.replace(plain, moment_steps=999).train_step(state, batch, CONTROL)
+    share = 1000**-0.8
+    expected = (1 - share) + share * forgotten[name].numpy()
+    np.testing.assert_allclose(kept[name], expected, rtol=1e-5)
+    assert int(kept["step"]) == 1
+    rate = adafactor.learning_rate(plain.optimizer, tf.constant(1), CONTROL["max_steps"])
+    assert float(metrics["learning_rate"]) == float(rate)
+
+
 def withheld(steps: StepFunctions, **changes) -> int:
     """Returns the status of a step whose update is withheld, from a changed state of step 0."""
     (state,) = steps.initialize(CONTROL)

@@ -1,8 +1,11 @@
 """The specs of a run's arrays, the groups of a state, and the table of parameters."""
 
+import re
+
 import numpy as np
 import pytest
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.run.arrays import (
     as_groups,
@@ -92,3 +95,29 @@ def test_the_totals_of_the_demo_are_the_sums_of_its_rows():
     numbers = [[int(word) for word in line.split()[-2:]] for line in lines[1:]]
     assert numbers[-1] == np.sum(numbers[:-1], axis=0).tolist()
     assert numbers[-1][1] < numbers[-1][0] <= 2 * numbers[-1][1]  # two devices
+
+
+def test_a_pattern_freezes_all_weights_that_it_matches():
+    functions = step_functions(DEMO.replace(train={"freeze": ("encoder/*", "source_embedding")}))
+    assert "encoder/block/moe_0/gate" in functions.frozen
+    assert "encoder/final_norm/scale" in functions.frozen
+    assert {name.split("/")[0] for name in functions.frozen} == {"encoder", "source_embedding"}
+    state = state_specs(functions)
+    moments = [name for name in state if name.startswith("moments/")]
+    assert not [name for name in moments if "encoder/block" in name or "source_emb" in name]
+    assert weight_specs(functions) == weight_specs(step_functions(DEMO))
+    assert state_specs(step_functions(DEMO)).keys() > state.keys()
+    assert step_functions(DEMO).frozen == ()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (("sourceembedding",), "no weight has such a name; did you mean 'source_embedding'?"),
+        (("encoder/*", "qqq*"), "Train.freeze has 'qqq*', and no weight has such a name. Give the"),
+        (("*",), r"matches all weights, so there is nothing to train"),
+    ],
+)
+def test_a_pattern_that_freezes_nothing_or_everything_is_an_error(patterns, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        step_functions(DEMO.replace(train={"freeze": patterns}))

@@ -70,6 +70,13 @@ def test_every_setting_that_changed_is_in_the_error(run, data, part, values, mes
     assert run.config.read_text() == before
 
 
+def test_other_frozen_weights_are_refused_because_the_moments_do_not_fit(run, data):
+    config = DEMO.replace(train={"freeze": ("encoder/*",), "steps": 7})
+    with pytest.raises(UserError, match=r"Train\.freeze: \(\), now \('encoder/\*',\)") as caught:
+        run.check(config, data)
+    assert "steps" not in str(caught.value)
+
+
 def test_a_setting_that_the_run_does_not_know_yet_has_its_default(run, data):
     lines = run.config.read_text().splitlines(keepends=True)
     run.config.write_text("".join(line for line in lines if "label_smoothing" not in line))

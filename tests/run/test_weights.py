@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gshard_nmt.decoding.weights import Chosen, expected_label, load_weights
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.retention import Retention, Scores
+from gshard_nmt.run.weights import Chosen, expected_label, load_weights
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
 STEPS = (10, 20, 35)

@@ -1,4 +1,4 @@
-"""The weights to decode with: which checkpoint of a run, or the mean of several."""
+"""The weights of a run: of which checkpoint, or the mean of several."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ CHECKPOINT_WORDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Which checkpoint of a run to decode with.
+    """Which checkpoint of a run to decode with, or to start another run from.
 
     Attributes:
       kind: "best", "last", "step" or "average".

@@ -1,0 +1,284 @@
+"""A run that starts from another run: `gshard-train --init_from`.
+
+It takes over the weights of the other run, as far as they fit, and their moments. Its own data,
+vocabularies, languages, schedule, depth and number of experts may differ. init.json in the run folder
+records what each array began as.
+"""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gshard_nmt import json_shape, paths
+from gshard_nmt.data import vocabulary_match
+from gshard_nmt.data.manifest import VOCABULARIES, checksum
+from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.vocabulary_match import RowMatch
+from gshard_nmt.errors import UserError
+from gshard_nmt.model import inheritance
+from gshard_nmt.model.inheritance import Origin, Origins
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run import starting_table as table
+from gshard_nmt.run import training_state
+from gshard_nmt.run.arrays import state_specs, step_functions, weight_specs, weights_of
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.retention import Retention
+from gshard_nmt.run.start import Init
+from gshard_nmt.run.starting_arrays import Recipe, assemble, placed
+from gshard_nmt.run.weights import Chosen, Loaded, load_weights
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.runtime import Runtime
+
+if TYPE_CHECKING:
+    from gshard_nmt.data.shards import PreparedData
+
+NAME = "init.json"
+
+_RECORD = json_shape.fields(
+    {"from": json_shape.text(), "checkpoint": json_shape.text()},
+    dict.fromkeys(("weights", "label", "moment_steps", "arrays"), json_shape.anything()),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StartingPoint:
+    """Another run, and what the weights of a new run take over from it.
+
+    Attributes:
+      init: what the user asked for.
+      run: the other run folder.
+      config: its config.
+      old_specs: shape, dtype and letters of its weights.
+      specs: the same of the arrays of the state of the new run.
+      origins: what each weight of the new run begins with.
+      rows: for each embedding, which rows it takes over.
+    """
+
+    init: Init
+    run: RunFolder
+    config: Config
+    old_specs: ArraySpecs
+    specs: ArraySpecs
+    origins: Mapping[str, Origins]
+    rows: Mapping[str, RowMatch]
+
+    @classmethod
+    def find(
+        cls,
+        run: RunFolder,
+        wanted: Init | None,
+        config: Config,
+        data: "PreparedData",
+        functions: StepFunctions,
+    ) -> "StartingPoint | None":
+        """Returns where a run starts from; None if it starts with random weights, or has started.
+
+        Args:
+          run: the run folder, which may not exist yet.
+          wanted: what the user asks for now. None takes what the folder records.
+          config: the run.
+          data: its prepared data.
+          functions: its functions.
+
+        Raises:
+          UserError: the run has started from something else, or the other run does not fit.
+        """
+        file, recorded = run.path / NAME, None
+        if file.exists():
+            record = json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
+            recorded = Init(record["from"], record["checkpoint"])
+        has_started = bool(run.budget())
+        if wanted and wanted != recorded and has_started:
+            raise UserError(
+                f"--init_from is {wanted}, but the run in --workdir {run.path} started from "
+                f"{recorded or 'random weights'}. Leave out --init_from to resume it, or give another "
+                "--workdir."
+            )
+        init = wanted or recorded
+        return cls.open(init, config, data, functions) if init and not has_started else None
+
+    @classmethod
+    def open(
+        cls, init: Init, config: Config, data: "PreparedData", functions: StepFunctions
+    ) -> "StartingPoint":
+        """Compares another run with a new one. It reads no weight.
+
+        Raises:
+          UserError: the folder is not a run folder, or its model has another Model.model_dim.
+        """
+        run = RunFolder(paths.folder_path("init_from", init.run))
+        facts = run.data  # raises if it is no run folder
+        old = read_run_config(run.config)
+        sizes = old.model.model_dim, config.model.model_dim
+        if sizes[0] != sizes[1]:
+            raise UserError(
+                f"--init_from {init.run} has Model.model_dim = {sizes[0]}, and this run has {sizes[1]}, "
+                f"so no weight fits. Set Model.model_dim = {sizes[0]}, or start from another run."
+            )
+        specs, old_specs = state_specs(functions), weight_specs(step_functions(old, facts))
+        origins = inheritance.origins(old.model, old_specs, config.model, weights_of(specs))
+        rows = {
+            name: _matched_rows(side, run, data, old_specs)
+            for side, name in ((side, f"{side}_embedding") for side in ("source", "target"))
+            if origins.get(name, [None])[0]
+        }
+        same = {name: [Origin(name)] for name, match in rows.items() if match.is_identity}
+        return cls(init, run, old, old_specs, specs, origins | same, rows)
+
+    def record(self, run: RunFolder) -> None:
+        """Records in a run folder where the run starts from. Process 0 calls it."""
+        run.write_json(NAME, {"from": self.init.run, "checkpoint": self.init.checkpoint})
+
+    def read(self, devices: Runtime, processes: Processes) -> "OldState":
+        """Reads and verifies the weights of the other run, and the moments of their optimizer.
+
+        A mean of several checkpoints has no moments. All processes call this together.
+
+        Raises:
+          UserError: there is no such checkpoint, or it is damaged.
+        """
+        retention = Retention.of(self.config.train)
+        checkpoints = Checkpoints(self.run.checkpoints, retention, self.run.identity(), processes)
+        choice = Chosen.parse(self.init.checkpoint)
+        loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
+        arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
+        specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
+        steps = 0
+        if choice.kind != "average":
+            manifest = checkpoints.manifest(loaded.step)
+            steps = loaded.step + manifest.facts.get("moment_steps", 0)
+            others = _specs_of(manifest, "optimizer")
+            if others:
+                wanted = {"optimizer": placed(devices, others)}
+                arrays |= checkpoints.restore(wanted, [loaded.step]).groups["optimizer"]
+                specs |= others
+        recipe = self._recipe(specs)
+        has_moments = any(name.startswith("moments/") for name in recipe.origins)
+        loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
+        return OldState(devices, arrays, recipe, loaded, self, steps if has_moments else 0)
+
+    def _recipe(self, old_specs: ArraySpecs) -> Recipe:
+        """Returns what each array of the state begins with; moments follow their weights."""
+        origins: dict[str, Origins] = {}
+        rows: dict[str, RowMatch] = {}
+        for name in self.specs:
+            place, weight = _split(name)
+            if place == "" or not any(self.origins[weight]):
+                continue
+            entries = [
+                origin and dataclasses.replace(origin, name=f"{place}/{origin.name}")
+                for origin in self.origins[weight]
+            ]
+            if place != "parameters":
+                entries = [
+                    o and dataclasses.replace(o, silent=False)
+                    if o and o.name in old_specs
+                    else None
+                    for o in entries
+                ]
+            if any(entries):
+                origins[name] = entries
+                if weight in self.rows:
+                    rows[name] = self.rows[weight]
+        return Recipe(origins, old_specs, self.specs, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class OldState:
+    """The arrays of another run on the devices, and what becomes of them.
+
+    Attributes:
+      devices: the devices.
+      arrays: its weights and moments, by their names in the state.
+      recipe: what the new arrays begin with.
+      loaded: which checkpoint the weights are from.
+      point: the other run.
+      moment_steps: the updates that the moments have seen; 0 if none is taken over.
+    """
+
+    devices: Runtime
+    arrays: dict[str, Any]
+    recipe: Recipe
+    loaded: Loaded
+    point: StartingPoint
+    moment_steps: int
+
+    def applied_to(self, initial: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the state of step 0 of the new run. It takes the old arrays, so call it once.
+
+        A moving average begins as the weights.
+
+        Args:
+          initial: the state that `CompiledSteps.initialize` has made.
+        """
+        state = assemble(self.devices, self.recipe, self.arrays, initial)
+        self.arrays.clear()
+        weights = weights_of(state)
+        averages = {name: weights[name[4:]] for name in state if name.startswith("ema/")}
+        return state | training_state.copied(averages) if averages else state
+
+    def report(self, run: RunFolder, is_first: bool, note: Callable[[str], None]) -> None:
+        """Prints the table to stdout and a line through `note`, and writes init.json.
+
+        Args:
+          run: the folder of the new run.
+          is_first: whether this is process 0. The others do nothing.
+          note: prints a line.
+        """
+        if not is_first:
+            return
+        for problem in self.loaded.passed_over:
+            note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
+        point = self.point
+        with_moments = {
+            _split(name)[1] for name in self.recipe.origins if name.startswith("moments/")
+        }
+        rows = table.rows_of(point.specs, point.old_specs, point.origins, point.rows, with_moments)
+        sys.stdout.write(table.as_text(rows))
+        sys.stdout.flush()
+        note(f"starting from {point.init.run}, {self.loaded.origin}: {table.summary(rows)}")
+        facts = {
+            "from": point.init.run,
+            "checkpoint": point.init.checkpoint,
+            "weights": self.loaded.origin,
+            "label": self.loaded.label,
+            "moment_steps": self.moment_steps,
+            "arrays": [dataclasses.asdict(row) for row in rows],
+        }
+        run.write_json(NAME, facts)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns the place and the weight of an array of the state: ("moments/row", "encoder/...").
+
+    Both are "" if it is neither a weight nor one of its moments.
+    """
+    match = re.fullmatch("(parameters|moments/[a-z]+)/(.*)", name)
+    return (match[1], match[2]) if match else ("", "")
+
+
+def _matched_rows(
+    side: str, run: RunFolder, data: "PreparedData", old_specs: ArraySpecs
+) -> RowMatch:
+    """Returns the rows of an embedding of the other run that a new embedding takes over."""
+    name = f"{side}.model"
+    if run.identity()[name] == checksum(data.folder / name):
+        return vocabulary_match.identity(old_specs[f"{side}_embedding"].shape[0])
+    old = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))[name]
+    return vocabulary_match.match_rows(old, Vocabulary.load(data.folder / name))
+
+
+def _specs_of(manifest: Manifest, group: str) -> dict[str, ArraySpec]:
+    return {
+        name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
+        for name, tensor in manifest.tensors.get(group, {}).items()
+    }

@@ -1,0 +1,286 @@
+"""A run that starts from another run: what is read, printed and recorded, and what is refused."""
+
+import dataclasses
+import json
+import shutil
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.manifest import checksum
+from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.arrays import as_groups, state_specs, step_functions
+from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.start import Init
+from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import ALONE
+from tests.data.synthetic import write_prepared_data
+from tests.run.facts import budget_facts
+
+CONFIG = load_config("demo").replace(
+    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
+    model={"model_dim": 8, "hidden_dim": 12, "expert_hidden_dim": 12, "heads": 2, "head_dim": 4},
+    mesh={"shape": (1,)},
+    optimizer={"min_factored_size": 8},
+    train={"ema": 0.5, "bleu_sentences": 0},
+)
+STEPS = (3, 6)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data") / "prepared"
+    return write_prepared_data(folder, CONFIG.data, {"fr": 40, "de": 20})
+
+
+def values_of(config, data, seed: int) -> dict[str, np.ndarray]:
+    """Random values of every array of a state."""
+    random = np.random.default_rng(seed)
+    specs = state_specs(step_functions(config, data.summary()))
+    return {n: (9 * random.random(s.shape)).astype(s.dtype) for n, s in specs.items()}
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory, prepared):
+    """A run folder with two checkpoints; that of step 3 is the best."""
+    run = RunFolder(tmp_path_factory.mktemp("other") / "run")
+    run.claim(CONFIG, prepared)
+    devices = runtime.start(CONFIG.mesh)
+    specs = state_specs(step_functions(CONFIG, prepared.summary()))
+    letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
+    checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
+    for step in STEPS:
+        groups = as_groups(devices.put(values_of(CONFIG, prepared, step), specs))
+        facts = {"seconds": 1.0, "tokens": {}, "moment_steps": 40}
+        scores = Scores({"dev_nll": float(step)}, {"dev_batches": 1})
+        checkpoints.save(step, groups, letters, facts, scores)
+    checkpoints.close()
+    return run
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a new run."""
+    (tmp_path / "new").mkdir()
+    return RunFolder(tmp_path / "new")
+
+
+def start(run, other, data, config=CONFIG, checkpoint="best", note=lambda line: None):
+    """Returns the old state and the state of step 0 of a run that starts from another one."""
+    functions = step_functions(config, data.summary())
+    init = Init.of(other.path, checkpoint)
+    point = StartingPoint.find(run, init, config, data, functions)
+    devices = runtime.start(config.mesh)
+    old = point.read(devices, ALONE)
+    initial = devices.put(values_of(config, data, 0), state_specs(functions))
+    old.report(run, True, note)
+    return old, {name: np.asarray(array) for name, array in old.applied_to(initial).items()}
+
+
+def test_an_equal_run_starts_with_the_weights_and_moments_to_the_bit(run, other, prepared):
+    old, state = start(run, other, prepared)
+    before, initial = values_of(CONFIG, prepared, 3), values_of(CONFIG, prepared, 0)
+    assert state.keys() == initial.keys()
+    for name, array in state.items():
+        group, _, rest = name.partition("/")
+        # The average of the best checkpoint becomes the weights, and the new average begins as they do.
+        wanted = {"parameters": f"ema/{rest}", "ema": name, "moments": name}.get(group)
+        expected = initial[name] if wanted is None else before[wanted]
+        assert array.tobytes() == expected.tobytes(), name
+    # The moments have seen the steps of the run, and of the run before it.
+    assert old.moment_steps == 3 + 40
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "step", "group", "moment_steps"),
+    [("last", 6, "ema", 46), ("3:weights", 3, "parameters", 43), ("average:2", 0, "ema", 0)],
+)
+def test_the_checkpoint_is_chosen_as_in_decoding(
+    run, other, prepared, checkpoint, step, group, moment_steps
+):
+    old, state = start(run, other, prepared, checkpoint=checkpoint)
+    values = [values_of(CONFIG, prepared, s) for s in ([step] if step else STEPS)]
+    name = "encoder/block/moe_0/wi"
+    expected = np.mean([v[f"{group}/{name}"] for v in values], axis=0)
+    np.testing.assert_allclose(state[f"parameters/{name}"], expected, rtol=1e-6)
+    # A mean of checkpoints has no moments.
+    assert old.moment_steps == moment_steps
+    moments = values[0] if moment_steps else values_of(CONFIG, prepared, 0)
+    name = f"moments/full/{name}"
+    name = name if name in state else name.replace("full", "row")
+    np.testing.assert_array_equal(state[name], moments[name])
+
+
+def test_the_table_has_each_array_once_and_init_json_has_the_table(run, other, prepared, capsys):
+    config = CONFIG.replace(
+        model={"experts": 0, "encoder_layers": 3, "decoder_layers": 2, "moe_every": 1},
+        train={"freeze": ("decoder/*",)},
+    )
+    notes = []
+    start(run, other, prepared, config, note=notes.append)
+    lines = capsys.readouterr().out.splitlines()
+    record = json.loads((run.path / "init.json").read_text())
+    assert len(lines) == len(record["arrays"]) + 1
+    assert [line.split()[0] for line in lines[1:]] == [row["array"] for row in record["arrays"]]
+    state = step_functions(config, prepared.summary()).declare_state()
+    declared = [
+        name.removeprefix("parameters/")
+        for name in state
+        if not name.startswith(("moments/", "ema/"))
+    ]
+    rows = [row for row in record["arrays"] if not row["begins"].startswith("left out")]
+    assert sorted(row["array"] for row in rows) == sorted([*declared, "ema/*"])
+    left_out = {row["array"] for row in record["arrays"]} - {row["array"] for row in rows}
+    assert left_out == {
+        f"{stack}/block/moe_0/{w}"
+        for stack in ("encoder", "decoder")
+        for w in ("gate", "wi", "wo", "norm/scale")
+    }
+    by_name = {row["array"]: row for row in rows}
+    assert by_name["decoder/final_norm/scale"]["moments"] == "frozen"
+    assert by_name["encoder/block/self_attention_0/output"] == {
+        "array": "encoder/block/self_attention_0/output",
+        "shape": [3, 2, 4, 8],
+        "moments": "kept",
+        "begins": "copied: self_attention_0[0], self_attention_0[0] times 0, self_attention_1[0]",
+    }
+    assert record["weights"] == "step 3 (Train.ema)"
+    assert record["checkpoint"] == "best"
+    assert record["from"] == str(other.path)
+    (note,) = notes
+    assert note.startswith(f"starting from {other.path}, step 3 (Train.ema): of ")
+
+
+def test_moments_change_as_their_weights_do(run, other, prepared):
+    config = CONFIG.replace(model={"experts": 16, "encoder_layers": 4})
+    _, state = start(run, other, prepared, config)
+    before = values_of(CONFIG, prepared, 3)
+    row = "moments/row/encoder/block/moe_0/wi"
+    assert state[row].shape == (2, 16, 8)
+    np.testing.assert_array_equal(state[row], np.tile(before[row], (2, 2, 1)))
+    gate = "moments/full/encoder/block/moe_0/gate"
+    gate = gate if gate in state else "moments/column/encoder/block/moe_0/gate"
+    np.testing.assert_array_equal(state[gate], np.concatenate([np.tile(before[gate], 2)] * 2))
+    # The output of a silent copy is 0, and its moments are not.
+    name = "encoder/block/self_attention_0/output"
+    assert not state[f"parameters/{name}"][1].any()
+    moments = next(n for n in state if n.startswith("moments/") and n.endswith(name))
+    np.testing.assert_array_equal(state[moments][1], before[moments][0])
+
+
+def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, prepared):
+    texts = ["the red apple runs fast", "the green tree sleeps", "seven apples run to the house"]
+    sizes, folders = {}, {}
+    german = ["der rote Apfel läuft", "die grünen Bäume"] * 3
+    for name, extra, tags in (("old", [], ("<2fr>",)), ("new", german, ("<2nn>", "<2fr>"))):
+        folders[name] = tmp_path / name / "prepared"
+        folders[name].mkdir(parents=True)
+        spec = VocabularySpec(300 + 20 * len(extra), tags=tags)
+        source = folders[name] / "source.model"
+        sizes[name] = train_vocabulary(texts * 3 + extra, spec, source).size
+        shutil.copy(source, folders[name] / "target.model")
+    data = {}
+    for name, folder in folders.items():
+        summary = prepared.summary() | dict.fromkeys(
+            ("source_vocabulary", "target_vocabulary"), sizes[name]
+        )
+        data[name] = types.SimpleNamespace(folder=folder, summary=lambda s=summary: s)
+    source = fake_run(tmp_path / "source", data["old"])
+    old, state = start(run, source, data["new"])
+    match = old.point.rows["source_embedding"]
+    assert match.copied < len(match.sources) == sizes["new"]
+    before = values_of(CONFIG, data["old"], 3)
+    for name in ("parameters/source_embedding", "moments/column/source_embedding"):
+        wanted = before[name.replace("parameters", "ema")]
+        for i, ids in enumerate(match.sources):
+            np.testing.assert_allclose(state[name][i], wanted[list(ids)].mean(0), rtol=1e-6)
+    row = json.loads((run.path / "init.json").read_text())["arrays"][0]
+    assert row["array"] == "source_embedding"
+    assert row["begins"] == match.text
+
+
+def fake_run(path, data) -> RunFolder:
+    """A run folder of data that is only vocabularies."""
+    path.mkdir()
+    run = RunFolder(path)
+    for name in ("source.model", "target.model"):
+        shutil.copy(data.folder / name, path / name)
+    run.write_text("config.gin", CONFIG.text)
+    files = {n: checksum(path / n) for n in ("source.model", "target.model")}
+    facts = data.summary() | {"files": files | {"data": "0" * 64, "config": "0" * 64}}
+    run.write_json(
+        "data.json", {"format": "gshard-nmt run 1", "version": "1", "prepared": {}} | facts
+    )
+    devices = runtime.start(CONFIG.mesh)
+    specs = state_specs(step_functions(CONFIG, data.summary()))
+    letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
+    checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
+    groups = as_groups(devices.put(values_of(CONFIG, data, 3), specs))
+    checkpoints.save(3, groups, letters, {"seconds": 1.0, "tokens": {}})
+    checkpoints.close()
+    return run
+
+
+def find(run, init, prepared, config=CONFIG):
+    functions = step_functions(config, prepared.summary())
+    return StartingPoint.find(run, init, config, prepared, functions)
+
+
+def test_a_run_that_has_started_does_not_open_the_other_one_again(run, other, prepared, tmp_path):
+    init = Init.of(other.path, "last")
+    assert find(run, None, prepared) is None
+    point = find(run, init, prepared)
+    point.record(run)
+    # Before the first checkpoint the same start is made again, also without the flag.
+    assert find(run, None, prepared) == find(run, init, prepared) == point
+    # The user may change the choice until then.
+    another = Init.of(other.path, "best")
+    assert find(run, another, prepared).init == another
+    run.write_json("budget.json", budget_facts({"fr": 9}))
+    gone = Init.of(tmp_path / "gone", "last")
+    run.write_json("init.json", {"from": gone.run, "checkpoint": "last"})
+    assert find(run, None, prepared) is find(run, gone, prepared) is None
+    with pytest.raises(
+        UserError, match=r"checkpoint best, but .* started from .* checkpoint last\. L"
+    ):
+        find(run, another, prepared)
+    (run.path / "init.json").unlink()
+    with pytest.raises(
+        UserError, match=r"started from random weights\. Leave out --init_from to resu"
+    ):
+        find(run, init, prepared)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_read(run, other, prepared, tmp_path):
+    init = Init.of(other.path, "best")
+    wide = CONFIG.replace(model={"model_dim": 16})
+    with pytest.raises(
+        UserError,
+        match=r"has Model\.model_dim = 8, and this run has 16, so no weight fits\. Set Model\.model_dim",
+    ):
+        find(run, init, prepared, wide)
+    with pytest.raises(UserError, match=r"is not a run folder: it has no data\.json"):
+        find(run, Init.of(tmp_path, "best"), prepared)
+    with pytest.raises(UserError, match=r"--checkpoint is 'first'; it must be best, last,"):
+        Init.of(other.path, "first")
+
+
+def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path):
+    with pytest.raises(UserError, match=r"has no checkpoint of this step, but of 3, 6\. Give one"):
+        start(run, other, prepared, checkpoint="5")
+    copy = RunFolder(tmp_path / "copy")
+    shutil.copytree(other.path, copy.path)
+    (copy.checkpoints / "3" / "manifest.ocdbt").unlink()
+    with pytest.raises(UserError, match=r"--checkpoint is 3, and it cannot be used"):
+        start(run, copy, prepared, checkpoint="3")
+    notes = []
+    old, _ = start(run, copy, prepared, note=notes.append)
+    assert old.loaded.step == 6
+    assert notes[0].endswith("Using the checkpoint of step 6 (Train.ema) instead")
+    assert not dataclasses.asdict(old.loaded)["weights"]
