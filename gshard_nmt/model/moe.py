@@ -35,7 +35,8 @@ class MoE:
       dispatch: "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products,
         Algorithm 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has
         no dropout inside experts) or "dense" (every expert on every token; drops nothing).
-      activation: "relu" or "geglu".
+      activation: one of `layers.ACTIVATIONS`.
+      biases: whether the matrices of the experts have biases. The gate has none.
       expert_dropout: the dropout rate inside experts, after the activation.
     """
 
@@ -46,6 +47,7 @@ class MoE:
     dispatch: str = "gather"
     activation: str = "relu"
     expert_dropout: float = 0.0
+    biases: bool = False
 
     def __post_init__(self) -> None:
         check(self, MOE_RANGES)
@@ -70,7 +72,7 @@ class MoE:
 
 
 def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
-    """Declares the gate ME and the matrices of the experts, EMH and EHM.
+    """Declares the gate ME, the matrices of the experts, EMH and EHM, and their biases if they have any.
 
     An expert has two matrices, or three if the activation is gated. Their variance is 1 / fan-in of one
     expert. The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its dimension E is
@@ -78,7 +80,7 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     """
     shape = (model_dim, moe.gating.experts)
     gate = Parameter(shape, "M_", fan_in_uniform(model_dim), keep_float32=True)
-    expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation)
+    expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation, moe.biases)
     return {"gate": gate} | {
         name: dataclasses.replace(p, shape=(moe.gating.experts, *p.shape), letters="E" + p.letters)
         for name, p in expert.items()
@@ -91,7 +93,7 @@ def moe_layer(
     """Sends each token through its experts and adds their weighted outputs (Algorithm 2).
 
     Args:
-      p: the parameters gate, wi, wo, and for GEGLU wi_linear.
+      p: the parameters gate, wi, wo, for GEGLU wi_linear, and the biases if there are any.
       x: float32 or bfloat16[B, L, M].
       is_token: bool[B, L], False for padding, which takes no slot and enters no loss.
       moe: the settings of the layer.
@@ -128,7 +130,7 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
         inputs = annotate(tf.transpose(to_experts(tokens), [1, 0, 2, 3]), "EGCM")
     with tf.name_scope("experts"):
-        hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs), "EGCH")
+        hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
@@ -143,7 +145,7 @@ def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Rout
         routing = route(tokens, p["gate"], is_token, whole_group, mode)
         to_experts, to_tokens = dispatch.dense(routing, moe.gating.experts, tokens.dtype)
     with tf.name_scope("experts"):
-        hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens))
+        hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens), moe.activation)
         hidden = layers.dropout(annotate(hidden, "EGSH"), moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p, "wo"), "EGSM")
     with tf.name_scope("combine"):
@@ -163,7 +165,7 @@ def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", 
         }
     weights = {name: p[name] for name in expert_shards.LETTERS if name in p}
     with tf.name_scope("experts"):
-        return expert_shards.mixture(weights, by_token), routing
+        return expert_shards.mixture(weights, by_token, moe.activation), routing
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:

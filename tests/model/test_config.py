@@ -108,6 +108,7 @@ OTHER = {
     "dispatch": "einsum",
     "activation": "geglu",
     "expert_dropout": 0.2,
+    "biases": True,
 }
 
 
