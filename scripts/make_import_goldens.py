@@ -174,11 +174,11 @@ def as_json(value: Any) -> bytes:
 def chain(first: int) -> list[int]:
     """Returns a random sentence of the language that the models learn.
 
-    Two tokens can follow a token, and a sentence mostly ends after a multiple of 4. So greedy search and
-    beam search give different translations, and these end.
+    Two tokens can follow a token. A sentence has at least 4 tokens, and mostly ends after a multiple of 4.
+    So greedy search and beam search give different translations, and these end.
     """
     tokens = [4 + 5 * first % 16]
-    while len(tokens) < 12 and random.random() > (0.8 if tokens[-1] % 4 == 0 else 0.05):
+    while len(tokens) < 4 or (len(tokens) < 10 and random.random() > 0.7 - 0.2 * (tokens[-1] % 4)):
         factor, shift = (5, 3) if random.random() < 0.6 else (7, 1)
         tokens.append(4 + (factor * tokens[-1] + shift) % 16)
     return tokens
@@ -191,7 +191,7 @@ def learn(golden: Golden) -> None:
     start, eos = model.config.decoder_start_token_id, model.config.eos_token_id
     first = [] if golden.first is None else [golden.first]
     for _ in range(400):
-        sources = [[random.randrange(4, 40) for _ in range(5)] for _ in range(16)]
+        sources = [[random.randrange(4, 40)] * 5 for _ in range(16)]
         targets = [[*first, *chain(source[0]), eos] for source in sources]
         length = max(map(len, targets))
         inputs = torch.tensor([[start, *t[:-1]] + [4] * (length - len(t)) for t in targets])

@@ -52,7 +52,7 @@ def test_a_folder_that_is_not_empty_is_refused(folder):
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
-        (["en", "fx"], "--languages has fx; this model has de, en, fr; did you mean 'fr'?"),
+        (["en", "fx"], "--languages has fx; this model has de, en, fr. Choose among these."),
         (["en"], "--languages is en, and the model translates in no direction between them."),
     ],
 )

@@ -89,8 +89,8 @@ class Tensors:
             return sorted({Path(name).name for name in files})
         raise UserError(
             f"--from {self._folder} has neither {SINGLE} nor {INDEX}; other files of weights are not "
-            "read, because pickled ones can run code. Load the model with transformers, and write it with "
-            "save_pretrained."
+            "read, because pickled ones can run code. Load the model with transformers, and write it "
+            "with save_pretrained."
         )
 
 
