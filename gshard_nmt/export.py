@@ -101,8 +101,8 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
     source, target = run.vocabularies()
     if any(target.first(pair["target"]) for pair in run.data["pairs"]):
         raise UserError(
-            f"{run.path} has a model whose translations begin with a tag of their language, as in M2M-100 "
-            "and NLLB; a SavedModel cannot force it. Use gshard-decode or gshard-serve."
+            f"{run.path} has a model whose translations begin with a tag of their language, as in "
+            "M2M-100 and NLLB; a SavedModel cannot force it. Use gshard-decode or gshard-serve."
         )
     directions = [
         Direction(

@@ -19,6 +19,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, Source, model_of, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import Tokenizer, read_tokenizer
 from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
@@ -75,14 +76,15 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     _report(workdir, contents["model_type"], arrays, directions)
 
 
-def _config(contents: dict[str, Any], sizes: dict[str, int], model: Any) -> Config:
+def _config(contents: dict[str, Any], sizes: dict[str, int], model: Model) -> Config:
     """Returns the settings of the run."""
     longest = min(contents.get("max_position_embeddings", LONGEST), LONGEST)
     lengths = [n for n in _LENGTHS if n < longest]
     data = Data(
         direction="all",
         # data.json has the true sizes, which may be smaller.
-        **{f"{side}_vocabulary": max(size, SMALLEST_VOCABULARY) for side, size in sizes.items()},
+        source_vocabulary=max(sizes["source"], SMALLEST_VOCABULARY),
+        target_vocabulary=max(sizes["target"], SMALLEST_VOCABULARY),
         language_tags=contents["model_type"] != "marian",
         source_length=longest,
         target_length=longest,

@@ -174,8 +174,8 @@ def as_json(value: Any) -> bytes:
 def chain(first: int) -> list[int]:
     """Returns a random sentence of the language that the models learn.
 
-    Two tokens can follow a token. A sentence has at least 4 tokens, and mostly ends after a multiple of 4.
-    So greedy search and beam search give different translations, and these end.
+    Two tokens can follow a token. A sentence has at least 4 tokens, and mostly ends after a multiple
+    of 4. So greedy search and beam search give different translations, and these end.
     """
     tokens = [4 + 5 * first % 16]
     while len(tokens) < 4 or (len(tokens) < 10 and random.random() > 0.7 - 0.2 * (tokens[-1] % 4)):

@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import sentencepiece
 
-from gshard_nmt.data.vocabulary import SPECIALS
+from gshard_nmt.data.vocabulary import SPECIALS, UNK
 from gshard_nmt.errors import UserError
 
 NEVER = -100.0
@@ -26,6 +27,8 @@ NEVER = -100.0
 is small enough for a loss with label smoothing."""
 
 _START = "<start>"
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +84,7 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
     """
     model = _parsed(spm)
     known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
+    lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
     is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
     rows, pieces = tokens.order, []
     for new, old in enumerate(rows):
@@ -88,11 +92,12 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
         if new >= SPECIALS and old not in tokens.tags and name in known:
             pieces.append(known.pop(name))
         else:
-            pieces.append(_without_text(model, name, new, is_bpe))
+            pieces.append(_new_piece(model, name, new, lowest, is_bpe))
     others = [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
     pieces += others
     pieces += [
-        _without_text(model, f"<unused{n}>", SPECIALS, True) for n in range(len(pieces), size)
+        _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
+        for n in range(len(pieces), size)
     ]
     never = [SPECIALS - 1, *range(len(rows), len(pieces))]
     rows = [*rows, *[tokens.unk] * (len(pieces) - len(rows))]
@@ -107,17 +112,20 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
     return Order(model.SerializeToString(deterministic=True), np.array(rows, np.int32), never)
 
 
-def _without_text(model: Any, name: str, new: int, is_bpe: bool) -> Any:
-    """Returns the piece of a token that no text is split into.
+def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> Any:
+    """Returns the piece of a token that is none of the SentencePiece model.
 
-    If the model is a unigram model, the type UNUSED does this, and the token still has its text. BPE
-    would first merge characters to an unused piece and then take it apart, so there it is a control
-    symbol, whose text is lost.
+    transformers looks up unknown characters among the tokens. So a token of one character gets the score
+    of an unknown character, which is 10 below the lowest. No text is split into longer tokens: in a
+    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an unused
+    piece and then take it apart, so there they are control symbols, whose text is lost.
     """
     piece = model.SentencePiece(piece=name, score=0.0)
     piece.type = piece.CONTROL
-    if new == 2:
+    if new == UNK:
         piece.type = piece.UNKNOWN
+    elif new >= SPECIALS and len(name) == 1:
+        piece.type, piece.score = piece.NORMAL, lowest - _UNKNOWN_PENALTY
     elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
         piece.type = piece.UNUSED
     return piece
@@ -129,16 +137,14 @@ def piece_names(spm: bytes) -> list[str]:
 
 
 def _parsed(spm: bytes) -> Any:
-    from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
     try:
-        model = sentencepiece_model_pb2.ModelProto.FromString(spm)
-    except DecodeError:
-        model = None
-    if model is None or not model.pieces:
+        # SentencePiece takes an empty text as no model at all.
+        sentencepiece.SentencePieceProcessor(model_proto=spm or b"empty")
+    except RuntimeError as error:
         raise UserError(
-            "the SentencePiece file of the folder is damaged: it has no pieces. Copy it again from where "
-            "the model was published."
-        )
-    return model
+            f"the SentencePiece file of the folder is damaged: {error}. Copy it again from where the "
+            "model was published."
+        ) from None
+    return sentencepiece_model_pb2.ModelProto.FromString(spm)

@@ -4,9 +4,9 @@ A file begins with the length of its header, 8 bytes, little-endian. The header 
 first and last byte of each tensor. The bytes of all tensors follow. Nothing in it is code.
 """
 
-import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -111,12 +111,14 @@ def _map(file: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{file} is damaged: {error}. {_REMEDY}") from None
 
 
-def _tensor(data: np.ndarray, entry: object) -> np.ndarray:
+def _tensor(data: np.ndarray, entry: Any) -> np.ndarray:
     """Returns one tensor of the bytes after the header; raises ValueError if its entry is wrong."""
-    entry = json_shape.parse(json.dumps(entry), _TENSOR)
+    if problem := json_shape.problem(_TENSOR, entry):
+        raise ValueError(problem)
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"the dtype {entry['dtype']} is none of {', '.join(_DTYPES)}")
-    dtype, (start, end, *_) = _DTYPES[entry["dtype"]], entry["data_offsets"]
+    dtype = _DTYPES[entry["dtype"]]
+    start, end = entry["data_offsets"][:2]
     if end > len(data) or end - start != math.prod(entry["shape"]) * dtype.itemsize:
         raise ValueError("a tensor does not have the bytes of its shape; the file is cut")
     # A view of the file, which need not be aligned: the copy to float32 reads it.
