@@ -116,9 +116,9 @@ def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> 
     """Returns the piece of a token that is none of the SentencePiece model.
 
     transformers looks up unknown characters among the tokens. So a token of one character gets the score
-    of an unknown character, which is 10 below the lowest. No text is split into longer tokens: in a
-    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an unused
-    piece and then take it apart, so there they are control symbols, whose text is lost.
+    of an unknown character, which is 10 below the lowest. No text is split into longer tokens. In a
+    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an
+    unused piece and then take it apart, so there they are control symbols, whose text is lost.
     """
     piece = model.SentencePiece(piece=name, score=0.0)
     piece.type = piece.CONTROL
