@@ -19,7 +19,7 @@ INDEX = "model.safetensors.index.json"
 
 _BFLOAT16 = np.dtype("<u2")
 """NumPy has no bfloat16. We read its two bytes, which are the upper half of a float32."""
-_DTYPES: dict[str, "np.dtype[Any]"] = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),

@@ -54,14 +54,15 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
       activation: one of `layers.ACTIVATIONS`.
     """
     names, split = sorted(weights), Split.of_active_mesh(activation)
-    if "wo_bias" in weights and split.hidden_shards > 1:
-        # Each device with a part of the hidden units adds a part of the bias.
-        weights = {**weights, "wo_bias": weights["wo_bias"] / split.hidden_shards}
 
     # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
     def run(tokens, weight, *flat):
         weights = dict(zip(names, flat, strict=True))
+        if "wo_bias" in weights and split.hidden_shards > 1:
+            # Each device with a part of the hidden units adds a part of the bias. Each of them computes
+            # the whole gradient of the bias, so the gradient is not divided.
+            weights["wo_bias"] /= split.hidden_shards
         arguments = {"tokens": tokens, "weight": weight, "expert": by_token["expert"]}
         outputs = _forward(split, weights, arguments)
 
