@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.model.regularizers import homes
 from gshard_nmt.settings.config import Config, named_settings
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import UnevenDimension
@@ -15,7 +16,11 @@ from gshard_nmt.spmd.mesh import UnevenDimension
 _SETTINGS_OF_LETTERS = {
     "E": (("Model", "experts"),),
     "M": (("Model", "model_dim"),),
-    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim")),
+    "H": (
+        ("Model", "hidden_dim"),
+        ("Model", "expert_hidden_dim"),
+        ("Model", "shared_expert_dim"),
+    ),
     "N": (("Model", "heads"),),
     "D": (("Model", "head_dim"),),
     "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
@@ -173,6 +178,11 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     is_set = model.num_groups and not model.group_size
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
     yield from _uneven(config, name, "G", (groups,))
+    if model.gating_dropout:
+        try:
+            homes(groups, model.experts)
+        except UserError as error:
+            yield Problem(str(error), str(error))
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:

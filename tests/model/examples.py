@@ -26,6 +26,7 @@ FOREIGN = dataclasses.replace(
 )
 """A model with the parts of other systems."""
 POST_NORM = dataclasses.replace(FOREIGN, norm_place="after", experts=0, activation="gelu")
+SHARED = dataclasses.replace(SMALL, shared_expert_dim=12)
 MIXED = dataclasses.replace(SMALL, expert_stacks="encoder", decoder_layers=3)
 
 
