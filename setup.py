@@ -80,6 +80,7 @@ setuptools.setup(
             "gshard-decode = gshard_nmt.cli.commands:decode_program",
             "gshard-eval = gshard_nmt.cli.commands:eval_program",
             "gshard-export = gshard_nmt.cli.commands:export_program",
+            "gshard-import = gshard_nmt.cli.commands:import_program",
             "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
             "gshard-serve = gshard_nmt.cli.commands:serve_program",
         ]

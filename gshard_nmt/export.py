@@ -98,7 +98,12 @@ def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -
                 f"the weight {name} of {translator.origin} has values that are not finite, so the "
                 "model cannot translate. Choose another checkpoint of the run."
             )
-    source, _ = run.vocabularies()
+    source, target = run.vocabularies()
+    if any(target.first(pair["target"]) for pair in run.data["pairs"]):
+        raise UserError(
+            f"{run.path} has a model whose translations begin with a tag of their language, as in "
+            "M2M-100 and NLLB; a SavedModel cannot force it. Use gshard-decode or gshard-serve."
+        )
     directions = [
         Direction(
             pair["source"], pair["target"], tuple(source.tags(pair["source"], pair["target"]))

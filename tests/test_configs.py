@@ -62,7 +62,7 @@ def test_a_part_makes_a_config_once_its_required_macros_are_given(path):
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=ids)
 def test_an_experiment_opens_with_paper_command_and_hardware(path):
     text = header(path)
-    papers = r"GShard section|GSPMD section|GShard \(|Switch Transformer \("
+    papers = r"GShard section|GSPMD section|GShard \(|Switch Transformer \(|NLLB Team"
     assert re.search(papers, " ".join(text.split())), "no paper"
     assert "Hardware: " in text
     commands = re.findall(r"^  (gshard-.*)$", text.replace("\\\n", ""), re.M)

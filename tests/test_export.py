@@ -26,6 +26,9 @@ class Tags:
     def tags(self, source, target):
         return [10 * len(source) + len(target)]
 
+    def first(self, target):
+        return []
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
@@ -58,7 +61,7 @@ def run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "load_translator", load_translator)
     monkeypatch.setattr(saved_model, "write", write)
-    monkeypatch.setattr("gshard_nmt.run.folder.RunFolder.vocabularies", lambda _: (Tags(), None))
+    monkeypatch.setattr("gshard_nmt.run.folder.RunFolder.vocabularies", lambda _: (Tags(), Tags()))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     return state
 
@@ -106,6 +109,13 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     assert told[0] == "step 7: tracing the search for sources of 8, 32 tokens"
     assert told[1].startswith(f"{out}: step 7 of {run.path}, 1.")
     assert f"tf.saved_model.load('{out}').signatures['serving_default']" in told[1]
+
+
+def test_a_model_that_must_begin_with_a_tag_is_refused(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(Tags, "first", lambda self, target: [7])
+    with pytest.raises(UserError, match="translations begin with a tag of their language"):
+        export.export(run.path, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_an_earlier_export_is_replaced(run, tmp_path):

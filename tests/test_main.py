@@ -63,6 +63,6 @@ def test_a_word_that_names_no_command_is_an_error(capsys, arguments, problem):
     assert capsys.readouterr() == (
         "",
         f"gshard_nmt: {problem} The commands are: harvest, prepare, train, decode, eval, "
-        "export, serve, inspect, data, "
+        "export, import, serve, inspect, data, "
         "checkpoint. See python -m gshard_nmt --help.\n",
     )

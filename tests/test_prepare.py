@@ -58,7 +58,7 @@ def test_text_survives_the_vocabularies(data):
     for name in ("source", "target"):
         vocabulary = Vocabulary.load(data.folder / f"{name}.model")
         texts = ["red apple", "Ελληνικά", "naïve 東京"]
-        ids = vocabulary.encode_target(texts)
+        ids = vocabulary.encode_target(texts, "en")
         assert all(sentence[-1] == EOS for sentence in ids)
         assert vocabulary.decode(ids) == texts
 

@@ -29,6 +29,7 @@ from gshard_nmt.cli.flags import (
     help_entry,
     read_config,
 )
+from gshard_nmt.cli.import_command import IMPORT
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.process_flags import (
     become_worker,
@@ -106,6 +107,11 @@ def eval_program(arguments: Sequence[str] | None = None) -> int:
 def export_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-export, which writes a model for other software; returns the exit code."""
     return run(EXPORT, sys.argv[1:] if arguments is None else arguments)
+
+
+def import_program(arguments: Sequence[str] | None = None) -> int:
+    """Runs gshard-import, which makes a run folder of another model; returns the exit code."""
+    return run(IMPORT, sys.argv[1:] if arguments is None else arguments)
 
 
 def serve_program(arguments: Sequence[str] | None = None) -> int:
@@ -345,6 +351,7 @@ COMMANDS = {
     "decode": DECODE,
     "eval": EVAL,
     "export": EXPORT,
+    "import": IMPORT,
     "serve": SERVE,
     "inspect": INSPECT,
 }

@@ -38,8 +38,8 @@ def define_search(flags: Flags) -> None:
     flags.choice(
         "expansion",
         "NAME",
-        "how the beam goes on: eos_aside or lingvo; if not given, as in the run's config",
-        ["eos_aside", "lingvo"],
+        "how the beam goes on: eos_aside, fairseq or lingvo; if not given, as in the run's config",
+        ["eos_aside", "fairseq", "lingvo"],
     )
     define_length_norm(flags)
     flags.switch("sample", "draw random translations and do not search for the best ones")

@@ -67,6 +67,14 @@ def target_tag(language: str) -> str:
     return f"<2{language}>"
 
 
+def first_tag(language: str) -> str:
+    """Returns the tag that a translation into a language begins with, `<begin:fr>`.
+
+    Our own vocabularies have none. The decoders of M2M-100 and NLLB begin with it.
+    """
+    return f"<begin:{language}>"
+
+
 def subset_tag(subset: str) -> str:
     """Returns the tag for the corpus of a sentence, such as `<subset:back>` (Caswell et al. 2019)."""
     return f"<subset:{subset}>"
@@ -163,7 +171,7 @@ class Vocabulary:
         Args:
           language, target, subset: as in `tags`.
         """
-        tags = repr(self.tags(language, target, subset))
+        tags = repr([*self.tags(language, target, subset), *self.first(target)])
         return hashlib.sha256(self._without_tags + tags.encode()).hexdigest()
 
     @functools.cached_property
@@ -230,9 +238,20 @@ class Vocabulary:
         symbols = (target_tag(target), source_tag(language), subset_tag(subset))
         return [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
 
-    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids that the decoder writes: the text, EOS."""
-        return [[*ids, EOS] for ids in self.encode(texts)]
+    def first(self, target: str) -> list[int]:
+        """Returns the ids that a translation into a language begins with: its tag, if there is one."""
+        tag_id = self.tag(first_tag(target))
+        return [] if tag_id is None else [tag_id]
+
+    def encode_target(self, texts: Sequence[str], target: str) -> list[list[int]]:
+        """Returns the ids that the decoder writes: the tag of the language if any, the text, EOS.
+
+        Args:
+          texts: target sentences.
+          target: BCP 47 tag of the target language.
+        """
+        first = self.first(target)
+        return [[*first, *ids, EOS] for ids in self.encode(texts)]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each list of ids, up to the first EOS.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from gshard_nmt.decoding.ranking import take, top
+from gshard_nmt.decoding.ranking import lowest_of_best, take, top
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -74,7 +74,7 @@ class BeamSearch:
       length_norm: "gnmt" for ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14, which GShard section
         A.1 cites), "lingvo" for ((4 + |Y|) / 5) ** alpha (the authors' code), or "none" for 1.
       alpha: the exponent. 0.6 is usual with "gnmt". The authors decoded with 0.8 and "lingvo".
-      expansion: "eos_aside" or "lingvo", how the next beams are chosen; see `flat_beam_search`.
+      expansion: "eos_aside", "fairseq" or "lingvo", see `flat_beam_search`.
       eos, bos: the ids of these tokens.
     """
 
@@ -169,9 +169,10 @@ def flat_beam_search(
     At every step the search appends EOS to a copy of each live hypothesis, and the copies compete for
     places in the n-best list. Then the search selects the next K beams. If two log-probabilities are
     equal, the lower beam comes first, then the token that is more probable after this beam, then the
-    lower id. There are two rules for this selection:
+    lower id. There are three rules for this selection:
 
     - "eos_aside" keeps the K best of all continuations that do not end.
+    - "fairseq" does too, but EOS must be among the K best of all tokens, or the last that is allowed.
     - "lingvo" is the rule of the authors' code. Each hypothesis offers its K best tokens with EOS among
       them, and an EOS then counts as missing. So an EOS uses one of the K places. All K beams start with
       the same hypothesis, and beam k starts 1e5 * k lower. A copy continues only if the others offer
@@ -285,6 +286,9 @@ def _advance(
     may_end = ((forced == 0) | (forced == search.eos))[:, tf.newaxis]
     if search.expansion == "lingvo":
         may_end &= state.log_probs > _COPY
+    elif search.expansion == "fairseq":
+        must_end = ((forced == search.eos) | (length >= limits))[:, tf.newaxis]
+        may_end &= must_end | (ended >= lowest_of_best(state.log_probs, log_probs, k))
     ended = tf.where(may_end, ended, MISSING)
     finished = _finish(state.finished, mask, ended, length, search)
     ids, parents, best = _continue(state.log_probs, log_probs, forced, search)

@@ -74,6 +74,19 @@ def _passes(
     return tf.concat(largest_values, axis=-1), tf.concat(largest_places, axis=-1)
 
 
+def lowest_of_best(totals: "tf.Tensor", log_probs: "tf.Tensor", count: int) -> "tf.Tensor":
+    """Returns the `count`-th largest sum of a total and a log-probability of each row.
+
+    Shapes: float32[B, K], float32[B, K, V] -> float32[B, 1].
+    """
+    import tensorflow as tf
+
+    rows, beams, vocabulary = log_probs.shape.as_list()
+    best, _ = top(log_probs, min(count, vocabulary))
+    sums = tf.reshape(totals[:, :, tf.newaxis] + best, [rows, beams * best.shape[-1]])
+    return top(sums, count)[0][:, -1:]
+
+
 def take(values: "tf.Tensor", places: "tf.Tensor") -> "tf.Tensor":
     """Returns values[b, places[b, j]]: [B, n], int32[B, m] -> [B, m].
 

@@ -119,16 +119,19 @@ class TextTranslator:
             a prefix, or a line that has one, is too long.
         """
         starts = [""] * len(lines) if prefixes is None else prefixes
-        for first in range(0, len(lines), chunk_size):
-            chunk = lines[first : first + chunk_size]
-            begins = self._target.encode(starts[first : first + chunk_size])
+        for start in range(0, len(lines), chunk_size):
+            chunk = lines[start : start + chunk_size]
+            begins = self._target.encode(starts[start : start + chunk_size])
             sources = self._encode(chunk, source, target)
             for i, begin in enumerate(begins):
                 if begin:
                     sources[i] = self._source.encode_source([chunk[i]], source, target)
-                    self._check_lengths(first_line + first + i, "prefix", sources[i][0], begin)
+                    self._check_lengths(first_line + start + i, "prefix", sources[i][0], begin)
             ids = [piece for pieces in sources for piece in pieces]
-            forced = [begin for begin, pieces in zip(begins, sources, strict=True) for _ in pieces]
+            first = self._target.first(target)
+            forced = [
+                first + begin for begin, pieces in zip(begins, sources, strict=True) for _ in pieces
+            ]
             translations = iter(self._translator.translate_ids(ids, forced))
             for line, pieces in zip(chunk, sources, strict=True):
                 parts = [self._decode(line, next(translations)) for _ in pieces]
@@ -207,7 +210,8 @@ class TextTranslator:
         while chunk := list(itertools.islice(remaining, chunk_size)):
             filled = [i for i, (line, text) in enumerate(chunk) if line.strip() or text.strip()]
             sources = self._source.encode_source([chunk[i][0] for i in filled], source, target)
-            targets = self._target.encode([chunk[i][1] for i in filled])
+            texts = self._target.encode_target([chunk[i][1] for i in filled], target)
+            targets = [ids[:-1] for ids in texts]
             for i, ids, translation in zip(filled, sources, targets, strict=True):
                 self._check_lengths(first + i, "translation", ids, translation)
             scores = [0.0] * len(chunk)
@@ -232,7 +236,7 @@ class TextTranslator:
         for source, target, lines, references in tests:
             ids = zip(
                 self._source.encode_source(lines, source, target),
-                self._target.encode_target(references),
+                self._target.encode_target(references, target),
                 strict=True,
             )
             filled = [bool(a.strip() and b.strip()) for a, b in zip(lines, references, strict=True)]

@@ -124,7 +124,8 @@ class Validation:
             for pair in dev_pairs(self._data, config.data, language)
         ]
         sources = [example.source.tolist() for _, examples in tests for example in examples]
-        translations = iter(self._translator.translate_ids(sources))
+        first = [vocabulary.first(pair.target) for pair, examples in tests for _ in examples]
+        translations = iter(self._translator.translate_ids(sources, first))
         scores: dict[str, list[float]] = {}
         for pair, examples in tests:
             # If the model has values that are not finite, it gives no translation; we score "".

@@ -3,9 +3,9 @@
 In the cache all beams of a sentence share one sequence of slots, called a flat beam (GShard section A.1).
 
 The logits are not multiplied by 1/sqrt(D): the initializer of the query contains this scale, as in the
-authors' code. The projections have no bias vectors. A mask adds -1e9 to a logit. If all keys of a query
-are masked, its softmax is therefore uniform and not NaN, and the caller masks its output. Logits and
-softmax are float32 for activations of either dtype.
+authors' code. A mask adds -1e9 to a logit. If all keys of a query are masked, its softmax is therefore
+uniform and not NaN, and the caller masks its output. Logits and softmax are float32 for activations of
+either dtype.
 """
 
 import functools
@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import last_dimension
-from gshard_nmt.model.layers import Mode, dropout, project, to_float32
+from gshard_nmt.model.layers import Mode, declare_biases, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
 from gshard_nmt.spmd.sharding import annotate
@@ -24,9 +24,12 @@ _MASKED = -1e9
 
 
 def declare_attention(
-    model_dim: int, heads: int, head_dim: int, relative: bool
+    model_dim: int, heads: int, head_dim: int, relative: bool, biases: bool = False
 ) -> dict[str, Parameter]:
-    """Declares the query, key, value and output projections, and T5's bias NU if `relative`."""
+    """Declares the query, key, value and output projections, and T5's bias NU if `relative`.
+
+    If `biases`, each projection has a bias vector.
+    """
     m, n, d = model_dim, heads, head_dim
     declared = {
         "query": Parameter((m, n, d), "MND", normal(1 / math.sqrt(m * d))),
@@ -34,6 +37,8 @@ def declare_attention(
         "value": Parameter((m, n, d), "MND", normal(1 / math.sqrt(m))),
         "output": Parameter((n, d, m), "NDM", normal(1 / math.sqrt(n * d))),
     }
+    if biases:
+        declared |= declare_biases(declared)
     if relative:
         scale = 1 / math.sqrt(n * BUCKETS)
         declared["relative_bias"] = Parameter((n, BUCKETS), "NU", normal(scale), keep_float32=True)

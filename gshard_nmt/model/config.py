@@ -7,10 +7,14 @@ from typing import ClassVar
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
+from gshard_nmt.model.layers import NORMS
 from gshard_nmt.model.moe import MOE_RANGES, MoE
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
 
-POSITIONS = ("relative", "sinusoidal", "learned")
+SINUSOIDS = ("sinusoidal", "vaswani")
+POSITIONS = ("relative", *SINUSOIDS, "learned")
+NORM_PLACES = ("before", "after")
+MOE_PLACES = ("first", "last")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan")
 STACK_NAMES = ("encoder", "decoder")
@@ -50,12 +54,33 @@ class Model:
     """D, the width of one attention head."""
 
     activation: str = "relu"
-    """The activation of feed-forward layers and experts: "relu", or "geglu" (Shazeer 2020), which needs
-    a third weight matrix."""
+    """The activation of feed-forward layers and experts: "relu", "gelu", "swish", or "geglu" (Shazeer
+    2020), which needs a third weight matrix."""
+
+    biases: bool = False
+    """Whether the projections of attention, the feed-forward layers and the experts have bias
+    vectors."""
+
+    norm: str = "rms"
+    """The norm of each sub-layer: "rms" has a scale only, "layer" is layer normalization with a scale
+    and a bias."""
+
+    norm_place: str = "before"
+    """"before" normalizes the input of each sub-layer, and the output of each stack. "after" normalizes
+    the sum of each sub-layer and its input (Vaswani et al. 2017)."""
+
+    shared_embedding: bool = False
+    """Whether source and target have one embedding. Their vocabularies then have the same ids."""
+
+    output_bias: bool = False
+    """Whether the logits of the vocabulary have a bias."""
 
     positions: str = "relative"
-    """How a token knows its position: "relative" (T5's bias in each self-attention), "sinusoidal" or
-    "learned"."""
+    """How a token knows its position: "relative" (T5's bias in each self-attention), "sinusoidal"
+    (the wavelengths of Tensor2Tensor), "vaswani" (those of Vaswani et al. 2017) or "learned"."""
+
+    position_offset: int = 0
+    """The position of the first token of a sentence. Used by sinusoids only."""
 
     max_positions: int = 0
     """The number of positions in each learned table. It must be at least the number of tokens of the
@@ -74,8 +99,10 @@ class Model:
     0 there is none."""
 
     moe_every: int = 2
-    """The number of layers in a block. The first layer of each block has the experts, the others are
-    dense."""
+    """The number of layers in a block. One layer of each block has the experts, the others are dense."""
+
+    moe_place: str = "first"
+    """Which layer of a block has the experts: "first" or "last"."""
 
     expert_stacks: str = "both"
     """Which stacks have experts: "both", "encoder" or "decoder". The other one is dense, and its number
@@ -191,13 +218,17 @@ class Model:
         between(0, MOST_LAYERS, "encoder_layers"),
         between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
         size("model_dim", "heads", "head_dim"),
-        size("experts", "expert_hidden_dim", "eval_capacity", "max_positions", least=0),
+        size("experts", "expert_hidden_dim", "eval_capacity", least=0),
+        size("max_positions", "position_offset", least=0),
         above(0, "eval_capacity_factor"),
         at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
         rate("input_dropout", "residual_dropout", "attention_dropout", "label_smoothing"),
         # Evaluation draws no random numbers.
         one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
         one_of(POSITIONS, "positions"),
+        one_of(NORMS, "norm"),
+        one_of(NORM_PLACES, "norm_place"),
+        one_of(MOE_PLACES, "moe_place"),
         one_of(ACTIVATION_DTYPES, "activation_dtype"),
         one_of(STACKS, "stack"),
         one_of(REMATS, "remat"),
@@ -249,6 +280,12 @@ class Model:
                 "Model.max_positions to the number of tokens of the longest row.",
                 ["Model.positions", "Model.max_positions"],
             )
+        if self.position_offset and self.positions not in SINUSOIDS:
+            raise UserError(
+                f"Model.position_offset is {self.position_offset}, but Model.positions is "
+                f"{self.positions!r}, which has no offset. Set Model.position_offset to 0.",
+                ["Model.position_offset", "Model.positions"],
+            )
 
     def depth(self, stack: str) -> int:
         """Returns the number of layers of a stack, "encoder" or "decoder"."""
@@ -262,7 +299,7 @@ class Model:
     def block_layers(self, stack: str) -> int:
         """Returns the layers of one block of a stack.
 
-        If the stack has experts, its first layer has them, and the dense layers follow.
+        If the stack has experts, one of these layers has them, see `moe_place`.
         """
         return self.moe_every if self.has_experts(stack) else 1
 
@@ -292,6 +329,7 @@ class Model:
             dispatch=self.dispatch,
             activation=self.activation,
             expert_dropout=self.expert_dropout,
+            biases=self.biases,
             expert_output_masking=self.expert_output_masking,
             gating_dropout=self.gating_dropout,
             shared_expert_dim=self.shared_expert_dim,

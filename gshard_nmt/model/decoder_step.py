@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, last_dimension, transformer
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.layers import Mode, rms_norm
+from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
 from gshard_nmt.spmd.sharding import annotate
@@ -119,7 +119,7 @@ def step(
                 relative = attention.relative_bias(values["relative_bias"], distances, causal=True)
                 bias = past_bias + relative[tf.newaxis]
             return attention.attend_cached(values, x, key, value, bias, slots_read, stage)
-        return transformer.feed_forward_or_moe(values, x, is_token, moe, Mode(), [])
+        return transformer.feed_forward_or_moe(model, values, x, is_token, moe, Mode(), [])
 
     token_mask = tf.ones([b, k, 1], x.dtype)
     names = transformer.sublayers(model, "decoder")
@@ -129,7 +129,7 @@ def step(
         f = functools.partial(sublayer, repeat)
         layers = transformer.SubLayers(model, "decoder", token_mask, Mode(), f)
         x = layers.apply(names, repeat, values, x)
-    x = rms_norm(within(p, "decoder/final_norm"), x)
+    x = transformer.final_norm(model, p, "decoder", x)
     logits = transformer.output_logits(model, p, x)
     return last_dimension.log_softmax(logits), new_cache
 

@@ -18,21 +18,10 @@ from collections.abc import Mapping
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.packed import Packed, pack
-from gshard_nmt.model.parameters import Parameter
+from gshard_nmt.model.parameters import SUMMED, Parameter
 
 EXPERTS = ("wi", "wi_linear", "wo")
 """The matrices of experts."""
-
-SUMMED: Mapping[str, str] = {
-    "query": "M",
-    "key": "M",
-    "value": "M",
-    "output": "ND",
-    "wi": "M",
-    "wi_linear": "M",
-    "wo": "H",
-}
-"""The letters that the product of a matrix sums over, by the last word of its name."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,26 +31,38 @@ from gshard_nmt.spmd.sharding import (
 Axes = tuple[str, ...]
 Partition = Sequence[Axes]
 Tensors = Mapping[str, "tf.Tensor"]
-LETTERS = {"wi": "E_H", "wi_linear": "E_H", "wo": "EH_"}
+LETTERS = {
+    "wi": "E_H",
+    "wi_linear": "E_H",
+    "wo": "EH_",
+    "wi_bias": "EH",
+    "wi_linear_bias": "EH",
+    "wo_bias": "E_",
+}
 """The letters of an expert's weights. Their dimension M is whole on each device."""
 MOST_TOKENS = 8192
 """The most tokens that reach a device at a time. More are cut into pieces, to bound the memory."""
 
 
-def mixture(weights: Tensors, by_token: Tensors) -> "tf.Tensor":
+def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "tf.Tensor":
     """Returns the weighted outputs of the experts of each token, [G, S, M].
 
     Args:
       weights: the weights of all experts, by the names in LETTERS.
       by_token: `tokens` [G, S, M]; `expert` int32[G, S, A], E or more if the choice is none;
         `weight` [G, S, A] in the dtype of `tokens`.
+      activation: one of `layers.ACTIVATIONS`.
     """
-    names, split = sorted(weights), Split.of_active_mesh()
+    names, split = sorted(weights), Split.of_active_mesh(activation)
 
     # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
     def run(tokens, weight, *flat):
         weights = dict(zip(names, flat, strict=True))
+        if "wo_bias" in weights and split.hidden_shards > 1:
+            # Each device with a part of the hidden units adds a part of the bias. Each of them computes
+            # the whole gradient of the bias, so the gradient is not divided.
+            weights["wo_bias"] /= split.hidden_shards
         arguments = {"tokens": tokens, "weight": weight, "expert": by_token["expert"]}
         outputs = _forward(split, weights, arguments)
 
@@ -72,23 +84,36 @@ class Split:
       tokens: the mesh axes that split the groups of tokens in step (2).
       experts: the axes that split the experts.
       summed: the axes that split the experts or their hidden units.
+      activation: the activation of the experts.
     """
 
     mesh: Mesh | None = None
     tokens: Axes = ()
     experts: Axes = ()
     summed: Axes = ()
+    activation: str = "relu"
 
     @staticmethod
-    def of_active_mesh() -> "Split":
+    def of_active_mesh(activation: str) -> "Split":
         """Returns the axes that the rules of the active mesh give to experts, hidden units and groups."""
         mesh = active_mesh()
         if mesh is None or mesh.num_devices == 1 or tf.executing_eagerly():
-            return Split()
+            return Split(activation=activation)
         experts, _, hidden = mesh.partition("E_H")
         summed = (*experts, *hidden)
         (groups,) = mesh.partition("G")
-        return Split(mesh, tuple(axis for axis in groups if axis not in summed), experts, summed)
+        tokens = tuple(axis for axis in groups if axis not in summed)
+        return Split(mesh, tokens, experts, summed, activation)
+
+    @property
+    def hidden_shards(self) -> int:
+        """The number of parts into which the mesh splits the hidden units of an expert."""
+        return self._size(self.summed) // self._size(self.experts)
+
+    def expert(self, p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
+        """Returns the output [B, M] of one expert for x[B, M]."""
+        hidden = layers.activated(p, "BM,MH->BH", x, self.activation)
+        return layers.project("BH,HM->BM", hidden, p, "wo")
 
     def piece_size(self, num_groups: int, group_size: int) -> int:
         """Returns how many tokens of each group run at a time. It divides S."""
@@ -181,7 +206,7 @@ class Split:
 def _forward(split: "Split", weights: Tensors, by_token: Tensors) -> "tf.Tensor":
     """Returns the outputs [G, S, M], piece by piece."""
     # On a mesh there is a loop more already; see _on_each_device.
-    own_outputs = functools.partial(_own_outputs, nested=split.mesh is None)
+    own_outputs = functools.partial(_own_outputs, split.expert, nested=split.mesh is None)
 
     def piece(part: Tensors, start: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
         (result,) = split.on_devices(own_outputs, weights, part, ["tokens"], [])
@@ -195,11 +220,12 @@ def _backward(
 ) -> tuple["tf.Tensor", "tf.Tensor", Tensors]:
     """Returns the gradients of the tokens, of their weights and of the experts, piece by piece."""
     names = sorted(weights)
+    own_gradients = functools.partial(_own_gradients, split.expert)
 
     def piece(part: Tensors, start: "tf.Tensor", carried):
         d_tokens, d_weight, totals = carried
         tokens, weight, *d_weights = split.on_devices(
-            _own_gradients, weights, part, ["tokens", "weight"], names
+            own_gradients, weights, part, ["tokens", "weight"], names
         )
         return (
             annotate(blocks.write(d_tokens, start, tokens, axis=1), "GSM"),
@@ -224,19 +250,25 @@ def _backward(
 
 
 def _own_outputs(
-    weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor", nested: bool
+    expert: blocks.Expert,
+    weights: Tensors,
+    by_token: Tensors,
+    first_expert: "tf.Tensor",
+    nested: bool,
 ) -> list["tf.Tensor"]:
     """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
     rows, tokens = _plan(weights, by_token, first_expert)
-    outputs = blocks.mixture(_expert, weights, tokens, rows, nested)
+    outputs = blocks.mixture(expert, weights, tokens, rows, nested)
     return [tf.reshape(outputs, by_token["tokens"].shape)]
 
 
-def _own_gradients(weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor"):
+def _own_gradients(
+    expert: blocks.Expert, weights: Tensors, by_token: Tensors, first_expert: "tf.Tensor"
+):
     """Returns the parts of the gradients that come from the experts in `weights`."""
     rows, tokens = _plan(weights, by_token, first_expert)
     dy = tf.reshape(by_token["dy"], tokens.shape)
-    d_tokens, d_weight, d_weights = blocks.mixture_gradients(_expert, weights, tokens, rows, dy)
+    d_tokens, d_weight, d_weights = blocks.mixture_gradients(expert, weights, tokens, rows, dy)
     return [
         tf.reshape(d_tokens, by_token["tokens"].shape),
         tf.reshape(d_weight, by_token["weight"].shape),
@@ -253,11 +285,6 @@ def _plan(weights: Tensors, by_token: Tensors, first_expert) -> tuple[blocks.Pla
         for name in ("tokens", "expert", "weight")
     )
     return blocks.plan(expert - first_expert, weight, weights["wi"].shape[0]), tokens
-
-
-def _expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the output [B, M] of one expert for x[B, M]."""
-    return layers.project("BH,HM->BM", layers.activated(p, "BM,MH->BH", x), p, "wo")
 
 
 def _zeros_like(x: "tf.Tensor") -> "tf.Tensor":

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.packed import Packed, is_low_precision, low_precision_product
-from gshard_nmt.model.parameters import ONES, Parameter, fan_in_uniform
+from gshard_nmt.model.parameters import ONES, SUMMED, ZEROS, Parameter, Parameters, fan_in_uniform
 from gshard_nmt.spmd.sharding import annotate
 
 _EPSILON = 1e-6
-ACTIVATIONS = ("relu", "geglu")
+_LAYER_NORM_EPSILON = 1e-5
+ACTIVATIONS = ("relu", "gelu", "swish", "geglu")
+NORMS = ("rms", "layer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,16 +48,33 @@ class Mode:
         return self.prepared[name] if name in self.prepared else self.key.fold(name)
 
 
-def declare_norm(model_dim: int) -> dict[str, Parameter]:
-    """Declares the scale of one norm, an array over the dimension M."""
-    return {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
+def declare_norm(model_dim: int, kind: str = "rms") -> dict[str, Parameter]:
+    """Declares the scale of one norm, an array over the dimension M, and the bias of a "layer" norm."""
+    declared = {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
+    if kind == "layer":
+        declared["bias"] = Parameter((model_dim,), "M", ZEROS, keep_float32=True)
+    return declared
+
+
+def norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
+    """Normalizes the last dimension of x[..., M]: a layer norm if `p` has a bias, else an RMS norm."""
+    return layer_norm(p, x) if "bias" in p else rms_norm(p, x)
+
+
+def layer_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
+    """Returns (x - mean(x)) / std(x) * scale + bias over the last dimension of x[..., M], in float32."""
+    x32 = to_float32(x)
+    centered = x32 - tf.reduce_mean(x32, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+    normed = centered * tf.math.rsqrt(variance + _LAYER_NORM_EPSILON)
+    return tf.cast(normed * p["scale"] + p["bias"], x.dtype)
 
 
 def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     """Returns x / rms(x) * scale, normalized over the last dimension of x[..., M].
 
-    This norm subtracts no mean, adds no bias and computes in float32. GShard uses layer normalization
-    instead (Figure 3).
+    This norm subtracts no mean, adds no bias and computes in float32. GShard uses `layer_norm` instead
+    (Figure 3).
     """
     x32 = to_float32(x)
     mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
@@ -70,16 +89,29 @@ def to_float32(x: "tf.Tensor") -> "tf.Tensor":
 def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
     """Returns the einsum of x and the weight `name`, which is cast to the dtype of x.
 
+    If `p` has a bias `NAME_bias`, the bias is added.
+
     The compiled program keeps the name of the weight. If an all-reduce sums the gradient of a weight,
     gshard-inspect uses this name to tell which weight it is.
     """
     weight = p[name]
     with tf.name_scope(name):
         if isinstance(weight, Packed):
-            return weight.product(equation, x)
-        if is_low_precision(weight, x):
-            return low_precision_product(equation, x, weight)
-        return product(equation, x, tf.cast(weight, x.dtype))
+            y = weight.product(equation, x)
+        elif is_low_precision(weight, x):
+            y = low_precision_product(equation, x, weight)
+        else:
+            y = product(equation, x, tf.cast(weight, x.dtype))
+        bias = p.get(f"{name}_bias")
+        return y if bias is None else _with_bias(equation, y, bias)
+
+
+def _with_bias(equation: str, y: "tf.Tensor", bias: "tf.Tensor") -> "tf.Tensor":
+    """Returns the result y of an einsum plus the bias, whose letters are those of the weight in y."""
+    letters, output = equation.split(",")[1].split("->")
+    sizes = zip(output, y.shape.as_list(), strict=True)
+    shape = [size if letter in letters else 1 for letter, size in sizes]
+    return y + tf.reshape(tf.cast(bias, y.dtype), shape)
 
 
 def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
@@ -121,11 +153,11 @@ def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
 
 
 def declare_feed_forward(
-    model_dim: int, hidden_dim: int, activation: str = "relu"
+    model_dim: int, hidden_dim: int, activation: str = "relu", biases: bool = False
 ) -> dict[str, Parameter]:
-    """Declares two matrices without biases, or three if the activation is gated.
+    """Declares two matrices, or three if the activation is gated, and their biases if `biases`.
 
-    Their variance is 1 / fan-in.
+    The variance of a matrix is 1 / fan-in, and a bias is 0.
     """
     declared = {
         "wi": Parameter((model_dim, hidden_dim), "MH", fan_in_uniform(model_dim)),
@@ -133,24 +165,39 @@ def declare_feed_forward(
     }
     if activation == "geglu":
         declared["wi_linear"] = declared["wi"]
-    return declared
+    return declared | declare_biases(declared) if biases else declared
 
 
-def feed_forward(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """Returns relu(x wi) wo, or (gelu(x wi) * (x wi_linear)) wo, for x[B, L, M]."""
-    hidden = annotate(activated(p, "BLM,MH->BLH", x), "BLH")
+def declare_biases(matrices: Parameters) -> dict[str, Parameter]:
+    """Declares the bias of each matrix. It has all dimensions of the matrix but the summed ones."""
+    biases = {}
+    for name, matrix in matrices.items():
+        kept = [i for i, letter in enumerate(matrix.letters) if letter not in SUMMED[name]]
+        shape = tuple(matrix.shape[i] for i in kept)
+        biases[f"{name}_bias"] = Parameter(shape, "".join(matrix.letters[i] for i in kept), ZEROS)
+    return biases
+
+
+def feed_forward(
+    p: Mapping[str, "tf.Tensor"], x: "tf.Tensor", activation: str = "relu"
+) -> "tf.Tensor":
+    """Returns activation(x wi) wo, or (gelu(x wi) * (x wi_linear)) wo, for x[B, L, M]."""
+    hidden = annotate(activated(p, "BLM,MH->BLH", x, activation), "BLH")
     return project("BLH,HM->BLM", hidden, p, "wo")
 
 
-def activated(p: Mapping[str, "tf.Tensor"], equation: str, x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the hidden layer: relu(x wi), or gelu(x wi) * (x wi_linear) if there is a `wi_linear`.
+def activated(
+    p: Mapping[str, "tf.Tensor"], equation: str, x: "tf.Tensor", activation: str = "relu"
+) -> "tf.Tensor":
+    """Returns the hidden layer: activation(x wi), or gelu(x wi) * (x wi_linear) for "geglu".
 
-    The second is GEGLU (Shazeer 2020).
+    The second is in Shazeer 2020. "gelu" alone is the exact function, and "swish" is x sigmoid(x).
     """
     hidden = project(equation, x, p, "wi")
-    if "wi_linear" not in p:
-        return tf.nn.relu(hidden)
-    return tf.nn.gelu(hidden, approximate=True) * project(equation, x, p, "wi_linear")
+    if activation == "geglu":
+        return tf.nn.gelu(hidden, approximate=True) * project(equation, x, p, "wi_linear")
+    functions = {"relu": tf.nn.relu, "gelu": tf.nn.gelu, "swish": tf.nn.silu}
+    return functions[activation](hidden)
 
 
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
@@ -190,12 +237,19 @@ def _dot(
     )
 
 
-def sinusoids(positions: "tf.Tensor", model_dim: int) -> "tf.Tensor":
+def sinusoids(positions: "tf.Tensor", model_dim: int, reaches_longest: bool = True) -> "tf.Tensor":
     """Returns sines and cosines of positions: int32[...] -> float32[..., M].
 
     See Vaswani et al. 2017, section 3.5. All sines come first, then all cosines.
+
+    Args:
+      positions: any shape.
+      model_dim: M.
+      reaches_longest: whether the last of the M / 2 wavelengths is 10,000 times the first, as in
+        Tensor2Tensor. In the paper, it is the next one that would be.
     """
     half = model_dim // 2
-    exponents = tf.range(half, dtype=tf.float32) * (-math.log(10_000.0) / max(half - 1, 1))
+    steps = max(half - 1, 1) if reaches_longest else half
+    exponents = tf.range(half, dtype=tf.float32) * (-math.log(10_000.0) / steps)
     angles = tf.cast(positions, tf.float32)[..., tf.newaxis] * tf.exp(exponents)
     return tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)

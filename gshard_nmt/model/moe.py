@@ -35,7 +35,8 @@ class MoE:
       dispatch: "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products,
         Algorithm 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has
         no dropout inside experts) or "dense" (every expert on every token; drops nothing).
-      activation: "relu" or "geglu".
+      activation: one of `layers.ACTIVATIONS`.
+      biases: whether the matrices of the experts have biases. The gate has none.
       expert_dropout: the dropout rate inside experts, after the activation.
       expert_output_masking: the rate at which the outputs of experts are masked, see `regularizers`.
       gating_dropout: the rate of the steps in which tokens stay at home, see `regularizers`. Only
@@ -52,6 +53,7 @@ class MoE:
     dispatch: str = "gather"
     activation: str = "relu"
     expert_dropout: float = 0.0
+    biases: bool = False
     expert_output_masking: float = 0.0
     gating_dropout: float = 0.0
     shared_expert_dim: int = 0
@@ -79,7 +81,7 @@ class MoE:
 
 
 def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
-    """Declares the gate ME, the matrices of the experts, EMH and EHM, and the shared expert.
+    """Declares the gate ME, the experts EMH and EHM with their biases if any, and the shared expert.
 
     An expert has two matrices, or three if the activation is gated. Their variance is 1 / fan-in of one
     expert. The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its dimension E is
@@ -87,14 +89,16 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     """
     shape = (model_dim, moe.gating.experts)
     gate = Parameter(shape, "M_", fan_in_uniform(model_dim), keep_float32=True)
-    expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation)
+    expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation, moe.biases)
     declared = {"gate": gate} | {
         name: dataclasses.replace(p, shape=(moe.gating.experts, *p.shape), letters="E" + p.letters)
         for name, p in expert.items()
     }
     if not moe.shared_expert_dim:
         return declared
-    shared = layers.declare_feed_forward(model_dim, moe.shared_expert_dim, moe.activation)
+    shared = layers.declare_feed_forward(
+        model_dim, moe.shared_expert_dim, moe.activation, moe.biases
+    )
     return declared | scoped("shared", shared)
 
 
@@ -104,8 +108,8 @@ def moe_layer(
     """Sends each token through its experts and adds their weighted outputs (Algorithm 2).
 
     Args:
-      p: the parameters gate, wi, wo, and for GEGLU wi_linear. Those of a shared expert begin with
-        "shared/".
+      p: the parameters gate, wi, wo, for GEGLU wi_linear, and the biases if there are any. Those of a
+        shared expert begin with "shared/".
       x: float32 or bfloat16[B, L, M].
       is_token: bool[B, L], False for padding, which takes no slot and enters no loss.
       moe: the settings of the layer.
@@ -132,7 +136,7 @@ def moe_layer(
     output = annotate(tf.reshape(annotate(combined, "GSM"), [rows, length, model_dim]), "BLM")
     if moe.shared_expert_dim:
         with tf.name_scope("shared_expert"):
-            output += layers.feed_forward(within(p, "shared"), x)
+            output += layers.feed_forward(within(p, "shared"), x, moe.activation)
     return output, routing
 
 
@@ -150,7 +154,7 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
         inputs = exchange(to_experts(tokens), "EGCM")
     with tf.name_scope("experts"):
-        hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs), "EGCH")
+        hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
@@ -166,7 +170,7 @@ def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Rout
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         to_experts, to_tokens = dispatch.dense(routing, moe.gating.experts, tokens.dtype)
     with tf.name_scope("experts"):
-        hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens))
+        hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens), moe.activation)
         hidden = layers.dropout(annotate(hidden, "EGSH"), moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p, "wo"), "EGSM")
     with tf.name_scope("combine"):
@@ -187,7 +191,7 @@ def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", 
         }
     weights = {name: p[name] for name in expert_shards.LETTERS if name in p}
     with tf.name_scope("experts"):
-        return expert_shards.mixture(weights, by_token), routing
+        return expert_shards.mixture(weights, by_token, moe.activation), routing
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:

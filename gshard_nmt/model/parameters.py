@@ -52,6 +52,17 @@ class Parameter:
 
 Parameters = Mapping[str, Parameter]
 
+SUMMED: Mapping[str, str] = {
+    "query": "M",
+    "key": "M",
+    "value": "M",
+    "output": "ND",
+    "wi": "M",
+    "wi_linear": "M",
+    "wo": "H",
+}
+"""The letters that the product of a matrix sums over, by the last word of its name."""
+
 
 def normal(standard_deviation: float) -> Initializer:
     """Returns the initializer N(0, standard_deviation**2)."""

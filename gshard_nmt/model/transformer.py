@@ -4,27 +4,40 @@ It has an encoder and a decoder, or only a decoder as a language model. A stack 
 block is `moe_every` layers, and the first of them has the experts. This is the authors' order:
 attention, MoE, attention, dense feed-forward. Each parameter of a block is stored once, with a leading
 dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), and padding is set to 0 before each norm.
+`Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, figures, layers
-from gshard_nmt.model.config import Model
+from gshard_nmt.model.config import SINUSOIDS, Model
 from gshard_nmt.model.counter_random import KeyTable
 from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.gating import Routing
-from gshard_nmt.model.layers import Mode, dropout, rms_norm
+from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.model.parameters import Parameter, normal, scoped, stacked, within
+from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked, within
 from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
 from gshard_nmt.spmd.sharding import annotate
 
 
 def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dict[str, Parameter]:
-    """Declares all parameters by name. The target embedding is also the output projection."""
+    """Declares all parameters by name. The target embedding is also the output projection.
+
+    Raises:
+      UserError: the embedding is shared, and the vocabularies have different sizes.
+    """
+    if model.shared_embedding and model.encoder_layers and source_vocabulary != target_vocabulary:
+        raise UserError(
+            f"Model.shared_embedding is True, but the source vocabulary has {source_vocabulary} ids and "
+            f"the target vocabulary {target_vocabulary}; both sides need the same ids. Set "
+            "Model.shared_embedding to False, or Data.vocabulary to 'joint'.",
+            ["Model.shared_embedding", "Data.vocabulary"],
+        )
     declared: dict[str, Parameter] = {}
     for side, stack, vocabulary in (
         ("source", "encoder", source_vocabulary),
@@ -37,13 +50,22 @@ def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dic
 
 def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict[str, Parameter]:
     m = model.model_dim
-    declared = {f"{side}_embedding": Parameter((vocabulary, m), "VM", normal(1.0))}
+    declared = {embedding_name(model, side): Parameter((vocabulary, m), "VM", normal(1.0))}
+    if model.output_bias and side == "target":
+        declared["output_bias"] = Parameter((vocabulary,), "V", ZEROS, keep_float32=True)
     if model.positions == "learned":
         shape = (model.max_positions, m)
         declared[f"{side}_position_embedding"] = Parameter(shape, "LM", normal(1.0))
     block = stacked(model.repeats(stack), declare_block(model, stack))
     declared |= scoped(f"{stack}/block", block)
-    return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m))
+    if model.norm_place == "after":
+        return declared
+    return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m, model.norm))
+
+
+def embedding_name(model: Model, side: str) -> str:
+    """Returns the name of the embedding of a side, "source" or "target"."""
+    return "target_embedding" if model.shared_embedding else f"{side}_embedding"
 
 
 def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
@@ -62,11 +84,12 @@ def sublayers(model: Model, stack: str) -> list[str]:
 def _layers(model: Model, stack: str) -> list[list[str]]:
     """Returns the names of the sub-layers of each layer of a block."""
     layers_of_block = []
+    sparse = 0 if model.moe_place == "first" else model.block_layers(stack) - 1
     for layer in range(model.block_layers(stack)):
         names = [f"self_attention_{layer}"]
         if stack == "decoder" and model.encoder_layers:
             names.append(f"cross_attention_{layer}")
-        is_moe = layer == 0 and model.has_experts(stack)
+        is_moe = layer == sparse and model.has_experts(stack)
         names.append(f"moe_{layer}" if is_moe else f"feed_forward_{layer}")
         layers_of_block.append(names)
     return layers_of_block
@@ -77,13 +100,15 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
     if kind == "moe":
         declared = declare_moe(model.model_dim, model.moe(training=True))
     elif kind == "feed_forward":
-        declared = layers.declare_feed_forward(model.model_dim, model.hidden_dim, model.activation)
+        declared = layers.declare_feed_forward(
+            model.model_dim, model.hidden_dim, model.activation, model.biases
+        )
     else:
         relative = kind == "self_attention" and model.positions == "relative"
         declared = attention.declare_attention(
-            model.model_dim, model.heads, model.head_dim, relative
+            model.model_dim, model.heads, model.head_dim, relative, model.biases
         )
-    return declared | scoped("norm", layers.declare_norm(model.model_dim))
+    return declared | scoped("norm", layers.declare_norm(model.model_dim, model.norm))
 
 
 Values = Mapping[str, "tf.Tensor"]
@@ -92,15 +117,15 @@ Batch = Mapping[str, "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class SubLayers:
-    """The sub-layers of a block; each computes x + dropout(f(norm(x))).
+    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x))).
 
     Attributes:
       model: the settings of the model.
       stack: "encoder" or "decoder".
       token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
-        every norm.
+        every sub-layer.
       mode: the mode of this repeat, for the residual dropout.
-      f: (name, values, normed x) -> output of one sub-layer, before the residual is added.
+      f: (name, values, input) -> output of one sub-layer, before the residual is added.
     """
 
     model: Model
@@ -117,8 +142,12 @@ class SubLayers:
             place = f"{repeat}_{name}" if isinstance(repeat, int) else name
             with tf.name_scope(f"{self.stack}_{place}"):
                 p = within(values, name)
-                out = self.f(name, p, rms_norm(within(p, "norm"), x * self.token_mask))
+                norm = functools.partial(layers.norm, within(p, "norm"))
+                before = self.model.norm_place == "before"
+                masked = x * self.token_mask
+                out = self.f(name, p, norm(masked) if before else masked)
                 x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
+                x = x if before else norm(x)
         return x
 
 
@@ -206,7 +235,7 @@ def run_stack(
                     bias = inputs.cross_bias
                     return attention.attend(values, x, memory[0], bias, sublayer_mode, rate)
                 return feed_forward_or_moe(
-                    values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
+                    model, values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
                 )
 
             layers_of_part = SubLayers(model, stack, token_mask, block_mode, sublayer)
@@ -229,7 +258,14 @@ def run_stack(
         x, totals = scanned(parts, block, annotate_gradient, x, memory, declared_totals)
     else:
         x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
-    return rms_norm(within(p, f"{stack}/final_norm"), x) * token_mask, totals
+    return final_norm(model, p, stack, x) * token_mask, totals
+
+
+def final_norm(model: Model, p: Values, stack: str, x: "tf.Tensor") -> "tf.Tensor":
+    """Returns x after the norm that ends a stack of pre-norm layers. Post-norm layers need none."""
+    if model.norm_place == "after":
+        return x
+    return layers.norm(within(p, f"{stack}/final_norm"), x)
 
 
 def _random_keys(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | None:
@@ -263,9 +299,12 @@ def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.T
       ids: int32[B, L].
       positions: int32[B, L], the position of each token in its segment.
     """
-    x = tf.gather(p[f"{side}_embedding"], ids)
-    if model.positions == "sinusoidal":
-        x = x + tf.cast(layers.sinusoids(positions, model.model_dim), x.dtype)
+    x = tf.gather(p[embedding_name(model, side)], ids)
+    if model.positions in SINUSOIDS:
+        if model.position_offset:
+            positions = positions + model.position_offset
+        waves = layers.sinusoids(positions, model.model_dim, model.positions == "sinusoidal")
+        x = x + tf.cast(waves, x.dtype)
     elif model.positions == "learned":
         x = x + tf.gather(p[f"{side}_position_embedding"], positions)
     return x if x.dtype == tf.float64 else tf.cast(x, model.activation_dtype)
@@ -333,12 +372,14 @@ def decode(
 def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     """Returns the logits float32[B, L, V] of x[B, L, M].
 
-    They are the products of x * M**-0.5 with the target embedding. The operands and the result are
-    float32. A TPU multiplies them in bfloat16, as in the paper's runs, and adds in float32.
+    They are the products of x * M**-0.5 with the target embedding, plus the output bias if the model has
+    one. The operands and the result are float32. A TPU multiplies them in bfloat16, as in the paper's
+    runs, and adds in float32.
     """
     scaled = layers.to_float32(x) * model.model_dim**-0.5
     name = "output_embedding" if "output_embedding" in p else "target_embedding"
-    return annotate(layers.project("BLM,VM->BLV", scaled, p, name), "BLV")
+    logits = annotate(layers.project("BLM,VM->BLV", scaled, p, name), "BLV")
+    return logits + p["output_bias"] if "output_bias" in p else logits
 
 
 def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
@@ -349,6 +390,7 @@ def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | fl
 
 
 def feed_forward_or_moe(
+    model: Model,
     values: Values,
     x: "tf.Tensor",
     is_token: "tf.Tensor",
@@ -361,7 +403,7 @@ def feed_forward_or_moe(
     An MoE layer appends its routing to `routings`.
     """
     if "gate" not in values or moe is None:
-        return layers.feed_forward(values, x)
+        return layers.feed_forward(values, x, model.activation)
     out, routing = moe_layer(values, x, is_token, moe, mode)
     routings.append(routing)
     return out

@@ -23,12 +23,17 @@ def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
       The hashes by name: "source.model" and "target.model" (the files), "data" (the manifest of the
       prepared data) and "config" (the text of Model, Data and Optimizer).
     """
-    text = as_gin([config.model, config.data, config.optimizer])
     return {
         **{name: checksum(data.folder / name) for name in VOCABULARIES},
         "data": hash_of_manifest(data.manifest),
-        "config": hashlib.sha256(text.encode()).hexdigest(),
+        "config": hash_of_settings(config),
     }
+
+
+def hash_of_settings(config: Config) -> str:
+    """Returns the SHA-256 of the text of Model, Data and Optimizer as hex digits."""
+    text = as_gin([config.model, config.data, config.optimizer])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:

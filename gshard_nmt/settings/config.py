@@ -32,7 +32,7 @@ LENGTH_NORMS = ("gnmt", "lingvo", "none")
 PRECISIONS = ("model", "bfloat16")
 """The precisions of products in decoding; model/decoding_weights.py explains them."""
 
-EXPANSIONS = ("eos_aside", "lingvo")
+EXPANSIONS = ("eos_aside", "fairseq", "lingvo")
 """How beam search selects the next beams; decoding/beam_search.py explains them."""
 
 DECODING_METHODS = ("beam", "sample")
@@ -168,8 +168,9 @@ class Decode:
     """K, the number of hypotheses that the search keeps for each sentence."""
     expansion: str = "eos_aside"
     """How the search selects the next beams. 'eos_aside' takes the best tokens that do not end a
-    hypothesis. With 'lingvo', the rule of GShard's authors, the end of a hypothesis uses one of the K
-    places."""
+    hypothesis. So does 'fairseq', but a hypothesis can end only if its end is among the K best of all
+    tokens; with beam 1 this is greedy search. With 'lingvo', the rule of GShard's authors, the end of a
+    hypothesis uses one of the K places."""
     length_norm: str = "gnmt"
     """How scores allow for length: 'gnmt' divides by ((5 + length) / 6) ** alpha, 'lingvo' by
     ((4 + length) / 5) ** alpha (the code of GShard's authors, who set alpha to 0.8), 'none' by 1."""

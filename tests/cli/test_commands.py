@@ -16,6 +16,7 @@ PROGRAMS = {
     "gshard-decode": commands.decode_program,
     "gshard-eval": commands.eval_program,
     "gshard-export": commands.export_program,
+    "gshard-import": commands.import_program,
     "gshard-inspect": commands.inspect_program,
     "gshard-serve": commands.serve_program,
 }

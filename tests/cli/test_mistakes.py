@@ -36,6 +36,7 @@ GOOD = {
     },
     "score": {"hypotheses": "text", "references": "text", "target": "en"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
+    "import": {"from": "run", "workdir": "new"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
     "serve": {"workdir": "run", "port": "0"},
     "data show": {"config": "demo", "data": "data"},
@@ -64,14 +65,15 @@ READ_FOLDERS = [
     ],
     *[("train", "own_data")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
-    *[("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
     *[("checkpoint diff", "other"), ("data translate", "workdir")],
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
-    *[("export", "out"), ("checkpoint average", "out"), ("data translate", "out")],
+    *[("import", "workdir"), ("export", "out"), ("checkpoint average", "out")],
+    ("data translate", "out"),
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],

@@ -47,7 +47,7 @@ def vocabulary(file):
 @given(st.lists(st.sampled_from([*WORDS, "naïve", "東京", "Ελληνικά", "🙂"]), max_size=8))
 def test_any_text_is_the_same_after_encoding_and_decoding(vocabulary, words):
     text = " ".join(words)
-    (ids,) = vocabulary.encode_target([text])
+    (ids,) = vocabulary.encode_target([text], "en")
     assert ids.index(EOS) == len(ids) - 1
     assert vocabulary.decode([ids]) == [text]
     # Everything after the first EOS is ignored.

@@ -346,6 +346,20 @@ def test_the_end_takes_no_place_among_those_that_go_on():
     np.testing.assert_allclose(hypotheses.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("expansion", "steps", "expected"),
+    [("eos_aside", 3, [1]), ("fairseq", 3, [4, 1]), ("fairseq", 1, [1])],
+)
+def test_by_the_rule_of_fairseq_the_end_must_be_among_the_best(expansion, steps, expected):
+    """[1] has probability 0.45 and [4, 1] 0.55 * 0.7, but 4 is a better first token than the end."""
+
+    def rule(seen):
+        return log_of({4: 0.55, 1: 0.45} if len(seen) == 1 else {1: 0.7, 4: 0.3}, 5)
+
+    search = BeamSearch(1, steps, 1, "none", expansion=expansion)
+    assert texts(run_script(rule, search, 5)) == [expected]
+
+
 def test_by_the_authors_rule_the_end_takes_a_place_and_a_copy_of_the_other_continues():
     calls = []
     search = BeamSearch(2, 3, 3, "none", expansion="lingvo")
@@ -466,7 +480,7 @@ def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
         ({"alpha": -0.5}, "Decode.alpha is -0.5; it must be from 0 to 10."),
         (
             {"expansion": "mtf"},
-            "Decode.expansion is 'mtf'; it must be one of ['eos_aside', 'lingvo'].",
+            "Decode.expansion is 'mtf'; it must be one of ['eos_aside', 'fairseq', 'lingvo'].",
         ),
         (
             {"length_norm": "GNMT"},

@@ -25,7 +25,11 @@ class Letters:
         assert (source, target) == ("fr", "en")
         return [[2, *map(ord, line), EOS] for line in lines]
 
-    def encode_target(self, texts):
+    def first(self, target):
+        return []
+
+    def encode_target(self, texts, target):
+        assert target == "en"
         return [[*map(ord, text), EOS] for text in texts]
 
     def encode(self, texts):
@@ -119,6 +123,19 @@ def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined(
         assert [best.score for best in hypotheses] == sorted(
             (best.score for best in hypotheses), reverse=True
         )
+
+
+def test_translations_begin_with_the_tag_of_their_language_if_there_is_one(monkeypatch):
+    translator, calls = text_translator(), []
+
+    def translate_ids(sources, prefixes):
+        calls.append(prefixes)
+        return [[([77, *ids[1:-1]], -1.0)] for ids in sources]
+
+    monkeypatch.setattr(Letters, "first", lambda self, target: [77])
+    translator._translator.translate_ids = translate_ids
+    list(translator.translate(["a. b", "c"], "fr", "en", prefixes=["", "d"]))
+    assert calls == [[[77], [77, ord("d")]]]
 
 
 def test_sentences_have_the_numbers_of_their_lines():

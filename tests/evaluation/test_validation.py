@@ -114,6 +114,9 @@ def test_a_score_that_is_not_finite_is_logged_and_does_not_count(validate):
 class Words:
     """A vocabulary in which each id is a word."""
 
+    def first(self, target):
+        return []
+
     def decode(self, sentences):
         return [" ".join(f"w{i}" for i in ids) for ids in sentences]
 
@@ -128,7 +131,7 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
             translators.append(self)
             self.parameters = weights
 
-        def translate_ids(self, sources):
+        def translate_ids(self, sources, _prefixes):
             used.append(self.parameters["w"])
             return [[(ids if ids[0] < 100 else [7], 0.0)] for ids in sources]
 
@@ -163,7 +166,7 @@ def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
         def __init__(self, *arguments) -> None:
             self.parameters = None
 
-        def translate_ids(self, sources):
+        def translate_ids(self, sources, _prefixes):
             return [[] for _ in sources]
 
     pair = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
@@ -188,7 +191,7 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
         def __init__(self, *arguments) -> None:
             self.parameters = None
 
-        def translate_ids(self, sources):
+        def translate_ids(self, sources, _prefixes):
             return [[(ids, 0.0)] for ids in sources]
 
     example = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))

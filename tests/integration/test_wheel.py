@@ -52,6 +52,7 @@ def test_the_programs_and_the_configs_are_in_the_wheel(wheel):
         "gshard-decode",
         "gshard-eval",
         "gshard-export",
+        "gshard-import",
         "gshard-inspect",
         "gshard-serve",
         "gshard-train",

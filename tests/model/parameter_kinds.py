@@ -19,8 +19,10 @@ PARAMETER_KINDS = (
 def kind_of(name: str) -> str:
     """Returns the PARAMETER_KINDS entry of a parameter by its name."""
     parts = name.split("/")
-    if parts[-1] in ("scale", "relative_bias"):
-        return "norms" if parts[-1] == "scale" else "positions"
+    if parts[-1] == "relative_bias":
+        return "positions"
+    if parts[-2:-1] in (["norm"], ["final_norm"]):
+        return "norms"
     if parts[-1].endswith("embedding"):
         return "positions" if "position" in parts[-1] else "embeddings"
     sublayer = parts[-2].rpartition("_")[0]

@@ -113,6 +113,7 @@ OTHER = {
     "dispatch": "einsum",
     "activation": "geglu",
     "expert_dropout": 0.2,
+    "biases": True,
     "expert_output_masking": 0.1,
     "gating_dropout": 0.3,
     "shared_expert_dim": 12,

@@ -2,8 +2,9 @@
 
 The training steps are run eagerly and without a mesh, so a scan is not compiled. Counts are
 of weight matrices, without norm scales and position tables. Sources: GShard (arXiv 2006.16668) tables 1
-to 3, GSPMD (arXiv 2105.04663) tables 2, 3, 6 and 7, and the Switch Transformer (arXiv 2101.03961) table
-9. Dimensions that the papers do not print are chosen so that the printed sizes come out.
+to 3, GSPMD (arXiv 2105.04663) tables 2, 3, 6 and 7, the Switch Transformer (arXiv 2101.03961) table 9,
+and NLLB (arXiv 2207.04672). Dimensions that the papers do not print are chosen so that the printed sizes
+come out.
 """
 
 import dataclasses
@@ -99,6 +100,7 @@ FAMILIES = {
     "gspmd_dense_256b": binary(256, 275140050944, LAYERS_AND_EMBEDDINGS),
     "gspmd_dense_512b": binary(512, 550017957888, LAYERS_AND_EMBEDDINGS),
     "gspmd_dense_1t": binary(1024, 1100035915776, LAYERS_AND_EMBEDDINGS),
+    "nllb_moe_54b": decimal(54.5, 54500069376),
     "gspmd_narrow_16b": binary(16, 17310941184, LAYERS_AND_EMBEDDINGS),
 }
 

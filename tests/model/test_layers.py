@@ -29,7 +29,7 @@ def test_the_gated_feed_forward_equals_its_definition():
     x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
     a, b = x @ p["wi"].numpy(), x @ p["wi_linear"].numpy()
     gelu = 0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))
-    output = feed_forward(p, tf.constant(x))
+    output = feed_forward(p, tf.constant(x), "geglu")
     np.testing.assert_allclose(output, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -85,6 +85,33 @@ def test_sinusoids_equal_their_definition():
     expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
     encoded = layers.sinusoids(tf.constant(positions), 8)
     np.testing.assert_allclose(encoded, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_sinusoids_of_the_paper_stop_before_the_longest_wavelength():
+    """The angles of position p are p / 10000**(i / 4), for i = 0, 1, 2, 3."""
+    angles = np.array([5])[:, np.newaxis] / 10_000 ** (np.arange(4) / 4)
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    encoded = layers.sinusoids(tf.constant([5]), 8, reaches_longest=False)
+    np.testing.assert_allclose(encoded, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_norm_subtracts_the_mean_and_adds_a_bias():
+    """(1, 3, 5) has mean 3 and variance 8/3."""
+    p = {"scale": tf.constant([1.0, 2.0, 1.0]), "bias": tf.constant([0.0, 7.0, 0.5])}
+    normed = layers.norm(p, tf.constant([[1.0, 3.0, 5.0]]))
+    deviation = np.sqrt(8 / 3 + 1e-5)
+    np.testing.assert_allclose(normed, [[-2 / deviation, 7.0, 2 / deviation + 0.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"), [("relu", 2.0), ("gelu", 1.954499736), ("swish", 1.761594156)]
+)
+def test_a_feed_forward_with_biases(activation, expected):
+    """The hidden unit is 1.5 * 1 + 0.5 = 2, so the output is 3 f(2) - 1."""
+    p = {"wi": [[1.5]], "wi_bias": [0.5], "wo": [[3.0]], "wo_bias": [-1.0]}
+    p = {name: tf.constant(value) for name, value in p.items()}
+    output = layers.feed_forward(p, tf.ones([1, 1, 1]), activation)
+    np.testing.assert_allclose(output, [[[3 * expected - 1]]], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

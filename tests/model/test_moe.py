@@ -19,6 +19,7 @@ RULES = MoE(ALL, hidden_dim=8, num_groups=2)
 ROOM = dataclasses.replace(RULES, gating=dataclasses.replace(ALL, capacity_factor=4.0))
 SWITCH = dataclasses.replace(RULES, gating=Gating(4, routing="switch", capacity_factor=1.25))
 GEGLU = dataclasses.replace(RULES, activation="geglu")
+BIASED = dataclasses.replace(RULES, activation="swish", biases=True)
 KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
 
 
@@ -32,6 +33,8 @@ def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 
     """Parameters, inputs and a padding mask."""
     key = counter_random.Key.from_seed(tf.constant([seed, 1], tf.uint32))
     p = initial_values(declare_moe(dim, rules), key)
+    for name in [name for name in p if name.endswith("_bias")]:
+        p[name] += counter_random.normal(key.fold(name), p[name].shape)
     x = counter_random.normal(key.fold("x"), (rows, length, dim))
     is_token = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
     return p, x, is_token
@@ -84,8 +87,8 @@ def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
 
 @pytest.mark.parametrize(
     "rules",
-    [ROOM, with_factor(SWITCH, 4.0), with_factor(GEGLU, 4.0)],
-    ids=["top2", "switch", "geglu"],
+    [ROOM, with_factor(SWITCH, 4.0), with_factor(GEGLU, 4.0), with_factor(BIASED, 4.0)],
+    ids=["top2", "switch", "geglu", "biases"],
 )
 @pytest.mark.parametrize("dispatch", ["dense", "blocks"])
 def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatch):
@@ -209,7 +212,9 @@ def test_an_unknown_dispatch_is_refused():
 
 
 @pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
-@pytest.mark.parametrize("rules", [RULES, SWITCH, GEGLU], ids=["top2", "switch", "geglu"])
+@pytest.mark.parametrize(
+    "rules", [RULES, SWITCH, GEGLU, BIASED], ids=["top2", "switch", "geglu", "biases"]
+)
 def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
     rules = dataclasses.replace(rules, dispatch=dispatch)
     p, x, is_token = layer(rules, seed=5)

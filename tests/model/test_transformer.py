@@ -10,7 +10,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import transformer
 from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, MIXED, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import DENSE, FOREIGN, MIXED, ONE, POST_NORM, SMALL, TWO, parameters, rows
 from tests.model.parameter_kinds import count_by_kind
 
 
@@ -23,12 +23,30 @@ def logits(model: Model, p, batch):
 @pytest.mark.parametrize("model", [SMALL, DENSE, MIXED])
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_packed_sentences_get_the_logits_that_they_get_alone(model, positions):
-    model = dataclasses.replace(model, positions=positions)
+    check_packing(dataclasses.replace(model, positions=positions))
+
+
+@pytest.mark.parametrize("model", [FOREIGN, POST_NORM])
+def test_packing_makes_no_difference_to_the_parts_of_other_systems(model):
+    check_packing(model)
+
+
+def check_packing(model: Model):
     p = parameters(model)
     packed = logits(model, p, rows([ONE, TWO], length=8))
     alone = logits(model, p, rows([ONE], [TWO], length=8))
     np.testing.assert_allclose(packed[0, :3], alone[0, :3], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(packed[0, 3:7], alone[1, :4], rtol=1e-4, atol=1e-5)
+
+
+def test_a_shared_embedding_is_one_parameter_of_equal_vocabularies():
+    shared = dataclasses.replace(SMALL, shared_embedding=True)
+    separate = transformer.declare(SMALL, 50, 50)
+    assert transformer.declare(shared, 50, 50).keys() == separate.keys() - {"source_embedding"}
+    with pytest.raises(
+        UserError, match="source vocabulary has 50 ids and the target vocabulary 40"
+    ):
+        transformer.declare(shared, 50, 40)
 
 
 def test_parameters_are_those_of_the_paper_at_reduced_size():

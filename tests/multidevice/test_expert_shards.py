@@ -15,7 +15,9 @@ from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import collectives, parse
 
-RULES = MoE(Gating(4, second_expert="all"), hidden_dim=256, num_groups=0, dispatch="blocks")
+RULES = MoE(
+    Gating(4, second_expert="all"), hidden_dim=256, num_groups=0, dispatch="blocks", biases=True
+)
 ROWS, LENGTH, DIM = 24, 4, 128
 BY_EXPERT = {"B": "x", "G": "x", "E": "x"}
 BOTH = ("data", "expert")

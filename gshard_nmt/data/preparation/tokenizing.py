@@ -148,9 +148,10 @@ def encode(
     put lists of ids together as SentencePiece takes for all the rest, so numpy does it.
     """
     tags = vocabularies[0].tags(task.source, task.target, task.subset)
+    first = vocabularies[1].first(task.target)
     sides = zip(vocabularies, (sources, targets), strict=True)
     ids, lengths = zip(*(_flat(vocabulary, side) for vocabulary, side in sides), strict=True)
-    n, m = lengths[0] + len(tags) + 1, lengths[1] + 1
+    n, m = lengths[0] + len(tags) + 1, lengths[1] + len(first) + 1
     fits = (n <= task.source_length) & (m <= task.target_length)
     ids = tuple(side[np.repeat(fits, count)] for side, count in zip(ids, lengths, strict=True))
     source_count, target_count = lengths[0][fits], lengths[1][fits]
@@ -163,7 +164,9 @@ def encode(
         words[starts + place] = tag
     words[_places(starts + 1 + len(tags), source_count)] = ids[0]
     words[starts + n] = EOS
-    words[_places(starts + 1 + n, target_count)] = ids[1]
+    for place, tag in enumerate(first, 1):
+        words[starts + n + place] = tag
+    words[_places(starts + 1 + n + len(first), target_count)] = ids[1]
     words[ends - 1] = EOS
     fallback = sum(
         int(vocabulary.is_byte_fallback[side].sum())

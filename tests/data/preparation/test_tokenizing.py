@@ -50,7 +50,9 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     pairs = [
         (a, b)
         for a, b in zip(
-            source.encode_source(SOURCES, "fr", "en"), target.encode_target(TARGETS), strict=True
+            source.encode_source(SOURCES, "fr", "en"),
+            target.encode_target(TARGETS, "en"),
+            strict=True,
         )
         if len(a) <= 24 and len(b) <= 24
     ]

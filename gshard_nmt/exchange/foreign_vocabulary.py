@@ -1,0 +1,150 @@
+"""The vocabulary of a Hugging Face folder as SentencePiece models with our special ids.
+
+transformers keeps its own list of tokens beside a SentencePiece model. We write both as one SentencePiece
+model: the pieces keep their scores, so text is split as before, but they get other ids.
+
+    new id   0     1     2     3                4, 5, ...
+    token    PAD   EOS   UNK   what begins a    all tokens but PAD, EOS and UNK, in their
+                               translation      old order, then pieces that are no tokens
+
+The rows of the embeddings move with the ids (`Order.rows`). A piece that is no token reads as UNK, as in
+transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but must not write it.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from gshard_nmt.data.vocabulary import SPECIALS, UNK
+from gshard_nmt.errors import UserError
+
+NEVER = -100.0
+"""The bias of the logit of an id that is never written. In float32 it adds nothing to the softmax, and it
+is small enough for a loss with label smoothing."""
+
+_START = "<start>"
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """The tokens of a folder, one for each row of the embedding.
+
+    Attributes:
+      names: the token of each old id.
+      pad, eos, unk: the old ids of these tokens.
+      start: the old id that the decoder reads first.
+      tags: the symbols that replace the names of some old ids, such as `<fr>`.
+    """
+
+    names: Sequence[str]
+    pad: int
+    eos: int
+    unk: int
+    start: int
+    tags: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def order(self) -> list[int]:
+        """The old id of each new id, without the pieces that are no tokens."""
+        first = [self.pad, self.eos, self.unk, self.start]
+        return first + [i for i in range(len(self.names)) if i not in first[:3]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """A vocabulary, and the rows of its embedding.
+
+    Attributes:
+      model: the content of the SentencePiece model file.
+      rows: int32[V], the old id of each new id.
+      never: the new ids that the decoder never writes.
+    """
+
+    model: bytes
+    rows: np.ndarray
+    never: Sequence[int]
+
+
+def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
+    """Returns a vocabulary that splits text as a SentencePiece model, with the ids of `Tokens.order`.
+
+    Args:
+      spm: the content of the SentencePiece model file.
+      tokens: the tokens.
+      size: the least number of ids. Ids without a piece read as UNK.
+
+    Raises:
+      UserError: the content is not a SentencePiece model.
+    """
+    model = _parsed(spm)
+    known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
+    lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
+    is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
+    rows, pieces = tokens.order, []
+    for new, old in enumerate(rows):
+        name = _START if new == SPECIALS - 1 else tokens.tags.get(old, tokens.names[old])
+        if new >= SPECIALS and old not in tokens.tags and name in known:
+            pieces.append(known.pop(name))
+        else:
+            pieces.append(_new_piece(model, name, new, lowest, is_bpe))
+    others = [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
+    pieces += others
+    pieces += [
+        _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
+        for n in range(len(pieces), size)
+    ]
+    never = [SPECIALS - 1, *range(len(rows), len(pieces))]
+    rows = [*rows, *[tokens.unk] * (len(pieces) - len(rows))]
+    spec = model.trainer_spec
+    for kind, new in (("pad", 0), ("eos", 1), ("unk", 2), ("bos", 3)):
+        setattr(spec, f"{kind}_id", new)
+        setattr(spec, f"{kind}_piece", pieces[new].piece)
+    spec.vocab_size, spec.unk_surface = len(pieces), ""
+    kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(kept)
+    return Order(model.SerializeToString(deterministic=True), np.array(rows, np.int32), never)
+
+
+def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> Any:
+    """Returns the piece of a token that is none of the SentencePiece model.
+
+    transformers looks up unknown characters among the tokens. So a token of one character gets the score
+    of an unknown character, which is 10 below the lowest. No text is split into longer tokens. In a
+    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an
+    unused piece and then take it apart, so there they are control symbols, whose text is lost.
+    """
+    piece = model.SentencePiece(piece=name, score=0.0)
+    piece.type = piece.CONTROL
+    if new == UNK:
+        piece.type = piece.UNKNOWN
+    elif new >= SPECIALS and len(name) == 1:
+        piece.type, piece.score = piece.NORMAL, lowest - _UNKNOWN_PENALTY
+    elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
+        piece.type = piece.UNUSED
+    return piece
+
+
+def piece_names(spm: bytes) -> list[str]:
+    """Returns the pieces of a SentencePiece model in the order of their ids."""
+    return [piece.piece for piece in _parsed(spm).pieces]
+
+
+def _parsed(spm: bytes) -> Any:
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        # SentencePiece takes an empty text as no model at all.
+        sentencepiece.SentencePieceProcessor(model_proto=spm or b"empty")
+    except RuntimeError as error:
+        raise UserError(
+            f"the SentencePiece file of the folder is damaged: {error}. Copy it again from where the "
+            "model was published."
+        ) from None
+    return sentencepiece_model_pb2.ModelProto.FromString(spm)

@@ -1,0 +1,204 @@
+"""The tokenizer files of Hugging Face folders: their tokens, languages and directions of translation.
+
+M2M-100   vocab.json lists the tokens, and the languages `__fr__` follow. A source begins with the token
+          of its own language, a translation with that of its language.
+NLLB      the token of a piece is one id after the piece of sentencepiece.bpe.model, because `<pad>` comes
+          before EOS. The languages `fra_Latn` follow. Sources and translations are like those of M2M-100.
+Marian    vocab.json lists the tokens of both sides, and each side has a SentencePiece model. A source
+          begins with the token `>>fra<<` of the language to translate into, if there are several.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt import json_shape
+from gshard_nmt.data.language_codes import understand
+from gshard_nmt.data.vocabulary import first_tag, source_tag, target_tag
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, piece_names, reordered
+from gshard_nmt.json_shape import anything, mapping_of, whole
+
+_SPM = "sentencepiece.bpe.model"
+_VOCAB = "vocab.json"
+_SPECIAL_PIECES = 3
+"""The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
+_FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
+_LANGUAGE = {
+    "m2m_100": "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})",
+    "nllb-moe": "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})",
+    "marian": ">>([A-Za-z_-]+)<<",
+}
+_ANY = mapping_of(anything())
+_REMEDY = "Copy the file again from where the model was published."
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizer:
+    """The vocabularies of a folder.
+
+    Attributes:
+      orders: the vocabulary of each side, "source" and "target".
+      directions: source and target of each direction, as BCP 47 tags.
+    """
+
+    orders: Mapping[str, Order]
+    directions: Sequence[tuple[str, str]]
+
+
+def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
+    """Reads the files of the tokenizer.
+
+    Args:
+      folder: the folder.
+      config: the content of config.json.
+
+    Raises:
+      UserError: a file is missing or damaged, or has other tokens than the model.
+    """
+    return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
+
+
+def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
+    spm = _bytes(folder / _SPM)
+    if (folder / _VOCAB).is_file():
+        names = _listed(folder, _VOCAB)
+    else:
+        names = [*_FAIRSEQ_TOKENS, *piece_names(spm)[_SPECIAL_PIECES:]]
+    names = _with_special_tokens(folder, names, config["vocab_size"])
+    languages = _languages(folder, names, _LANGUAGE[config["model_type"]])
+    orders = {}
+    for side, tag in (("source", source_tag), ("target", first_tag)):
+        tags = {i: tag(language) for i, language in languages.items()}
+        orders[side] = reordered(spm, _tokens(folder, names, config, tags))
+    known = sorted(languages.values())
+    return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
+
+
+def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
+    is_shared = config.get("share_encoder_decoder_embeddings", True)
+    size = config["vocab_size"]
+    sizes = {"source": size, "target": config.get("decoder_vocab_size", size)}
+    files = {"source": _VOCAB, "target": _VOCAB if is_shared else "target_vocab.json"}
+    names = {
+        s: _padded(folder, dict(enumerate(_listed(folder, files[s]))), sizes[s]) for s in sizes
+    }
+    languages = _languages_in(names["source"], _LANGUAGE["marian"])
+    tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
+
+    def order(side: str, least: int = 0) -> Order:
+        tokens = _tokens(folder, names[side], config, tags[side])
+        return reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+
+    orders = {side: order(side) for side in sizes}
+    if is_shared:
+        # Both sides use one embedding, so they need the same number of ids.
+        most = max(len(each.rows) for each in orders.values())
+        orders = {side: order(side, most) for side in sizes}
+    settings = _object(folder / "tokenizer_config.json")
+    source, target = (
+        _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
+    )
+    targets = sorted(languages.values()) or [target]
+    return Tokenizer(orders, [(source, language) for language in targets])
+
+
+def _tokens(
+    folder: Path, names: Sequence[str], config: Mapping[str, Any], tags: Mapping[int, str]
+) -> Tokens:
+    """Returns the tokens of a side, with the ids of the special ones."""
+    if "<unk>" not in names:
+        raise UserError(f"--from {folder}: its tokens have no <unk>. {_REMEDY}")
+    special = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
+    for name, i in special.items():
+        if i >= len(names):
+            raise UserError(
+                f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
+                f"{_REMEDY}"
+            )
+    start = special.pop("decoder_start")
+    return Tokens(names, **special, unk=names.index("<unk>"), start=start, tags=tags)
+
+
+def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
+    """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
+    added = _object(folder / "tokenizer.json").get("added_tokens", [])
+    settings = _object(folder / "tokenizer_config.json")
+    special = _object(folder / "special_tokens_map.json")
+    by_id = {entry["id"]: _name(entry) for entry in added}
+    by_id |= {int(i): _name(entry) for i, entry in settings.get("added_tokens_decoder", {}).items()}
+    beyond = {i: name for i, name in by_id.items() if i >= len(names)}
+    if not beyond:
+        places = [(special, "additional_special_tokens"), (settings, "additional_special_tokens")]
+        places.append((settings, "extra_special_tokens"))
+        listed = next((list(place[key]) for place, key in places if place.get(key)), [])
+        new = [name for name in map(_name, listed) if name not in names]
+        beyond = dict(enumerate(new, len(names)))
+    return _padded(folder, dict(enumerate(names)) | beyond, size)
+
+
+def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
+    """Returns the token of each id below `size`; an id without one gets a name of its own."""
+    if max(tokens) >= size:
+        raise UserError(
+            f"--from {folder}: the tokenizer has an id {max(tokens)}, but by config.json the model has "
+            f"{size} ids. Take all files from the same model."
+        )
+    return [tokens.get(i, f"<filler {i}>") for i in range(size)]
+
+
+def _languages(folder: Path, names: Sequence[str], pattern: str) -> dict[int, str]:
+    """Returns the languages of a many-to-many model, by the ids of their tokens."""
+    languages = _languages_in(names, pattern)
+    if len(languages) < 2:
+        raise UserError(
+            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
+            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
+        )
+    return languages
+
+
+def _languages_in(names: Sequence[str], pattern: str) -> dict[int, str]:
+    """Returns the BCP 47 tags of the tokens that name languages, by id. No two are equal."""
+    codes = {}
+    for i, name in enumerate(names):
+        if match := re.fullmatch(pattern, name):
+            codes[i] = next(group for group in match.groups() if group)
+    tags = {i: _tag(code) for i, code in codes.items()}
+    times = collections.Counter(tags.values())
+    return {i: tag if times[tag] == 1 else codes[i].replace("_", "-") for i, tag in tags.items()}
+
+
+def _tag(code: str) -> str:
+    """Returns the BCP 47 tag of a code; the code itself if it is none, such as mul or ROMANCE."""
+    language = understand(code)
+    return language.tag if language else code.replace("_", "-")
+
+
+def _name(entry: object) -> str:
+    """Returns the text of a token, which is either a text or an object with its content."""
+    return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
+
+
+def _listed(folder: Path, file: str) -> list[str]:
+    """Returns the tokens of vocab.json in the order of their ids."""
+    _bytes(folder / file)
+    by_name = json_shape.read(folder / file, mapping_of(whole()), _REMEDY)
+    names = sorted(by_name, key=by_name.__getitem__)
+    if [by_name[name] for name in names] != list(range(len(names))) or not names:
+        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {_REMEDY}")
+    return names
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """Returns the content of a JSON file, or {} if there is no such file."""
+    return dict(json_shape.read(file, _ANY, _REMEDY)) if file.is_file() else {}
+
+
+def _bytes(file: Path) -> bytes:
+    if not file.is_file():
+        raise UserError(f"{file} is missing, and the tokenizer needs it. {_REMEDY}")
+    return file.read_bytes()

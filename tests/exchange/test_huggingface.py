@@ -1,0 +1,214 @@
+"""Models of Hugging Face: the logits, gate choices and translations of transformers.
+
+The goldens are tiny models, and what transformers computes with them; scripts/make_import_goldens.py made
+them.
+"""
+
+import dataclasses
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.decoding.batch_shapes import BatchShape
+from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.huggingface import Source, model_of, read_config
+from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
+from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.model import moe, transformer
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.settings.config import Decode
+from tests.decoding.copying import CONFIG, CopyingDevices
+
+GOLDENS = Path(__file__).parent / "goldens"
+FAMILIES = ("m2m_100", "nllb_moe", "marian")
+MOST_TOKENS = 16
+
+
+@dataclasses.dataclass
+class Imported:
+    """A golden, read as a model of ours."""
+
+    name: str
+
+    def __post_init__(self):
+        folder = GOLDENS / self.name
+        self.sentences = json.loads((folder / "expected.json").read_text())["sentences"]
+        config = read_config(folder)
+        self.orders = read_tokenizer(folder, config).orders
+        self.model = model_of(config)
+        self.sizes = {f"{side}_vocabulary": len(o.rows) for side, o in self.orders.items()}
+        declared = transformer.declare(self.model, *self.sizes.values())
+        self.source = Source(config, self.model, Tensors(folder), self.orders)
+        self.weights = {
+            name: tf.constant(self.source.weight(name, parameter))
+            for name, parameter in declared.items()
+        }
+        assert {name: tuple(w.shape) for name, w in self.weights.items()} == {
+            name: parameter.shape for name, parameter in declared.items()
+        }
+
+    def ids(self, side: str, old: list[int]) -> list[int]:
+        """Returns our ids of tokens."""
+        order = self.orders[side]
+        new = {int(o): n for n, o in enumerate(order.rows) if n not in order.never}
+        return [new[i] for i in old]
+
+
+@functools.cache
+def imported(name: str) -> Imported:
+    return Imported(name)
+
+
+def batch_of(model: Imported) -> dict[str, tf.Tensor]:
+    """Returns the sentences of a golden, one in each row; the targets are its greedy translations."""
+    rows = []
+    for sentence in model.sentences:
+        target = model.ids("target", sentence["greedy"][1:])
+        rows.append((model.ids("source", sentence["source"]), [3, *target]))
+    batch = {}
+    for side, column, name in (("source", 0, "ids"), ("target", 1, "inputs")):
+        length = max(len(row[column]) for row in rows)
+        ids = np.zeros((len(rows), length), np.int32)
+        for r, row in enumerate(rows):
+            ids[r, : len(row[column])] = row[column]
+        lengths = np.array([[len(row[column])] for row in rows])
+        segments = (np.arange(length) < lengths).astype(np.int32)
+        positions = np.arange(length, dtype=np.int32) * segments
+        batch |= {f"{side}_{name}": ids, f"{side}_segments": segments}
+        batch |= {f"{side}_positions": positions}
+    return {name: tf.constant(array) for name, array in batch.items()}
+
+
+def forced(model: Imported):
+    """Returns the logits of `batch_of`, with the settings of evaluation."""
+    settings = model.model.moe(training=False) if model.model.experts else None
+    settings = settings and dataclasses.replace(settings, num_groups=0)
+    batch, p = batch_of(model), model.weights
+    memory, _ = transformer.encode(model.model, p, batch, Mode(), settings)
+    return transformer.decode(model.model, p, memory, batch, Mode(), settings)[0].numpy()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_logits_are_those_of_transformers(name):
+    model = imported(name)
+    logits = forced(model)
+    order = model.orders["target"]
+    for row, sentence in zip(logits, model.sentences, strict=True):
+        expected = np.array(sentence["logits"])
+        columns = model.ids("target", list(range(expected.shape[1])))
+        np.testing.assert_allclose(row[: len(expected), columns], expected, rtol=0, atol=1e-5)
+        # What is never written is far below all others.
+        assert row[: len(expected), order.never].max() < np.median(expected) - 50
+
+
+def test_the_tokens_choose_the_experts_of_transformers(monkeypatch):
+    model, routings, route = imported("nllb_moe"), [], moe.route
+
+    def noting(*arguments, **keywords):
+        routings.append(route(*arguments, **keywords))
+        return routings[-1]
+
+    monkeypatch.setattr(moe, "route", noting)
+    forced(model)
+    chosen = [(routing.slot // routing.capacity).numpy() for routing in routings]
+    assert [len(sentence["experts"]) for sentence in model.sentences] == [len(chosen)] * 3
+    visited = set()
+    for row, sentence in enumerate(model.sentences):
+        for ours, theirs in zip(chosen, sentence["experts"], strict=True):
+            assert ours[row, : len(theirs)].tolist() == theirs
+            visited |= set(np.ravel(theirs).tolist())
+    assert visited == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        ("m2m_100", "greedy"),
+        *[(name, "beam") for name in FAMILIES],
+        *[pytest.param(name, "greedy", marks=pytest.mark.slow) for name in FAMILIES[1:]],
+    ],
+)
+def test_the_translations_are_those_of_transformers(name, search):
+    """Beam 4 without a length norm, until no hypothesis can improve."""
+    model = imported(name)
+    beam = 1 if search == "greedy" else 4
+    decode = Decode(beam=beam, expansion="fairseq", length_norm="none", alpha=0.0)
+    config = CONFIG.replace(model=model.model, decode=decode)
+    functions = step_functions(config, {**model.sizes, "pairs": [{"language": "fr"}]})
+    translator = Translator(config, functions, CopyingDevices(), {})
+    batch = {k: v for k, v in batch_of(model).items() if k.startswith("source")}
+    rows, length = batch["source_ids"].shape
+    batch["max_lengths"] = tf.fill([rows], MOST_TOKENS)
+    first = model.ids("target", model.sentences[0]["greedy"][1:2]) if name != "marian" else [0]
+    prefix = np.zeros((rows, MOST_TOKENS), np.int32)
+    prefix[:, 0] = first
+    batch["prefix"] = tf.constant(prefix)
+    (result,) = translator.search(BatchShape(length, MOST_TOKENS))(model.weights, batch)
+    for ids, count, sentence in zip(
+        result["ids"].numpy(), result["lengths"].numpy(), model.sentences, strict=True
+    ):
+        assert ids[0, : count[0]].tolist() == model.ids("target", sentence[search][1:])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a golden, to be damaged."""
+    return Path(shutil.copytree(GOLDENS / "m2m_100", tmp_path / "model"))
+
+
+def changed(folder: Path, **values) -> dict:
+    """Changes config.json, and reads it."""
+    content = json.loads((folder / "config.json").read_text()) | values
+    (folder / "config.json").write_text(json.dumps(content))
+    return read_config(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "bart"}, "the type 'bart'; it must be one of m2m_100, nllb-moe, marian."),
+        ({"activation_function": "tanh"}, "'tanh'; it must be one of relu, gelu, swish, silu."),
+        ({"decoder_ffn_dim": 99}, "encoder_ffn_dim is 24 and decoder_ffn_dim 99; it must be equal"),
+        ({"d_model": 17}, "d_model is 17; it must be a multiple of the 2 attention heads"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is false; it must be true"),
+        ({"d_model": "wide"}, 'd_model is "wide"; it must be a whole number'),
+    ],
+)
+def test_a_model_that_ours_cannot_be_is_refused(folder, values, message):
+    with pytest.raises(UserError) as error:
+        model_of(changed(folder, **values))
+    assert message in str(error.value)
+
+
+def test_a_folder_without_a_config_is_refused(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(
+        UserError, match=r"has no config\.json; give the folder of a Hugging Face model"
+    ):
+        read_config(folder)
+
+
+def test_an_embedding_without_a_scale_moves_it_to_the_last_norm():
+    """The logits of a model whose embedding is not scaled: E' = E and the final norm has M**0.5."""
+    model = imported("m2m_100")
+    config = {**model.source.config, "scale_embedding": False}
+    source = dataclasses.replace(model.source, config=config)
+    declared = transformer.declare(model.model, *model.sizes.values())
+    for name, factor in (("target_embedding", 0.25), ("decoder/final_norm/bias", 4.0)):
+        expected = model.weights[name].numpy() * factor
+        np.testing.assert_allclose(source.weight(name, declared[name]), expected, rtol=1e-6)
+
+
+def test_tensors_that_the_model_lacks_are_named():
+    model = imported("m2m_100")
+    tensors = Tensors(GOLDENS / "m2m_100")
+    tensors.unread = {"model.encoder.layers.7.fc1.weight", "model.encoder.embed_positions.weights"}
+    source = dataclasses.replace(model.source, tensors=tensors)
+    assert source.leftovers() == ["model.encoder.layers.7.fc1.weight"]

@@ -1,0 +1,83 @@
+"""gshard-import: the run folder that it makes, and what it refuses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.import_model import import_model
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import runtime
+from tests.exchange.test_huggingface import GOLDENS, imported
+
+
+def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):
+    import_model(GOLDENS / "m2m_100", tmp_path / "run", ["en", "fr"])
+    run = RunFolder(tmp_path / "run")
+    config = read_run_config(run.config)
+    assert run.direction("en", "") == ("en", "fr")
+    assert [pair["language"] for pair in run.data["pairs"]] == ["fr", "fr"]
+    source, target = run.vocabularies()
+    assert source.size == target.size == run.data["source_vocabulary"]
+    assert (config.decode.expansion, list(config.decode.source_lengths)) == ("fairseq", [16, 32])
+    specs = weight_specs(step_functions(config, run.data))
+    devices = runtime.start(config.mesh)
+    restored = Checkpoints(run.checkpoints, identity=run.identity()).restore(
+        lambda manifest: {"parameters": devices.abstract(specs)}
+    )
+    for name, weight in imported("m2m_100").weights.items():
+        np.testing.assert_array_equal(restored.groups["parameters"][name], weight)
+    out = capsys.readouterr().out
+    assert "a model of the type m2m_100 with" in out
+    assert out.endswith("--lang en --target fr\n")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a golden, to be changed."""
+    return Path(shutil.copytree(GOLDENS / "m2m_100", tmp_path / "model"))
+
+
+def test_a_folder_that_is_not_empty_is_refused(folder):
+    with pytest.raises(UserError, match="is not empty; give a new folder"):
+        import_model(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        (["en", "fx"], "--languages has fx; this model has de, en, fr. Choose among these."),
+        (["en"], "--languages is en, and the model translates in no direction between them."),
+    ],
+)
+def test_languages_that_the_model_lacks_are_refused(folder, tmp_path, languages, message):
+    with pytest.raises(UserError) as error:
+        import_model(folder, tmp_path / "run", languages)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (
+            1,
+            "has tensors that the model of its config.json does not have: model.encoder.layers.1.fc1",
+        ),
+        (3, "has no tensor model.encoder.layers.2."),
+    ],
+)
+def test_weights_of_another_model_are_refused_and_nothing_is_left(
+    folder, tmp_path, layers, message
+):
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {"encoder_layers": layers}))
+    with pytest.raises(UserError) as error:
+        import_model(folder, tmp_path / "run")
+    assert message in str(error.value)
+    assert not (tmp_path / "run").exists()
