@@ -346,7 +346,8 @@ def _stage_numbers(stages: int) -> "tf.Tensor":
     This is no range, because the compiler may merge a range of the same size in the code of a stage with
     it, and the partitioner then fails (see `on_stages`).
     """
-    return tf.cumsum(run_time_zeros([stages], tf.int32) + 1) - 1
+    ones = annotate(run_time_zeros([stages], tf.int32) + 1, "_")
+    return annotate(tf.cumsum(ones) - 1, "_")
 
 
 def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
