@@ -20,7 +20,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import scoped, within
+from gshard_nmt.model.parameters import within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
     Part,
@@ -264,7 +264,7 @@ class Pipeline:
         return within(own, "weights").items()
 
     def _every(self, shared: Sequence["tf.Tensor"]) -> dict[str, Lettered]:
-        side = scoped("side", self.side)
+        side = {f"side/{name}": tensor for name, tensor in self.side.items()}
         return side | {f"shared/{i}": Lettered(t, "_BLM") for i, t in enumerate(shared)}
 
     def _shared_at(self, own: Tensors, every: Tensors) -> list["tf.Tensor"]:
