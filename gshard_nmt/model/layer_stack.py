@@ -239,7 +239,7 @@ class Blocks:
         names: Sequence[str],
         inputs: StackInputs,
         token_mask: "tf.Tensor",
-        biases: Sequence["tf.Tensor | None"],
+        biases: tuple["tf.Tensor", "tf.Tensor | None"],
         keys: KeyTable | None,
     ) -> Part:
         """Returns the part of a block that has these sub-layers."""
