@@ -19,6 +19,7 @@ of a mesh use these letters, and each letter has one meaning:
     A  assignments of a token, also called its choices: the 1 or 2 experts that it asks for
     U  buckets of relative distance
     R  repeats of a block; parameters and scanned activations are stacked along R
+    P  stages of a pipeline
     K  beams: the hypotheses that are kept for a sentence
     I  search steps of decoding
     _  a dimension that no rule splits

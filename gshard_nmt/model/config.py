@@ -9,6 +9,7 @@ from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
 from gshard_nmt.model.layers import NORMS
 from gshard_nmt.model.moe import MOE_RANGES, MoE
+from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
 
 SINUSOIDS = ("sinusoidal", "vaswani")
@@ -16,7 +17,7 @@ POSITIONS = ("relative", *SINUSOIDS, "learned")
 NORM_PLACES = ("before", "after")
 MOE_PLACES = ("first", "last")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
-STACKS = ("unrolled", "scan")
+STACKS = ("unrolled", "scan", "pipeline")
 STACK_NAMES = ("encoder", "decoder")
 EXPERT_STACKS = ("both", *STACK_NAMES)
 REMATS = ("none", "layer", "block")
@@ -206,13 +207,23 @@ class Model:
 
     # Compilation
     stack: str = "unrolled"
-    """How blocks are compiled: "unrolled" compiles each block, "scan" compiles one block for any depth.
-    A scan always recomputes in the backward pass. The results are the same."""
+    """How blocks are compiled: "unrolled" compiles each block, "scan" compiles one block for any depth,
+    "pipeline" divides the blocks into stages that work on different microbatches of a batch. A scan and a
+    pipeline always recompute in the backward pass. The results are the same."""
+
+    stages: int = 1
+    """P, the number of stages of a pipeline. It must divide the number of blocks of each stack. Used only
+    if stack is "pipeline"."""
+
+    schedule: str = "gpipe"
+    """The order of a pipeline: "gpipe" (each stage has consecutive blocks, and a microbatch visits it
+    once) or "circular" (a stage has every P-th block, and a microbatch visits it once for each block,
+    which makes the bubbles shorter). Used only if stack is "pipeline"."""
 
     remat: str = "none"
     """What the backward pass recomputes to save memory: "none" (nothing), each "layer" from the input of
     the layer, or each "block" from the input of the block. If stack is "scan", "none" means
-    "block"."""
+    "block". A pipeline ignores this setting: it recomputes each stage from its input."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),
@@ -231,6 +242,8 @@ class Model:
         one_of(MOE_PLACES, "moe_place"),
         one_of(ACTIVATION_DTYPES, "activation_dtype"),
         one_of(STACKS, "stack"),
+        size("stages"),
+        one_of(SCHEDULES, "schedule"),
         one_of(REMATS, "remat"),
         one_of(EXPERT_STACKS, "expert_stacks"),
         # The settings of the same names in `MoE` and `Gating` have the same ranges.
@@ -274,6 +287,8 @@ class Model:
                 "Model.dispatch to 'gather'.",
                 ["Model.gating_dropout", "Model.dispatch"],
             )
+        if self.stack == "pipeline":
+            self._check_pipeline()
         if self.positions == "learned" and self.max_positions < 1:
             raise UserError(
                 f"Model.positions is 'learned', but Model.max_positions is {self.max_positions}. Set "
@@ -285,6 +300,24 @@ class Model:
                 f"Model.position_offset is {self.position_offset}, but Model.positions is "
                 f"{self.positions!r}, which has no offset. Set Model.position_offset to 0.",
                 ["Model.position_offset", "Model.positions"],
+            )
+
+    def _check_pipeline(self) -> None:
+        for stack in STACK_NAMES:
+            if self.repeats(stack) % self.stages:
+                legal = [
+                    n for n in range(1, self.repeats(stack) + 1) if not self.repeats(stack) % n
+                ]
+                raise UserError(
+                    f"Model.stages is {self.stages}; it must divide the {self.repeats(stack)} blocks of "
+                    f"the {stack}. Use one of {legal}.",
+                    ["Model.stages", f"Model.{stack}_layers"],
+                )
+        if self.dispatch == "blocks":
+            raise UserError(
+                "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
+                "that way. Set Model.dispatch to 'gather' or 'einsum'.",
+                ["Model.dispatch", "Model.stack"],
             )
 
     def depth(self, stack: str) -> int:
@@ -306,6 +339,11 @@ class Model:
     def repeats(self, stack: str) -> int:
         """Returns R, the number of blocks of a stack."""
         return self.depth(stack) // self.block_layers(stack)
+
+    def pipeline_schedule(self, stack: str, microbatches: int) -> Schedule:
+        """Returns the order of the work of a stack that is a pipeline."""
+        visits = self.repeats(stack) // self.stages if self.schedule == "circular" else 1
+        return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
         """Returns the settings of the MoE layers, for training or for evaluation."""

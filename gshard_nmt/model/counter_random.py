@@ -31,6 +31,11 @@ class Key:
         """Returns the key whose two words are `seed`, uint32[2]."""
         return cls(seed[0], seed[1])
 
+    @property
+    def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Both words."""
+        return self.word0, self.word1
+
     def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
         """Returns an independent key for the random stream `name` in repeat `index` of a block.
 
@@ -53,6 +58,11 @@ class KeyTable:
     names: tuple[str, ...]
     word0: "tf.Tensor"  # uint32[repeats, streams]
     word1: "tf.Tensor"  # uint32[repeats, streams]
+
+    @property
+    def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
+        """Both words of all keys."""
+        return self.word0, self.word1
 
     def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
         """Returns the key of each random stream in repeat `index` (int or int32[]) of a block."""

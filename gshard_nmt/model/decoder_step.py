@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, last_dimension, transformer
+from gshard_nmt.model import attention, last_dimension, layer_stack, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -59,7 +59,7 @@ def start(
     empty_values = tf.broadcast_to(zero, [b, model.heads, slots, model.head_dim])
     block = within(p, "decoder/block")
     for repeat in range(model.repeats("decoder")):
-        for name in transformer.sublayers(model, "decoder"):
+        for name in layer_stack.sublayers(model, "decoder"):
             scope = f"{name}/{repeat}"
             if name.startswith("cross_attention"):
                 values = {k: v[repeat] for k, v in within(block, name).items()}
@@ -119,17 +119,17 @@ def step(
                 relative = attention.relative_bias(values["relative_bias"], distances, causal=True)
                 bias = past_bias + relative[tf.newaxis]
             return attention.attend_cached(values, x, key, value, bias, slots_read, stage)
-        return transformer.feed_forward_or_moe(model, values, x, is_token, moe, Mode(), [])
+        return layer_stack.feed_forward_or_moe(model, values, x, is_token, moe, Mode(), [])
 
     token_mask = tf.ones([b, k, 1], x.dtype)
-    names = transformer.sublayers(model, "decoder")
+    names = layer_stack.sublayers(model, "decoder")
     block = within(p, "decoder/block")
     for repeat in range(model.repeats("decoder")):
         values = {name: v[repeat] for name, v in block.items()}
         f = functools.partial(sublayer, repeat)
-        layers = transformer.SubLayers(model, "decoder", token_mask, Mode(), f)
+        layers = layer_stack.SubLayers(model, "decoder", token_mask, Mode(), f)
         x = layers.apply(names, repeat, values, x)
-    x = transformer.final_norm(model, p, "decoder", x)
+    x = layer_stack.final_norm(model, p, "decoder", x)
     logits = transformer.output_logits(model, p, x)
     return last_dimension.log_softmax(logits), new_cache
 

@@ -7,15 +7,18 @@ So a loop over the layers can add them up, and they can still be separated after
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.model import token_counts
+from gshard_nmt.model import microbatches, token_counts
 from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.model.stack import Index, Total, Totals
+from gshard_nmt.model.stack import Index, Total, Totals, run_time_zeros, write_at
 
 LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
 """The figures of one MoE layer, in the order of the columns of the total `by_layer`."""
+
+OF_TOKENS = ("lost_one", "lost_both")
+"""The totals that have a value for each token."""
 
 
 def moe_layer_names(model: Model) -> list[str]:
@@ -66,14 +69,37 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
         tf.reduce_max(routing.load) * routing.load.shape[0],
         effective_experts(routing.load),
     ]
-    row = tf.one_hot(repeat, repeats, dtype=routing.load.dtype)
+    by_layer = tf.stop_gradient(tf.stack(figures))
     return {
         "aux_loss": routing.aux_loss,
         "z_loss": routing.z_loss,
         "load": routing.load,
-        "by_layer": row[:, tf.newaxis] * tf.stop_gradient(tf.stack(figures))[tf.newaxis],
+        "by_layer": row_of(by_layer, repeat, repeats),
         "lost_one": tf.cast(tf.equal(routing.lost, 1), routing.load.dtype),
         "lost_both": tf.cast(tf.equal(routing.lost, 2), routing.load.dtype),
+    }
+
+
+def row_of(values: "tf.Tensor", repeat: Index, repeats: int) -> "tf.Tensor":
+    """Returns [R, ...] with the values in row `repeat` and 0 elsewhere."""
+    if isinstance(repeat, int):
+        row = tf.one_hot(repeat, repeats, dtype=values.dtype)
+        return tf.tensordot(row, values, axes=0)
+    # Not by one_hot, because a pipeline must have no range of the size of a range outside of its stages.
+    return write_at(run_time_zeros([repeats, *values.shape], values.dtype), repeat, values)
+
+
+def of_batch(totals: Totals, length: int) -> Totals:
+    """Returns the totals of a batch from those of its n microbatches, which have a leading dimension n.
+
+    Losses and figures are means over the microbatches. The values of tokens are [B, L], in the order of
+    the batch.
+    """
+    return {
+        name: microbatches.join(tf.reshape(total, [total.shape[0], -1, length]), "BL")
+        if name in OF_TOKENS
+        else tf.reduce_mean(total, axis=0)
+        for name, total in totals.items()
     }
 
 

@@ -268,8 +268,12 @@ class StepFunctions:
         memory: tf.Tensor | None = None
         encoder: Totals = {}
         if model.encoder_layers:
-            memory, encoder = transformer.encode(model, parameters, batch, mode, moe)
-        logits, decoder = transformer.decode(model, parameters, memory, batch, mode, moe)
+            memory, encoder = transformer.encode(
+                model, parameters, batch, mode, moe, microbatches=self.microbatches
+            )
+        logits, decoder = transformer.decode(
+            model, parameters, memory, batch, mode, moe, microbatches=self.microbatches
+        )
         with tf.name_scope("loss"):
             loss = token_loss(
                 logits,

@@ -7,21 +7,18 @@ dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), and padding is se
 `Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
-import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import attention, figures, layers
+from gshard_nmt.model import layers
 from gshard_nmt.model.config import SINUSOIDS, Model
-from gshard_nmt.model.counter_random import KeyTable
 from gshard_nmt.model.expert_use import UseCounter
-from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.layer_stack import StackInputs, Values, declare_block, run_stack
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked, within
-from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
+from gshard_nmt.model.moe import MoE
+from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked
+from gshard_nmt.model.stack import Totals
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -63,230 +60,12 @@ def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict
     return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m, model.norm))
 
 
-def embedding_name(model: Model, side: str) -> str:
-    """Returns the name of the embedding of a side, "source" or "target"."""
-    return "target_embedding" if model.shared_embedding else f"{side}_embedding"
-
-
-def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
-    """Declares the parameters of one block of a stack, "encoder" or "decoder"."""
-    block: dict[str, Parameter] = {}
-    for sublayer in sublayers(model, stack):
-        block |= scoped(sublayer, _declare_sublayer(model, sublayer))
-    return block
-
-
-def sublayers(model: Model, stack: str) -> list[str]:
-    """Returns the names of a block's sub-layers in order. A name ends in the number of its layer."""
-    return [name for layer in _layers(model, stack) for name in layer]
-
-
-def _layers(model: Model, stack: str) -> list[list[str]]:
-    """Returns the names of the sub-layers of each layer of a block."""
-    layers_of_block = []
-    sparse = 0 if model.moe_place == "first" else model.block_layers(stack) - 1
-    for layer in range(model.block_layers(stack)):
-        names = [f"self_attention_{layer}"]
-        if stack == "decoder" and model.encoder_layers:
-            names.append(f"cross_attention_{layer}")
-        is_moe = layer == sparse and model.has_experts(stack)
-        names.append(f"moe_{layer}" if is_moe else f"feed_forward_{layer}")
-        layers_of_block.append(names)
-    return layers_of_block
-
-
-def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
-    kind = sublayer.rpartition("_")[0]
-    if kind == "moe":
-        declared = declare_moe(model.model_dim, model.moe(training=True))
-    elif kind == "feed_forward":
-        declared = layers.declare_feed_forward(
-            model.model_dim, model.hidden_dim, model.activation, model.biases
-        )
-    else:
-        relative = kind == "self_attention" and model.positions == "relative"
-        declared = attention.declare_attention(
-            model.model_dim, model.heads, model.head_dim, relative, model.biases
-        )
-    return declared | scoped("norm", layers.declare_norm(model.model_dim, model.norm))
-
-
-Values = Mapping[str, "tf.Tensor"]
 Batch = Mapping[str, "tf.Tensor"]
 
 
-@dataclasses.dataclass(frozen=True)
-class SubLayers:
-    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x))).
-
-    Attributes:
-      model: the settings of the model.
-      stack: "encoder" or "decoder".
-      token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
-        every sub-layer.
-      mode: the mode of this repeat, for the residual dropout.
-      f: (name, values, input) -> output of one sub-layer, before the residual is added.
-    """
-
-    model: Model
-    stack: str
-    token_mask: "tf.Tensor"
-    mode: Mode
-    f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
-
-    def apply(
-        self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
-    ) -> "tf.Tensor":
-        """Applies the named sub-layers in order to x[B, L, M], with the parameters of one repeat."""
-        for name in names:
-            place = f"{repeat}_{name}" if isinstance(repeat, int) else name
-            with tf.name_scope(f"{self.stack}_{place}"):
-                p = within(values, name)
-                norm = functools.partial(layers.norm, within(p, "norm"))
-                before = self.model.norm_place == "before"
-                masked = x * self.token_mask
-                out = self.f(name, p, norm(masked) if before else masked)
-                x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
-                x = x if before else norm(x)
-        return x
-
-
-@dataclasses.dataclass(frozen=True)
-class StackInputs:
-    """The inputs of all sub-layers of a stack, besides their own x and parameters.
-
-    A bias is added to attention logits. It is 0 at visible positions and very negative at others.
-
-    Attributes:
-      is_token: bool[B, L], False for padding.
-      self_bias: float32[B, 1, L, L], the mask of self-attention as a bias.
-      cross_bias: float32[B, 1, L, T], the mask of the decoder's attention to the source as a bias; None
-        in an encoder and in a language model.
-      moe: the settings of the MoE layers; None in a dense model.
-      counter: counts the experts that each language uses; None counts nothing.
-    """
-
-    is_token: "tf.Tensor"
-    self_bias: "tf.Tensor"
-    cross_bias: "tf.Tensor | None"
-    moe: MoE | None
-    counter: UseCounter | None = None
-
-    def totals_of(self, routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
-        """Returns what the MoE layer of a part of a block adds to the totals of the stack."""
-        totals = figures.totals_of(routings, repeat, repeats)
-        if self.counter is None or not routings:
-            return totals
-        return totals | self.counter.totals_of(routings[0], repeat, repeats)
-
-    def declare_totals(self, repeats: int) -> dict[str, Total]:
-        """Declares the totals of a stack of R = `repeats` blocks."""
-        rows, length = self.is_token.shape.as_list()
-        declared = figures.declare_totals(self.moe, rows, length, repeats)
-        return declared if self.counter is None else declared | self.counter.declare(repeats)
-
-
-def run_stack(
-    model: Model,
-    stack: str,
-    p: Values,
-    x: "tf.Tensor",
-    inputs: StackInputs,
-    mode: Mode,
-    memory: Sequence["tf.Tensor"] = (),
-) -> tuple["tf.Tensor", Totals]:
-    """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
-
-    Args:
-      model: the settings of the model.
-      stack: "encoder" or "decoder".
-      p: all parameters of the model.
-      x: [B, L, M].
-      inputs: the masks, and the settings of the MoE layers.
-      mode: the mode for the dropouts.
-      memory: the encoder's output [B, T, M] as the only entry, or nothing.
-
-    Returns:
-      [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack. If there is a
-      counter, its totals are added.
-    """
-    # [B, L] -> [B, L, 1]
-    token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
-    prefix, mode = f"{stack}/block", mode.named(stack)
-    block, declared = within(p, prefix), declare_block(model, stack)
-    repeats = model.repeats(stack)
-    if not model.has_experts(stack):
-        inputs = dataclasses.replace(inputs, moe=None, counter=None)
-    keys = _random_keys(model, stack, mode, repeats)
-
-    def part(names: Sequence[str]) -> Part:
-        def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
-            routings: list[Routing] = []
-            block_mode = mode
-            if keys is not None:
-                block_mode = dataclasses.replace(mode, prepared=keys.at(repeat))
-
-            def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-                sublayer_mode, rate = block_mode.named(name), model.attention_dropout
-                if name.startswith("self_attention"):
-                    bias = inputs.self_bias + _relative_bias(values, x.shape[1], stack == "decoder")
-                    return attention.attend(values, x, x, bias, sublayer_mode, rate)
-                if name.startswith("cross_attention"):
-                    bias = inputs.cross_bias
-                    return attention.attend(values, x, memory[0], bias, sublayer_mode, rate)
-                return feed_forward_or_moe(
-                    model, values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
-                )
-
-            layers_of_part = SubLayers(model, stack, token_mask, block_mode, sublayer)
-            out = layers_of_part.apply(names, repeat, values, x)
-            return out, inputs.totals_of(routings, repeat, repeats)
-
-        weights = [name for name in declared if name.split("/")[0] in names]
-        low_precision = [name for name in weights if not declared[name].keep_float32]
-        return Part(weights, apply, low_precision)
-
-    by_layer = model.remat == "layer"
-    groups = _layers(model, stack) if by_layer else [sublayers(model, stack)]
-    parts = [part(names) for names in groups]
-    if model.stack == "scan":
-
-        def annotate_gradient(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
-            return annotate(gradient, "R" + declared[name].letters, f"{prefix}/{name}")
-
-        declared_totals = inputs.declare_totals(repeats)
-        x, totals = scanned(parts, block, annotate_gradient, x, memory, declared_totals)
-    else:
-        x, totals = unrolled(parts, block, x, memory, recompute=model.remat != "none")
-    return final_norm(model, p, stack, x) * token_mask, totals
-
-
-def final_norm(model: Model, p: Values, stack: str, x: "tf.Tensor") -> "tf.Tensor":
-    """Returns x after the norm that ends a stack of pre-norm layers. Post-norm layers need none."""
-    if model.norm_place == "after":
-        return x
-    return layers.norm(within(p, f"{stack}/final_norm"), x)
-
-
-def _random_keys(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable | None:
-    """Returns the keys of all random numbers of a stack, or None if nothing is random.
-
-    We make all keys in one call, because each call has about a hundred operations.
-    """
-    if not mode.training or mode.key is None:
-        return None
-    uses = {
-        "moe": ["jitter", "second_expert", "expert", "residual"],
-        "feed_forward": ["residual"],
-    }
-    if model.expert_output_masking:
-        uses["moe"].append("expert_output")
-    names = [
-        f"{mode.scope}{name}/{use}"
-        for name in sublayers(model, stack)
-        for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
-    ]
-    return mode.key.fold_each(names, repeats)
+def embedding_name(model: Model, side: str) -> str:
+    """Returns the name of the embedding of a side, "source" or "target"."""
+    return "target_embedding" if model.shared_embedding else f"{side}_embedding"
 
 
 def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.Tensor"):
@@ -325,6 +104,7 @@ def encode(
     mode: Mode,
     moe: MoE | None,
     counter: UseCounter | None = None,
+    microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns two results: the encoder's output [B, L, M] and the routing totals.
 
@@ -334,9 +114,7 @@ def encode(
     _check_length(model, segments)
     x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "source_input")
-    inputs = StackInputs(
-        segments > 0, attention.segment_bias(segments, segments), None, moe, counter
-    )
+    inputs = StackInputs(segments, moe=moe, counter=counter, microbatches=microbatches)
     x, totals = run_stack(model, "encoder", p, x, inputs, mode)
     return annotate(x, "BLM"), totals
 
@@ -349,6 +127,7 @@ def decode(
     mode: Mode,
     moe: MoE | None,
     counter: UseCounter | None = None,
+    microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns the logits float32[B, L, V] with teacher forcing, and the routing totals.
 
@@ -359,11 +138,8 @@ def decode(
     _check_length(model, segments)
     x = embed(model, p, "target", batch["target_inputs"], positions)
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "target_input")
-    self_bias = attention.segment_bias(segments, segments) + attention.causal_bias(positions)
-    cross_bias = None
-    if memory is not None:
-        cross_bias = attention.segment_bias(segments, batch["source_segments"])
-    inputs = StackInputs(segments > 0, self_bias, cross_bias, moe, counter)
+    source_segments = None if memory is None else batch["source_segments"]
+    inputs = StackInputs(segments, positions, source_segments, moe, counter, microbatches)
     shared = [] if memory is None else [memory]
     x, totals = run_stack(model, "decoder", p, x, inputs, mode, shared)
     return output_logits(model, p, annotate(x, "BLM")), totals
@@ -380,30 +156,3 @@ def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":
     name = "output_embedding" if "output_embedding" in p else "target_embedding"
     logits = annotate(layers.project("BLM,VM->BLV", scaled, p, name), "BLV")
     return logits + p["output_bias"] if "output_bias" in p else logits
-
-
-def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
-    if "relative_bias" not in values:
-        return 0.0
-    # Segments are contiguous, so two tokens have the same distance in their segment and in the row.
-    return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
-
-
-def feed_forward_or_moe(
-    model: Model,
-    values: Values,
-    x: "tf.Tensor",
-    is_token: "tf.Tensor",
-    moe: MoE | None,
-    mode: Mode,
-    routings: list[Routing],
-) -> "tf.Tensor":
-    """Applies the feed-forward or the experts of a layer to x[B, L, M].
-
-    An MoE layer appends its routing to `routings`.
-    """
-    if "gate" not in values or moe is None:
-        return layers.feed_forward(values, x, model.activation)
-    out, routing = moe_layer(values, x, is_token, moe, mode)
-    routings.append(routing)
-    return out

@@ -134,6 +134,8 @@ def problems(
 def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     """Yields the problems that are known from the settings alone."""
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
+    if config.model.stack == "pipeline":
+        yield from _uneven(config, "Model.stages", "P", (config.model.stages,))
     if decoding and config.model.encoder_layers:  # language models do not translate
         yield from _unfit_lengths(config)
     if config.model.experts:

@@ -44,7 +44,7 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
         ),
         (
             {"stack": "rolled"},
-            "Model.stack is 'rolled'; it must be one of ['unrolled', 'scan'].",
+            "Model.stack is 'rolled'; it must be one of ['unrolled', 'scan', 'pipeline'].",
         ),
         (
             {"activation_dtype": "float16"},
@@ -68,6 +68,19 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
         (
             {"dispatch": "scatter"},
             "Model.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks'].",
+        ),
+        (
+            {"stack": "pipeline", "stages": 3, "experts": 0},
+            "Model.stages is 3; it must divide the 4 blocks of the encoder. Use one of [1, 2, 4].",
+        ),
+        (
+            {"stack": "pipeline", "dispatch": "blocks"},
+            "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
+            "that way. Set Model.dispatch to 'gather' or 'einsum'.",
+        ),
+        (
+            {"schedule": "zigzag"},
+            "Model.schedule is 'zigzag'; it must be one of ['gpipe', 'circular'].",
         ),
         ({"hidden_dim": 0}, "Model.hidden_dim is 0; it must be from 1 to 16777216."),
         (

@@ -1,0 +1,388 @@
+"""A stack of layers, the encoder or the decoder: its blocks, and the ways to run them.
+
+A block is `moe_every` layers, and the first of them has the experts. Each parameter of a block is stored
+once, with a leading dimension R.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from gshard_nmt.model import attention, figures, layers, microbatches
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.counter_random import Key, KeyTable
+from gshard_nmt.model.expert_use import UseCounter
+from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.layers import Mode, dropout
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.parameters import Parameter, scoped, within
+from gshard_nmt.model.pipeline import Pipeline
+from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
+from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages
+from gshard_nmt.spmd.sharding import annotate
+
+Values = Mapping[str, "tf.Tensor"]
+
+
+def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
+    """Declares the parameters of one block of a stack, "encoder" or "decoder"."""
+    block: dict[str, Parameter] = {}
+    for sublayer in sublayers(model, stack):
+        block |= scoped(sublayer, _declare_sublayer(model, sublayer))
+    return block
+
+
+def sublayers(model: Model, stack: str) -> list[str]:
+    """Returns the names of a block's sub-layers in order. A name ends in the number of its layer."""
+    return [name for layer in _layers(model, stack) for name in layer]
+
+
+def _layers(model: Model, stack: str) -> list[list[str]]:
+    """Returns the names of the sub-layers of each layer of a block."""
+    layers_of_block = []
+    sparse = 0 if model.moe_place == "first" else model.block_layers(stack) - 1
+    for layer in range(model.block_layers(stack)):
+        names = [f"self_attention_{layer}"]
+        if stack == "decoder" and model.encoder_layers:
+            names.append(f"cross_attention_{layer}")
+        is_moe = layer == sparse and model.has_experts(stack)
+        names.append(f"moe_{layer}" if is_moe else f"feed_forward_{layer}")
+        layers_of_block.append(names)
+    return layers_of_block
+
+
+def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
+    kind = sublayer.rpartition("_")[0]
+    if kind == "moe":
+        declared = declare_moe(model.model_dim, model.moe(training=True))
+    elif kind == "feed_forward":
+        declared = layers.declare_feed_forward(
+            model.model_dim, model.hidden_dim, model.activation, model.biases
+        )
+    else:
+        relative = kind == "self_attention" and model.positions == "relative"
+        declared = attention.declare_attention(
+            model.model_dim, model.heads, model.head_dim, relative, model.biases
+        )
+    return declared | scoped("norm", layers.declare_norm(model.model_dim, model.norm))
+
+
+@dataclasses.dataclass(frozen=True)
+class SubLayers:
+    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x))).
+
+    Attributes:
+      model: the settings of the model.
+      stack: "encoder" or "decoder".
+      token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
+        every sub-layer.
+      mode: the mode of this repeat, for the residual dropout.
+      f: (name, values, input) -> output of one sub-layer, before the residual is added.
+    """
+
+    model: Model
+    stack: str
+    token_mask: "tf.Tensor"
+    mode: Mode
+    f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
+
+    def apply(
+        self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
+    ) -> "tf.Tensor":
+        """Applies the named sub-layers in order to x[B, L, M], with the parameters of one repeat."""
+        for name in names:
+            place = f"{repeat}_{name}" if isinstance(repeat, int) else name
+            with tf.name_scope(f"{self.stack}_{place}"):
+                p = within(values, name)
+                norm = functools.partial(layers.norm, within(p, "norm"))
+                before = self.model.norm_place == "before"
+                masked = x * self.token_mask
+                out = self.f(name, p, norm(masked) if before else masked)
+                x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
+                x = x if before else norm(x)
+        return x
+
+
+@dataclasses.dataclass(frozen=True)
+class StackInputs:
+    """The inputs of all sub-layers of a stack, besides their own x and parameters.
+
+    Attributes:
+      segments: int32[B, L], counted from 1; 0 is padding.
+      positions: int32[B, L], if the self-attention is causal, as in a decoder; None in an encoder.
+      source_segments: int32[B, T], of the source that a decoder attends to; None without a source.
+      moe: the settings of the MoE layers; None in a dense model.
+      counter: counts the experts that each language uses; None counts nothing.
+      microbatches: n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after
+        another on the whole batch.
+    """
+
+    segments: "tf.Tensor"
+    positions: "tf.Tensor | None" = None
+    source_segments: "tf.Tensor | None" = None
+    moe: MoE | None = None
+    counter: UseCounter | None = None
+    microbatches: int = 0
+
+    @property
+    def is_token(self) -> "tf.Tensor":
+        """bool[B, L], False for padding."""
+        return self.segments > 0
+
+    def self_bias(self) -> "tf.Tensor":
+        """Returns the mask of self-attention as a bias, float32[B, 1, L, L].
+
+        A bias is added to attention logits. It is 0 at visible positions and very negative at others.
+        """
+        bias = attention.segment_bias(self.segments, self.segments)
+        return bias if self.positions is None else bias + attention.causal_bias(self.positions)
+
+    def cross_bias(self) -> "tf.Tensor | None":
+        """Returns the mask of the attention to the source as a bias, float32[B, 1, L, T], or None."""
+        if self.source_segments is None:
+            return None
+        return attention.segment_bias(self.segments, self.source_segments)
+
+    def tensors(self) -> Tensors:
+        """Returns the tensors among the inputs, by their names."""
+        names = ("segments", "positions", "source_segments")
+        tensors = {name: getattr(self, name) for name in names}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+    def of_microbatch(self, tensors: Tensors) -> "StackInputs":
+        """Returns the inputs of one microbatch, which has these tensors and its share of the groups."""
+        moe = self.moe
+        if moe is not None:
+            moe = dataclasses.replace(moe, num_groups=moe.num_groups // self.microbatches)
+        return dataclasses.replace(self, moe=moe, **tensors)
+
+    def totals_of(self, routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
+        """Returns what the MoE layer of a part of a block adds to the totals of the stack."""
+        totals = figures.totals_of(routings, repeat, repeats)
+        if self.counter is None or not routings:
+            return totals
+        return totals | self.counter.totals_of(routings[0], repeat, repeats)
+
+    def declare_totals(self, repeats: int) -> dict[str, Total]:
+        """Declares the totals of a stack of R = `repeats` blocks."""
+        rows, length = self.segments.shape.as_list()
+        declared = figures.declare_totals(self.moe, rows, length, repeats)
+        return declared if self.counter is None else declared | self.counter.declare(repeats)
+
+
+def run_stack(
+    model: Model,
+    stack: str,
+    p: Values,
+    x: "tf.Tensor",
+    inputs: StackInputs,
+    mode: Mode,
+    memory: Sequence["tf.Tensor"] = (),
+) -> tuple["tf.Tensor", Totals]:
+    """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
+
+    Args:
+      model: the settings of the model.
+      stack: "encoder" or "decoder".
+      p: all parameters of the model.
+      x: [B, L, M].
+      inputs: the segments, and the settings of the MoE layers.
+      mode: the mode for the dropouts.
+      memory: the encoder's output [B, T, M] as the only entry, or nothing.
+
+    Returns:
+      [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack. If there is a
+      counter, its totals are added.
+    """
+    if not model.has_experts(stack):
+        inputs = dataclasses.replace(inputs, moe=None, counter=None)
+    blocks = Blocks(model, stack, mode.named(stack))
+    weights = within(p, f"{stack}/block")
+    if model.stack == "pipeline" and inputs.microbatches:
+        x, totals = blocks.pipelined(weights, x, inputs, memory)
+    elif model.stack == "scan":
+        parts = blocks.parts(inputs, blocks.random_keys(mode.key))
+        declared_totals = inputs.declare_totals(blocks.repeats)
+        x, totals = scanned(parts, weights, blocks.annotate_gradient, x, memory, declared_totals)
+    else:
+        parts = blocks.parts(inputs, blocks.random_keys(mode.key))
+        x, totals = unrolled(parts, weights, x, memory, recompute=model.remat != "none")
+    # [B, L] -> [B, L, 1]
+    token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
+    return final_norm(model, p, stack, x) * token_mask, totals
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """The R equal blocks of a stack.
+
+    Attributes:
+      model: the settings of the model.
+      stack: "encoder" or "decoder".
+      mode: the mode for the dropouts, whose scope is the stack.
+    """
+
+    model: Model
+    stack: str
+    mode: Mode
+
+    @property
+    def repeats(self) -> int:
+        """R."""
+        return self.model.repeats(self.stack)
+
+    def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
+        """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
+        model = self.model
+        groups = _layers(model, self.stack)
+        if model.remat != "layer":
+            groups = [[name for names in groups for name in names]]
+        token_mask = inputs.is_token[..., tf.newaxis]
+        biases = inputs.self_bias(), inputs.cross_bias()
+        return [self._part(names, inputs, token_mask, biases, keys) for names in groups]
+
+    def _part(
+        self,
+        names: Sequence[str],
+        inputs: StackInputs,
+        token_mask: "tf.Tensor",
+        biases: tuple["tf.Tensor", "tf.Tensor | None"],
+        keys: KeyTable | None,
+    ) -> Part:
+        """Returns the part of a block that has these sub-layers."""
+        model, stack = self.model, self.stack
+
+        def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
+            routings: list[Routing] = []
+            block_mode = self.mode
+            if keys is not None:
+                block_mode = dataclasses.replace(self.mode, prepared=keys.at(repeat))
+
+            def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
+                sublayer_mode, rate = block_mode.named(name), model.attention_dropout
+                if name.startswith("self_attention"):
+                    bias = biases[0] + _relative_bias(values, x.shape[1], stack == "decoder")
+                    return attention.attend(values, x, x, bias, sublayer_mode, rate)
+                if name.startswith("cross_attention"):
+                    return attention.attend(values, x, memory[0], biases[1], sublayer_mode, rate)
+                return feed_forward_or_moe(
+                    model, values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
+                )
+
+            mask = tf.cast(token_mask, x.dtype)
+            layers_of_part = SubLayers(model, stack, mask, block_mode, sublayer)
+            out = layers_of_part.apply(names, repeat, values, x)
+            return out, inputs.totals_of(routings, repeat, self.repeats)
+
+        declared = declare_block(model, stack)
+        weights = [name for name in declared if name.split("/")[0] in names]
+        low_precision = [name for name in weights if not declared[name].keep_float32]
+        return Part(weights, apply, low_precision)
+
+    def annotate_gradient(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
+        """Annotates the gradient [R, ...] of a parameter of the block like the parameter."""
+        letters = "R" + declare_block(self.model, self.stack)[name].letters
+        return annotate(gradient, letters, f"{self.stack}/block/{name}")
+
+    def random_keys(self, key: Key | None) -> KeyTable | None:
+        """Returns the keys of all random numbers of a stack, or None if nothing is random.
+
+        We make all keys in one call, because each call has about a hundred operations.
+        """
+        if not self.mode.training or key is None:
+            return None
+        uses = {
+            "moe": ["jitter", "second_expert", "expert", "residual"],
+            "feed_forward": ["residual"],
+        }
+        if self.model.expert_output_masking:
+            uses["moe"].append("expert_output")
+        names = [
+            f"{self.mode.scope}{name}/{use}"
+            for name in sublayers(self.model, self.stack)
+            for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
+        ]
+        return key.fold_each(names, self.repeats)
+
+    def pipelined(
+        self,
+        weights: Values,
+        x: "tf.Tensor",
+        inputs: StackInputs,
+        memory: Sequence["tf.Tensor"],
+    ) -> tuple["tf.Tensor", Totals]:
+        """Applies the blocks as a pipeline; see `run_stack`."""
+        model, number = self.model, inputs.microbatches
+        split = {n: _split(tensor, number, "BL") for n, tensor in inputs.tensors().items()}
+        side = {name: Lettered(tensor, "_BL") for name, tensor in split.items()}
+        keys = self._keys_of_microbatches(number)
+        if keys is not None:
+            side |= {f"word{i}": Lettered(word, "___") for i, word in enumerate(keys.words)}
+
+        def parts_of(side: Tensors) -> list[Part]:
+            own_inputs = inputs.of_microbatch({name: side[name] for name in split})
+            if keys is None:
+                return self.parts(own_inputs, None)
+            return self.parts(own_inputs, KeyTable(keys.names, side["word0"], side["word1"]))
+
+        first = inputs.of_microbatch({name: tensor[0] for name, tensor in split.items()})
+        pipeline = Pipeline(
+            schedule=model.pipeline_schedule(self.stack, number),
+            parts_of=parts_of,
+            side=side,
+            letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
+            annotate_gradient=self.annotate_gradient,
+            totals=first.declare_totals(self.repeats),
+        )
+        x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
+        y, totals = pipeline.run(weights, x_split, memory_split)
+        y = microbatches.join(y, "BLM", annotate_for_stages)
+        return annotate(y, "BLM"), figures.of_batch(totals, x.shape[1])
+
+    def _keys_of_microbatches(self, number: int) -> KeyTable | None:
+        """Returns keys of which each microbatch has its own: uint32[n, R, streams]."""
+        if self.mode.key is None:
+            return None
+        key = self.mode.key.fold("microbatch", tf.range(number))
+        return self.random_keys(Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words)))
+
+
+def _split(x: "tf.Tensor", number: int, letters: str) -> "tf.Tensor":
+    """Returns the microbatches of x, which every stage of a pipeline can read."""
+    x = annotate_for_stages(x, letters)
+    return microbatches.split(x, number, letters, annotate_for_stages)
+
+
+def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
+    if "relative_bias" not in values:
+        return 0.0
+    # Segments are contiguous, so two tokens have the same distance in their segment and in the row.
+    return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
+
+
+def feed_forward_or_moe(
+    model: Model,
+    values: Values,
+    x: "tf.Tensor",
+    is_token: "tf.Tensor",
+    moe: MoE | None,
+    mode: Mode,
+    routings: list[Routing],
+) -> "tf.Tensor":
+    """Applies the feed-forward or the experts of a layer to x[B, L, M].
+
+    An MoE layer appends its routing to `routings`.
+    """
+    if "gate" not in values or moe is None:
+        return layers.feed_forward(values, x, model.activation)
+    out, routing = moe_layer(values, x, is_token, moe, mode)
+    routings.append(routing)
+    return out
+
+
+def final_norm(model: Model, p: Values, stack: str, x: "tf.Tensor") -> "tf.Tensor":
+    """Returns x after the norm that ends a stack of pre-norm layers. Post-norm layers need none."""
+    if model.norm_place == "after":
+        return x
+    return layers.norm(within(p, f"{stack}/final_norm"), x)

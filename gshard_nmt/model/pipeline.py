@@ -1,0 +1,382 @@
+"""A stack of equal blocks as a pipeline: its stages work on different microbatches (GSPMD section 3.3).
+
+All stages are one tensor. The state [P, b, L, M] has the microbatch of each of the P stages, and a mesh
+axis splits P. One iteration is:
+
+(1) A new microbatch enters at stage 0. A stage without a microbatch, a bubble, gets zeros.
+(2) Each stage applies its blocks.
+(3) The state moves on by one stage. This is a rotation, which XLA makes a collective-permute.
+
+Only step (2) is manual along the stage axis. Its code sees the microbatch and the weights of one stage.
+So a block knows nothing of stages, and the compiler partitions it along all other axes (section 3.4).
+The other inputs of a stage, such as masks and the encoder's output, do not travel. Every stage reads them
+at the number of its microbatch.
+
+The loop keeps the state of each iteration. The backward pass is the same loop in reverse, in which each
+stage computes its blocks again from this state.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.parameters import within
+from gshard_nmt.model.pipeline_schedule import Schedule, Work
+from gshard_nmt.model.stack import (
+    Part,
+    Total,
+    Totals,
+    Values,
+    read_at,
+    run_time_zeros,
+    unrolled,
+    write_at,
+)
+from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages, on_stages
+from gshard_nmt.spmd.sharding import annotate
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """A stack of R blocks that runs as a pipeline of P stages, for n microbatches.
+
+    Attributes:
+      schedule: what each stage does in each iteration.
+      parts_of: returns the parts of a block for one microbatch. Its argument has the microbatch's entry
+        of each tensor of `side`.
+      side: inputs of every block that need no gradient, [n, ...].
+      letters: the letters of each parameter of a block, without R.
+      annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
+        parameter's name and the gradient.
+      totals: the totals of the whole stack for one microbatch.
+    """
+
+    schedule: Schedule
+    parts_of: Callable[[Tensors], Sequence[Part]]
+    side: Mapping[str, Lettered]
+    letters: Mapping[str, str]
+    annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
+    totals: Mapping[str, Total]
+
+    def run(
+        self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
+    ) -> tuple["tf.Tensor", Totals]:
+        """Applies all blocks to all microbatches.
+
+        Args:
+          stacked: the parameters, with a leading dimension R.
+          x: [n, b, L, M].
+          shared: tensors [n, b, T, M] that every block reads and that need gradients.
+
+        Returns:
+          x after the last block, and the totals of each microbatch, with a leading dimension n.
+        """
+        if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
+            return self._one_by_one(stacked, x, shared)
+        names, total_names = sorted(stacked), sorted(self.totals)
+        count = len(shared)
+
+        # A custom gradient takes and returns flat sequences of tensors.
+        @tf.custom_gradient
+        def run(x, *flat):
+            shared, stacked = list(flat[:count]), dict(zip(names, flat[count:], strict=True))
+            y, states, sums = self._forward(stacked, x, shared)
+
+            def gradient(dy, *d_sums):
+                d_totals = dict(zip(total_names, d_sums, strict=True))
+                dx, d_shared, d_stacked = self._backward(stacked, x, shared, states, dy, d_totals)
+                return (dx, *d_shared, *[d_stacked[name] for name in names])
+
+            return (y, *[sums[name] for name in total_names]), gradient
+
+        y, *sums = run(x, *shared, *[stacked[name] for name in names])
+        return y, dict(zip(total_names, sums, strict=True))
+
+    def _one_by_one(self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]):
+        """Returns the results of `run`, of which this is the definition."""
+        ys, totals = [], []
+        for m in range(self.schedule.microbatches):
+            parts = self.parts_of({name: tensor.value[m] for name, tensor in self.side.items()})
+            y, totals_of_m = unrolled(parts, stacked, x[m], [s[m] for s in shared], False)
+            ys.append(y)
+            totals.append(totals_of_m)
+        return tf.stack(ys), {name: tf.stack([t[name] for t in totals]) for name in self.totals}
+
+    def _forward(
+        self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
+    ) -> tuple["tf.Tensor", "tf.Tensor", Totals]:
+        """Returns x after the last block, the states [iterations + 1, P, b, L, M], and the totals."""
+        stages, iterations = self.schedule.stages, self.schedule.iterations
+        state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
+        states = run_time_zeros([iterations + 1, *state.shape], x.dtype)
+        weights, every = self._weights(stacked), self._every(shared)
+        sums = {
+            name: annotate(run_time_zeros([stages, *shape], tf.float32), letters)
+            for name, (shape, letters) in self._declared_sums().items()
+        }
+
+        def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
+            values = {name: read_at(value, own["visit"]) for name, value in self._weights_in(own)}
+            y, totals = self._apply(values, carried["x"], self._shared_at(own, every), own, every)
+            totals = {name: _if_valid(own, total) for name, total in totals.items()}
+            return {
+                "x": y,
+                **{
+                    f"totals/{name}": _add_at(carried[f"totals/{name}"], own["microbatch"], total)
+                    for name, total in totals.items()
+                },
+            }
+
+        def body(iteration, state, states, sums):
+            states = annotate(write_at(states, iteration, state), "_PBLM")
+            work = self._work(iteration)
+            carried = {"x": Lettered(self._entered(state, x, iteration, work), "PBLM")}
+            for name, (_, letters) in self._declared_sums().items():
+                carried[f"totals/{name}"] = Lettered(sums[name], letters)
+            results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
+            state = annotate(_rotated(results["x"], 1), "PBLM")
+            sums = {
+                name: annotate(total, carried[f"totals/{name}"].letters)
+                for name, total in within(results, "totals").items()
+            }
+            return iteration + 1, state, states, sums
+
+        start = [tf.zeros([], tf.int32), state, annotate(states, "_PBLM"), sums]
+        _, state, states, sums = tf.while_loop(lambda t, *_: t < iterations, body, start)
+        states = annotate(write_at(states, tf.constant(iterations), state), "_PBLM")
+        left = [self.schedule.leaves(m) for m in range(self.schedule.microbatches)]
+        sums = {name: tf.reduce_sum(total, axis=0) for name, total in sums.items()}
+        return self._of_first_stage(states, left), states, sums
+
+    def _backward(
+        self,
+        stacked: Values,
+        x: "tf.Tensor",
+        shared: Sequence["tf.Tensor"],
+        states: "tf.Tensor",
+        dy: "tf.Tensor",
+        d_totals: Totals,
+    ) -> tuple["tf.Tensor", list["tf.Tensor"], Tensors]:
+        """Returns the gradients of x, of `shared` and of `stacked`."""
+        stages = self.schedule.stages
+        dy = annotate_for_stages(dy, "_BLM")
+        weights, every = self._weights(stacked), self._every(shared)
+        for name, d_total in d_totals.items():
+            every[f"d_totals/{name}"] = Lettered(d_total, "_" + self._total_letters(name))
+        sums = {name: Lettered(_zeros_like(t), t.letters) for name, t in weights.items()}
+        for i, tensor in enumerate(shared):
+            zeros = run_time_zeros([stages, *tensor.shape], tensor.dtype)
+            sums[f"shared/{i}"] = Lettered(annotate(zeros, "P_BLM"), "P_BLM")
+
+        def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
+            values = {name: read_at(value, own["visit"]) for name, value in self._weights_in(own)}
+            shared = self._shared_at(own, every)
+            with tf.GradientTape() as tape:
+                tape.watch([own["x"], shared, values])
+                # gshard-inspect recognizes recomputation in a compiled program by this name.
+                with tf.name_scope("recomputed"):
+                    y, totals = self._apply(values, own["x"], shared, own, every)
+            seeds = [
+                _if_valid(own, read_at(every[f"d_totals/{name}"], own["microbatch"]))
+                for name in totals
+            ]
+            dx, d_shared, d_values = tape.gradient(
+                [y, *totals.values()], [own["x"], shared, values], [carried["x"], *seeds]
+            )
+            terms = {f"weights/{name}": (own["visit"], d) for name, d in d_values.items()}
+            terms |= {f"shared/{i}": (own["microbatch"], d) for i, d in enumerate(d_shared)}
+            return {
+                "x": dx,
+                **{
+                    name: _add_at(carried[name], place, _if_valid(own, d))
+                    for name, (place, d) in terms.items()
+                },
+            }
+
+        def body(after, d_state, states, sums_so_far):
+            iteration = after - 1
+            work = self._work(iteration)
+            d_state = self._with_leaving(d_state, dy, iteration)
+            d_result = _where(work.is_valid, _rotated(d_state, -1), 0)
+            entered = self._entered(read_at(states, iteration), x, iteration, work)
+            own = {**weights, **_numbers(work), "x": Lettered(entered, "PBLM")}
+            carried = {name: Lettered(sums_so_far[name], t.letters) for name, t in sums.items()}
+            carried["x"] = Lettered(annotate(d_result, "PBLM"), "PBLM")
+            results = on_stages(stage, carried, own, every)
+            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
+            dx = results.pop("x")
+            # The state of this iteration is not needed any more. Its place takes the gradient.
+            states = annotate(write_at(states, iteration, dx), "_PBLM")
+            d_state = _where(work.is_valid & ~self._enters(work), dx, 0)
+            return iteration, annotate(d_state, "PBLM"), states, results
+
+        d_state = annotate(run_time_zeros(states.shape[1:], states.dtype), "PBLM")
+        start = [tf.constant(self.schedule.iterations), d_state, states]
+        values = {name: t.value for name, t in sums.items()}
+        _, _, states, values = tf.while_loop(lambda after, *_: after > 0, body, [*start, values])
+        entered = [self.schedule.enters(m) for m in range(self.schedule.microbatches)]
+        d_shared = [
+            annotate_for_stages(tf.reduce_sum(values[f"shared/{i}"], axis=0), "_BLM")
+            for i in range(len(shared))
+        ]
+        d_stacked = {
+            name: self._stacked(name, value) for name, value in within(values, "weights").items()
+        }
+        return self._of_first_stage(states, entered), d_shared, d_stacked
+
+    def _apply(
+        self,
+        values: Values,
+        x: "tf.Tensor",
+        shared: Sequence["tf.Tensor"],
+        own: Tensors,
+        every: Tensors,
+    ) -> tuple["tf.Tensor", Totals]:
+        """Applies the blocks of one visit; `values` have a leading dimension of these blocks."""
+        side = {name: read_at(every[f"side/{name}"], own["microbatch"]) for name in self.side}
+        blocks = next(iter(values.values())).shape[0]
+        first = (own["visit"] * self.schedule.stages + own["stage"]) * blocks
+        parts = [_numbered_from(first, part) for part in self.parts_of(side)]
+        return unrolled(parts, values, x, shared, recompute=False)
+
+    def _weights(self, stacked: Values) -> dict[str, Lettered]:
+        """Returns the parameters of each stage, [P, visits, blocks of a visit, ...]."""
+        stages, visits = self.schedule.stages, self.schedule.visits
+        weights = {}
+        for name, value in stacked.items():
+            repeats, *shape = value.shape.as_list()
+            # Shape: [R, ...] -> [visits, P, blocks, ...] -> [P, visits, blocks, ...]
+            value = tf.reshape(value, [visits, stages, repeats // (visits * stages), *shape])
+            value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
+            letters = "P__" + self.letters[name]
+            weights[f"weights/{name}"] = Lettered(annotate(value, letters), letters)
+        return weights
+
+    def _stacked(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
+        """Returns the gradient [R, ...] of a parameter, the inverse of `_weights`."""
+        stages, visits, blocks, *shape = gradient.shape.as_list()
+        gradient = tf.transpose(gradient, [1, 0, *range(2, gradient.shape.rank)])
+        return self.annotate_gradient(
+            name, tf.reshape(gradient, [visits * stages * blocks, *shape])
+        )
+
+    def _weights_in(self, own: Tensors):
+        return within(own, "weights").items()
+
+    def _every(self, shared: Sequence["tf.Tensor"]) -> dict[str, Lettered]:
+        side = {f"side/{name}": tensor for name, tensor in self.side.items()}
+        return side | {f"shared/{i}": Lettered(t, "_BLM") for i, t in enumerate(shared)}
+
+    def _shared_at(self, own: Tensors, every: Tensors) -> list["tf.Tensor"]:
+        """Returns the shared tensors of the stage's microbatch."""
+        count = len(within(every, "shared"))
+        return [read_at(every[f"shared/{i}"], own["microbatch"]) for i in range(count)]
+
+    def _total_letters(self, name: str) -> str:
+        total = self.totals[name]
+        return total.letters or "_" * len(total.shape)
+
+    def _declared_sums(self) -> dict[str, tuple[list[int], str]]:
+        """Returns the shape, without P, and the letters of the totals of all microbatches."""
+        return {
+            name: (
+                [self.schedule.microbatches, *self.totals[name].shape],
+                "P_" + self._total_letters(name),
+            )
+            for name in sorted(self.totals)
+        }
+
+    def _work(self, iteration: "tf.Tensor") -> Work:
+        """Returns the work of all stages, int32[P] and bool[P]; the numbers are legal in a bubble too."""
+        return self._legal(self.schedule.work(iteration, _stage_numbers(self.schedule.stages)))
+
+    def _legal(self, work: Work) -> Work:
+        last = self.schedule.microbatches - 1
+        return dataclasses.replace(work, microbatch=tf.clip_by_value(work.microbatch, 0, last))
+
+    def _enters(self, work: Work) -> "tf.Tensor":
+        """Returns bool[P], whether a microbatch enters the pipeline at the stage."""
+        return work.is_valid & (work.visit == 0) & self._is_first()
+
+    def _is_first(self) -> "tf.Tensor":
+        return _stage_numbers(self.schedule.stages) == 0
+
+    def _entered(
+        self, state: "tf.Tensor", x: "tf.Tensor", iteration: "tf.Tensor", work: Work
+    ) -> "tf.Tensor":
+        """Returns the inputs of all stages: the state, the microbatch that enters, zeros in bubbles."""
+        first = self._legal(self.schedule.work(iteration, 0))
+        state = _where(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
+        return annotate(_where(work.is_valid, state, 0), "PBLM")
+
+    def _with_leaving(
+        self, d_state: "tf.Tensor", dy: "tf.Tensor", iteration: "tf.Tensor"
+    ) -> "tf.Tensor":
+        """Adds the gradient of the microbatch that leaves after this iteration, if there is one.
+
+        After the rotation this microbatch is in the state of stage 0, which does not use it.
+        """
+        last = self._legal(self.schedule.work(iteration, self.schedule.stages - 1))
+        leaves = last.is_valid & (last.visit == self.schedule.visits - 1)
+        leaving = read_at(dy, last.microbatch)[tf.newaxis]
+        return annotate(_where(leaves & self._is_first(), leaving, d_state), "PBLM")
+
+    def _of_first_stage(self, states: "tf.Tensor", iterations: Sequence[int]) -> "tf.Tensor":
+        """Returns the state of stage 0 at each of these iterations, [n, b, L, M]."""
+        chosen = annotate(tf.gather(states, tf.constant(iterations)), "_PBLM")
+        is_first = tf.reshape(self._is_first(), [1, -1, 1, 1, 1])
+        # The sum is an all-reduce along the stage axis. A slice would gather all states first.
+        of_first = tf.reduce_sum(tf.where(is_first, chosen, tf.zeros([], chosen.dtype)), axis=1)
+        return annotate_for_stages(of_first, "_BLM")
+
+
+def _numbers(work: Work) -> dict[str, Lettered]:
+    """Returns the numbers that each stage sees of its own."""
+    return {
+        "microbatch": Lettered(work.microbatch, "P"),
+        "visit": Lettered(work.visit, "P"),
+        "is_valid": Lettered(work.is_valid, "P"),
+        "stage": Lettered(_stage_numbers(work.visit.shape[0]), "P"),
+    }
+
+
+def _stage_numbers(stages: int) -> "tf.Tensor":
+    """Returns int32[P]: 0, 1, 2, ...
+
+    This is no range, because the compiler may merge a range of the same size in the code of a stage with
+    it, and the partitioner then fails (see `on_stages`).
+    """
+    ones = annotate(run_time_zeros([stages], tf.int32) + 1, "_")
+    return annotate(tf.cumsum(ones) - 1, "_")
+
+
+def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
+    """Returns a part whose repeat 0 is block `first` of the stack, int32[]."""
+    apply = part.apply
+    return dataclasses.replace(
+        part, apply=lambda values, x, shared, repeat: apply(values, x, shared, first + repeat)
+    )
+
+
+def _rotated(state: "tf.Tensor", by: int) -> "tf.Tensor":
+    """Moves the state of each stage by one stage, forward (1) or backward (-1)."""
+    return tf.concat([state[-by:], state[:-by]], axis=0)
+
+
+def _where(mask: "tf.Tensor", x: "tf.Tensor", y: "tf.Tensor | int") -> "tf.Tensor":
+    """Returns x if the mask of the stage, bool[P], is True, otherwise y; x and y are [P, b, L, M]."""
+    return tf.where(tf.reshape(mask, [-1, 1, 1, 1]), x, tf.cast(y, x.dtype))
+
+
+def _if_valid(own: Tensors, value: "tf.Tensor") -> "tf.Tensor":
+    """Returns the value, or 0 in a bubble, in which it may be NaN."""
+    return tf.where(own["is_valid"], value, tf.zeros([], value.dtype))
+
+
+def _add_at(total: "tf.Tensor", place: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
+    """Returns the total with a term added to total[place]; place is int32[]."""
+    return write_at(total, place, read_at(total, place) + tf.cast(term, total.dtype))
+
+
+def _zeros_like(tensor: Lettered) -> "tf.Tensor":
+    return annotate(run_time_zeros(tensor.value.shape, tensor.value.dtype), tensor.letters)

@@ -1,0 +1,112 @@
+"""Computes a function for each stage of a pipeline, on the devices of the stage (GSPMD section 3.4).
+
+The code of a stage is manual along the mesh axes that split the stages: it sees the tensors of one stage.
+Along all other axes the compiler partitions it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.spmd.sharding import (
+    Mesh,
+    active_mesh,
+    annotate,
+    auto_to_manual,
+    manual_axes,
+    manual_to_auto,
+    mesh_split,
+)
+
+Tensors = dict[str, "tf.Tensor"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lettered:
+    """A tensor and its letters."""
+
+    value: "tf.Tensor"
+    letters: str
+
+
+LetteredTensors = Mapping[str, Lettered]
+
+
+def on_stages(
+    function: Callable[[Tensors, Tensors, Tensors], Tensors],
+    carried: LetteredTensors,
+    own: LetteredTensors,
+    every: LetteredTensors,
+) -> Tensors:
+    """Computes function(carried, own, every) for each stage, without communication among the stages.
+
+    The compiler merges equal constants and ranges. If the code around the function shared one with it,
+    XLA's partitioner would take that code for manual code and would fail. So the function is not inlined,
+    and it runs in the body of a loop that ends after its first repeat. The first keeps it apart until XLA
+    has the program, and the second until the program is partitioned.
+
+    Args:
+      function: takes the tensors of one stage, which have no dimension P, and returns the new values of
+        `carried`.
+      carried: tensors [P, ...] that the function replaces.
+      own: tensors [P, ...] that it only reads.
+      every: tensors that every stage reads as a whole. They have no dimension P.
+
+    Returns:
+      The new values of `carried`, [P, ...].
+    """
+    mesh = active_mesh()
+    axes = () if mesh is None else mesh.partition("P")[0]
+    if mesh is None or mesh.axis_size(axes) == 1:
+        values = [{k: t.value for k, t in group.items()} for group in (carried, own, every)]
+        return _for_each_row(function, *values)
+
+    def shards(group: LetteredTensors) -> Tensors:
+        partitions = {name: _partition(mesh, t.letters) for name, t in group.items()}
+        local = {k: auto_to_manual(t.value, mesh, partitions[k], axes) for k, t in group.items()}
+        with manual_axes(*axes):
+            return {name: annotate(shard, group[name].letters) for name, shard in local.items()}
+
+    def manually(values: Tensors) -> Tensors:
+        latest = {name: Lettered(values[name], t.letters) for name, t in carried.items()}
+        stage = shards(latest), shards(own), shards(every)
+        with manual_axes(*axes):
+            results = _for_each_row(function, *stage)
+            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
+        whole = {}
+        for name, result in results.items():
+            partition = _partition(mesh, carried[name].letters)
+            whole[name] = manual_to_auto(result, mesh, partition, values[name].shape, axes)
+        return whole
+
+    separate = tf.function(manually, autograph=False, experimental_attributes={"_noinline": True})
+    start = [tf.constant(True), {name: t.value for name, t in carried.items()}]
+    _, results = tf.while_loop(
+        lambda again, _: again,
+        lambda again, values: (tf.logical_not(again), separate(values)),
+        start,
+    )
+    return results
+
+
+def annotate_for_stages(x: "tf.Tensor", letters: str) -> "tf.Tensor":
+    """Annotates a tensor that every stage reads: the mesh axes of the stages do not split it."""
+    mesh = active_mesh()
+    return x if mesh is None else mesh_split(x, mesh, _partition(mesh, letters))
+
+
+def _partition(mesh: Mesh, letters: str) -> list[tuple[str, ...]]:
+    """Returns the mesh axes of each dimension. The axes of the stages split only P."""
+    if letters.startswith("P"):
+        return list(mesh.partition(letters))
+    return list(mesh.partition("P" + letters)[1:])
+
+
+def _for_each_row(function, carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
+    """Computes the function for each stage of a device, one after another."""
+    rows = next(iter(carried.values())).shape[0]
+    results = [
+        function({k: v[i] for k, v in carried.items()}, {k: v[i] for k, v in own.items()}, every)
+        for i in range(rows)
+    ]
+    return {name: tf.stack([result[name] for result in results]) for name in carried}

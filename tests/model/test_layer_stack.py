@@ -1,0 +1,93 @@
+"""A stack of layers that runs as a pipeline: its microbatches, groups, totals and random numbers.
+
+Eagerly the microbatches run one after another. The tests of pipelines on several devices compile them.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from gshard_nmt.model import counter_random, transformer
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.layer_stack import StackInputs, run_stack
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.parameters import initial_values
+from gshard_nmt.model.steps import StepFunctions
+
+ROWS, MICROBATCHES = 8, 4
+MODEL = Model(
+    encoder_layers=2,
+    decoder_layers=2,
+    moe_every=1,
+    model_dim=8,
+    hidden_dim=12,
+    heads=2,
+    head_dim=4,
+    experts=4,
+    num_groups=MICROBATCHES,
+    capacity_factor=1.0,
+    second_expert="all",
+    router_z_loss_weight=0.01,
+    input_dropout=0.0,
+    attention_dropout=0.0,
+    residual_dropout=0.0,
+)
+KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
+PIPELINE = {"stack": "pipeline", "stages": 2}
+# A group of the whole batch is a microbatch if the rows are in this order.
+BY_MICROBATCH = np.arange(ROWS).reshape(-1, MICROBATCHES).T.ravel()
+
+
+def batch(rows=slice(None)) -> dict[str, tf.Tensor]:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "source_ids": rng.integers(4, 20, (ROWS, 6)),
+        "target_inputs": rng.integers(4, 24, (ROWS, 6)),
+        "target_labels": rng.integers(4, 24, (ROWS, 6)),
+    }
+    for side in ("source", "target"):
+        arrays[f"{side}_segments"] = np.array([[1, 1, 1, 2, 2, 0]] * ROWS)
+        arrays[f"{side}_positions"] = np.array([[0, 1, 2, 0, 1, 0]] * ROWS)
+        languages = np.where(arrays[f"{side}_segments"], 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
+        arrays[f"{side}_languages"] = languages
+    return {name: tf.constant(array[rows], tf.int32) for name, array in arrays.items()}
+
+
+def results(model: Model, rows=slice(None), microbatches: int = 1) -> dict[str, np.ndarray]:
+    """Returns the loss, the metrics and all gradients."""
+    steps = StepFunctions(model, Optimizer(), 20, 24, 3, microbatches=microbatches)
+    p = initial_values(transformer.declare(model, 20, 24), KEY)
+    with tf.GradientTape() as tape:
+        tape.watch(p)
+        total, metrics = steps._loss(p, batch(rows), Mode(training=True, key=KEY))
+    gradients = tape.gradient(total, p)
+    values = {"total": total, **metrics, **{f"d/{n}": d for n, d in gradients.items()}}
+    return {name: tf.convert_to_tensor(value).numpy() for name, value in values.items()}
+
+
+def test_a_pipeline_equals_the_stack_whose_groups_are_the_same():
+    expected = results(MODEL, BY_MICROBATCH)
+    values = results(dataclasses.replace(MODEL, **PIPELINE), microbatches=MICROBATCHES)
+    for name, value in expected.items():
+        if "layer_" in name or name == "busiest_expert":
+            continue  # These are means over the microbatches, and not figures of the whole batch.
+        np.testing.assert_allclose(values[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    # Some tokens lose an expert, so the groups matter.
+    assert values["overflow_fraction"] > 0
+    other = results(MODEL)
+    assert abs(other["total"] - expected["total"]) > 1e-5
+
+
+def test_dropout_is_reproducible_and_differs_among_microbatches():
+    model = dataclasses.replace(MODEL, **PIPELINE, experts=0, residual_dropout=0.5)
+    p = initial_values(transformer.declare(model, 20, 24), KEY)
+    # Eight equal rows. Two are in each microbatch.
+    rows = batch(np.zeros(ROWS, np.int32))
+    x = transformer.embed(model, p, "source", rows["source_ids"], rows["source_positions"])
+    inputs = StackInputs(rows["source_segments"], microbatches=MICROBATCHES)
+    mode = Mode(training=True, key=KEY)
+    y, again = (run_stack(model, "encoder", p, x, inputs, mode)[0].numpy() for _ in range(2))
+    np.testing.assert_array_equal(y, again)
+    assert len(np.unique(y[:, 0], axis=0)) == ROWS

@@ -1,0 +1,36 @@
+"""A function of each stage, on the devices of the stage."""
+
+import numpy as np
+import tensorflow as tf
+
+from gshard_nmt.model.stages import Lettered, on_stages
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import annotate
+from tests.multidevice.collectives import collectives
+from tests.multidevice.compiled_function import CompiledFunction
+from tests.multidevice.partitioning import ranks
+
+MESH = Mesh(("stage", "tensor"), (2, 4), rules={"P": "stage", "B": ("stage",), "H": "tensor"})
+
+
+def test_each_stage_sees_its_own_row_and_the_whole_of_the_others():
+    """Two devices have two of the four stages each. The hidden units are split inside of a stage."""
+
+    def stage(carried, own, every):
+        hidden = annotate(tf.einsum("BM,MH->BH", carried["x"], own["w"]), "BH")
+        return {"x": tf.einsum("BH,HM->BM", hidden, every["v"])}
+
+    def function(x, w, v):
+        results = on_stages(
+            stage,
+            {"x": Lettered(x, "PBM")},
+            {"w": Lettered(w, "PMH")},
+            {"v": Lettered(v, "HM")},
+        )
+        return results["x"]
+
+    shapes = (4, 2, 3), (4, 3, 8), (8, 3)
+    program = CompiledFunction(function, *shapes, mesh=MESH)
+    x, w, v = (ranks(shape) for shape in shapes)
+    np.testing.assert_allclose(program()[0], np.einsum("PBM,PMH,HN->PBN", x, w, v), rtol=1e-6)
+    assert not [axes for _, axes in collectives(program.text, MESH) if axes == "stage tensor"]
