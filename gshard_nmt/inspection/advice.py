@@ -26,6 +26,11 @@ def suggestions(config: "Config", memory: Memory) -> list[str]:
             f"Model.activation_dtype = 'bfloat16' halves activations, about "
             f"{size_text(activations / 2)} less"
         )
+    lines.append(
+        f"Train.microbatches = {2 * config.train.microbatches} computes the same batch in parts, one "
+        f"after another: about {size_text(activations / 2)} less, but the gradients that are added up "
+        "need as much memory as the weights"
+    )
     lines += _fewer_rows(config, memory)
     replicated = memory.by_category["replicated_weights"]
     if replicated > GIB:

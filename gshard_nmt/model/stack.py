@@ -57,7 +57,7 @@ class Part:
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
         """Returns the parameters of one repeat, int32[], and casts the low_precision ones to `dtype`."""
-        values = {name: _read(stacked[name], repeat) for name in self.names}
+        values = {name: read_at(stacked[name], repeat) for name in self.names}
         return {n: tf.cast(v, dtype) if n in self.low_precision else v for n, v in values.items()}
 
     def recompute_gradients(
@@ -225,7 +225,7 @@ def _forward_loop(
     def body(repeat, x, inputs, sums):
         inputs, sums = list(inputs), dict(sums)
         for i, part in enumerate(parts):
-            inputs[i] = _write(inputs[i], repeat, x)
+            inputs[i] = write_at(inputs[i], repeat, x)
             values = part.values_at(stacked, repeat, x.dtype)
             x, part_totals = part.apply(values, x, shared, repeat)
             for name, total in part_totals.items():
@@ -263,7 +263,7 @@ def _backward_loop(
     def body(after, dx, d_shared, d_stacked):
         repeat, d_stacked = after - 1, dict(d_stacked)
         for part, part_inputs in reversed(list(zip(parts, inputs, strict=True))):
-            x = _read(part_inputs, repeat)
+            x = read_at(part_inputs, repeat)
             values = part.values_at(stacked, repeat, x.dtype)
             dx, d_shared_of_part, d_values = part.recompute_gradients(
                 values, x, shared, repeat, dx, d_totals
@@ -273,7 +273,7 @@ def _backward_loop(
                 for total, term in zip(d_shared, d_shared_of_part, strict=True)
             ]
             for name, value in d_values.items():
-                d_stacked[name] = _write(d_stacked[name], repeat, value)
+                d_stacked[name] = write_at(d_stacked[name], repeat, value)
         d_shared = [annotate(gradient, "BLM") for gradient in d_shared]
         return repeat, annotate(dx, "BLM"), d_shared, d_stacked
 
@@ -314,7 +314,7 @@ def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
     return tf.broadcast_to(zero, shape)
 
 
-def _read(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
+def read_at(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
     """Returns stacked[index]; index is int32[]."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -325,7 +325,7 @@ def _read(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
     )
 
 
-def _write(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "tf.Tensor":
+def write_at(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "tf.Tensor":
     """Returns a copy of `stacked` in which stacked[index] is `value`; index is int32[]."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 

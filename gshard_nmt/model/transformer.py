@@ -13,7 +13,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import KeyTable
-from gshard_nmt.model.expert_use import UseCounter
+from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout, rms_norm
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -134,14 +134,14 @@ class StackInputs:
       cross_bias: float32[B, 1, L, T], the mask of the decoder's attention to the source as a bias; None
         in an encoder and in a language model.
       moe: the settings of the MoE layers; None in a dense model.
-      counter: counts the experts that each language uses; None counts nothing.
+      counter: adds totals of its own; None adds nothing.
     """
 
     is_token: "tf.Tensor"
     self_bias: "tf.Tensor"
     cross_bias: "tf.Tensor | None"
     moe: MoE | None
-    counter: UseCounter | None = None
+    counter: LayerCounter | None = None
 
     def totals_of(self, routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
         """Returns what the MoE layer of a part of a block adds to the totals of the stack."""
@@ -283,7 +283,7 @@ def encode(
     batch: Batch,
     mode: Mode,
     moe: MoE | None,
-    counter: UseCounter | None = None,
+    counter: LayerCounter | None = None,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns two results: the encoder's output [B, L, M] and the routing totals.
 
@@ -307,7 +307,7 @@ def decode(
     batch: Batch,
     mode: Mode,
     moe: MoE | None,
-    counter: UseCounter | None = None,
+    counter: LayerCounter | None = None,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns the logits float32[B, L, V] with teacher forcing, and the routing totals.
 

@@ -1,4 +1,4 @@
-"""Checks that a config divides over its mesh: rows, experts, groups and every array.
+"""Checks that a config divides over its mesh and into microbatches: rows, experts, groups, every array.
 
 XLA pads uneven dimensions inside a program. But every dimension of an input or output must divide
 evenly over the mesh axes that split it. This module finds the sizes that break this rule.
@@ -129,6 +129,7 @@ def problems(
 def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     """Yields the problems that are known from the settings alone."""
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
+    yield from _uneven_microbatches(config, "Data.rows", "B", config.data.rows)
     if decoding and config.model.encoder_layers:  # language models do not translate
         yield from _unfit_lengths(config)
     if config.model.experts:
@@ -173,6 +174,26 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     is_set = model.num_groups and not model.group_size
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
     yield from _uneven(config, name, "G", (groups,))
+    yield from _uneven_microbatches(config, name, "G", groups)
+
+
+def _uneven_microbatches(config: Config, name: str, letter: str, size: int) -> Iterator[Problem]:
+    """Yields a problem if rows or groups do not divide into equal microbatches on every device."""
+    number, shards = (
+        config.train.microbatches,
+        config.mesh.axis_size(config.mesh.partition(letter)[0]),
+    )
+    multiple = number * shards
+    if number == 1 or size % shards or size % multiple == 0:
+        return  # sizes that do not divide over the devices are another problem
+    below = size // multiple * multiple
+    nearest = f"{below} or {below + multiple}" if below else str(multiple)
+    over = f" on each of {shards} shards" if shards > 1 else ""
+    text = (
+        f"{name}: {size} does not divide into Train.microbatches = {number} equal parts{over}. Use a "
+        f"multiple of {multiple}, such as {nearest}, or another number of microbatches."
+    )
+    yield Problem(text, ("microbatches", name))
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:
