@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes requirements.lock: the exact version and the hashes of every package that `make venv` installs.
 # It is the same for Python 3.11, 3.12 and 3.13, on Linux on x86-64. Also writes requirements-tpu.lock,
-# which has the TPU compiler, and requirements-beam.lock, which has Apache Beam.
+# which has the TPU compiler, requirements-gpu.lock, which has the GPU compiler, and requirements-beam.lock,
+# which has Apache Beam.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,6 +31,17 @@ mv "$tools/requirements.lock" requirements.lock
     --quiet | sed "s/ ; $platform \\\\\$/ \\\\/" | awk '/^[a-z]/ {keep = /^libtpu==/} keep'
 } > "$tools/requirements-tpu.lock"
 mv "$tools/requirements-tpu.lock" requirements-tpu.lock
+
+# The compiler works without the libraries that only a GPU runs, which are 3 GB.
+compiler='jax-cuda13-plugin|jax-cuda13-pjrt|nvidia-cuda-nvcc|nvidia-nvvm'
+{
+  echo "# The GPU compiler, pinned: what \`make test-all\` and \`make gpu\` add to requirements.lock."
+  echo "# Made by \`make lock\`; the compiler and jax share a release, so a new jax needs a new compiler."
+  "$tools/bin/uv" pip compile setup.py --extra cuda --constraint requirements.lock --universal \
+    --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
+    --quiet | sed "s/ ; $platform \\\\\$/ \\\\/" | awk "/^[a-z]/ {keep = /^($compiler)==/} keep"
+} > "$tools/requirements-gpu.lock"
+mv "$tools/requirements-gpu.lock" requirements-gpu.lock
 
 # Apache Beam needs older versions of these packages than the programs have. They are put beside .venv, so
 # that only the tests of Apache Beam see them.

@@ -90,7 +90,7 @@ def show_doctor(request: DoctorRequest) -> None:
 def examine(request: DoctorRequest) -> list[Finding]:
     """Returns the result of every check, in the order in which a run meets them."""
     machines, unknown = _machines(request.topologies)
-    findings = _problems("versions", [*versions.packages(), *versions.tpu_compiler(machines)])
+    findings = _problems("versions", [*versions.packages(), *versions.compilers(machines)])
     findings = findings or [_ok("versions", "every package has a tested version")]
     config, config_findings = load_config_with_problems(request)
     findings += config_findings or [

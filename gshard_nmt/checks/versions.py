@@ -1,12 +1,11 @@
 """Compares the installed packages with the versions that this release was tested with."""
 
-import contextlib
 import importlib.metadata
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 
-from gshard_nmt.spmd.topology import INSTALL_LIBTPU, Topology
+from gshard_nmt.spmd.chips import Gpu
+from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
 
 
 def packages() -> Iterator[str]:
@@ -27,22 +26,29 @@ def packages() -> Iterator[str]:
     yield from _different_releases()
 
 
-def tpu_compiler(machines: Sequence[Topology]) -> Iterator[str]:
-    """Yields a problem if libtpu, which compiles for TPU topologies, is missing or was not tested."""
-    names = ", ".join(machine.name for machine in machines if machine.chip is not None)
-    if not names:
+def compilers(machines: Sequence[Topology]) -> Iterator[str]:
+    """Yields a problem for each compiler of these machines that is missing or was not tested."""
+    gpus = [machine for machine in machines if isinstance(machine.chip, Gpu)]
+    tpus = [machine for machine in machines if machine.chip is not None and machine not in gpus]
+    yield from _compiler(tpus, "libtpu", INSTALL_LIBTPU)
+    yield from _compiler(gpus, "jax-cuda13-plugin", INSTALL_CUDA)
+
+
+def _compiler(machines: Sequence[Topology], package: str, install: str) -> Iterator[str]:
+    """Yields a problem if a package that compiles for these machines is missing or was not tested."""
+    if not machines:
         return
-    if importlib.util.find_spec("libtpu") is None:
-        yield f"libtpu is not installed; --topology {names} needs it. Install it: {INSTALL_LIBTPU}."
+    names = ", ".join(machine.name for machine in machines)
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        yield f"{package} is not installed; --topology {names} needs it. Install it: {install}."
         return
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version("libtpu")
-        tested = INSTALL_LIBTPU.partition("==")[2].rstrip(".*'")
-        if not f"{version}.".startswith(f"{tested}."):
-            yield (
-                f"libtpu {version} is installed; --topology {names} needs {tested}. Install it: "
-                f"{INSTALL_LIBTPU}."
-            )
+    tested = install.partition("==")[2].rstrip(".*'")
+    if not f"{version}.".startswith(f"{tested}."):
+        yield (
+            f"{package} {version} is installed; --topology {names} needs {tested}. Install it: {install}."
+        )
 
 
 def _satisfies(version: str, bound: str) -> bool:

@@ -138,6 +138,8 @@ def _sources(
 ) -> list[Source]:
     """Returns a Source for each tensor of a collective that runs `times` times in a step."""
     operands = [module.by_name[name] for name in instruction.operands if name in module.by_name]
+    if len(operands) == 1 and kind == "all-reduce":
+        operands = _unpacked(module, operands[0])
     inputs = [array for operand in operands for array in operand.arrays]
     if kind == "all-gather":
         # The result of an asynchronous start is (inputs, outputs).
@@ -154,7 +156,7 @@ def _sources(
     elif len(arrays) == 1:
         tensor_origins = [instruction_origin]
     else:
-        tensor_origins = [origins.producer(name) for name in instruction.operands]
+        tensor_origins = [origins.of(operand) for operand in operands]
     chip, placement = context.topology.chip, context.placement(group)
     sources = []
     for array, origin in zip(arrays, tensor_origins, strict=False):
@@ -170,3 +172,28 @@ def _sources(
             )
         )  # fmt: skip
     return sources
+
+
+def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:
+    """Returns the tensors that an operand consists of.
+
+    The GPU compiler copies many gradients into one array, and adds up that array over the devices.
+    """
+    inside = module.computations[operand.calls[0]] if operand.opcode == "fusion" else ()
+    parameters = {
+        i.name: module.by_name[operand.operands[i.parameter_number]]
+        for i in inside
+        if i.opcode == "parameter"
+    }
+    for root in inside:
+        if root.is_root and root.opcode == "concatenate":
+            tensors = [parameters.get(name) for name in root.operands]
+            return [_reshaped(module, tensor) for tensor in tensors if tensor] or [operand]
+    return [operand]
+
+
+def _reshaped(module: HloModule, tensor: Instruction) -> Instruction:
+    """Returns the instruction that made a tensor before it was flattened."""
+    while tensor.opcode == "bitcast" and len(module.by_name[tensor.operands[0]].arrays) == 1:
+        tensor = module.by_name[tensor.operands[0]]
+    return tensor

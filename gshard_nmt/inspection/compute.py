@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin, origin_of
-from gshard_nmt.spmd.chips import Chip
+from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
@@ -73,11 +73,17 @@ def is_collective(instruction: Instruction) -> bool:
 
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
     """Returns the work of one execution of an instruction."""
-    flops = float(sum(product_flops(module, inner) for inner in module.fused(instruction)))
+    products = [
+        (float(count), _dtype(module, inner))
+        for inner in module.fused(instruction)
+        if (count := product_flops(module, inner))
+    ]
+    flops = sum(count for count, _ in products)
     moved = float(bytes_accessed(module, instruction))
     if chip is None:
         return Work(flops, moved)
-    roofline = max(flops / chip.peak_flops, moved / chip.hbm_bandwidth)
+    arithmetic = sum(count / peak_of(chip, dtype) for count, dtype in products)
+    roofline = max(arithmetic, moved / chip.hbm_bandwidth)
     seconds = roofline if instruction.cycles is None else instruction.cycles / chip.clock
     return Work(flops, moved, seconds, roofline)
 
@@ -129,6 +135,11 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
     if instruction.opcode == "convolution":
         return _convolution_flops(module, instruction)
     return 0
+
+
+def _dtype(module: HloModule, instruction: Instruction) -> str:
+    """Returns the dtype of the first operand."""
+    return module.by_name[instruction.operands[0]].arrays[0].dtype
 
 
 def _dims(module: HloModule, instruction: Instruction, operand: int) -> tuple[int, ...]:
@@ -257,7 +268,7 @@ def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]],
     name = parameter.name
     while len(uses := users.get(name, ())) == 1 and uses[0].opcode in ("bitcast", "reshape"):
         name = uses[0].name
-    if uses and all(u.opcode in ("dynamic-slice", "gather") for u in uses):
+    if uses and all(u.opcode in ("slice", "dynamic-slice", "gather") for u in uses):
         return min(whole, sum(map(_size, uses)))
     if uses and all(u.opcode == "dynamic-update-slice" and u.operands[0] == name for u in uses):
         return 0

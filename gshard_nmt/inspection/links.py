@@ -1,4 +1,4 @@
-"""Computes the least time of a collective on the links between the chips of a slice.
+"""Computes the least time of a collective on the links between chips, or between GPUs.
 
 We count only bandwidth, and leave out latency and overlap. The time depends on the positions of the
 group's chips: they may be a few neighbors, every eighth chip of a row, or all chips.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gshard_nmt.spmd.chips import Chip
+from gshard_nmt.spmd.chips import Chip, Gpu
 from gshard_nmt.spmd.topology import Topology
 
 
@@ -45,11 +45,13 @@ class Placement:
 
     Attributes:
       lines: the group's positions along each axis of the torus on which it has more than one position.
+      shape: number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host.
       chips: number of chips that hold the group's devices.
       devices_of_chip: number of the group's devices on each of these chips.
     """
 
     lines: tuple[Line, ...]
+    shape: tuple[int, ...]
     chips: int
     devices_of_chip: int
 
@@ -75,7 +77,9 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
         else:
             count, stride = int(places[-1] - places[0]) + 1, 1
         lines.append(Line(count, stride, wraps and count * stride == size))
-    return Placement(tuple(lines), len(chips), max(1, len(group) // len(chips)))
+    return Placement(
+        tuple(lines), tuple(map(len, along)), len(chips), max(1, len(group) // len(chips))
+    )
 
 
 def whole(topology: Topology) -> Placement:
@@ -100,6 +104,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
       placement: the positions of one group.
       chip: the chip that has the links.
     """
+    if isinstance(chip, Gpu):
+        return _seconds_of_gpus(kind, nbytes, placement, chip)
     lines, bandwidth = placement.lines, chip.link_bandwidth
     if not lines:
         # The cores of one chip share its memory.
@@ -116,3 +122,22 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     payload = chip_bytes / placement.devices_of_chip * (1 - 1 / placement.chips)
     passes = 2 if kind == "all-reduce" else 1
     return passes * payload / (bandwidth * sum(line.links for line in lines))
+
+
+def _seconds_of_gpus(kind: str, nbytes: float, placement: Placement, gpu: Gpu) -> float:
+    """Returns the least time of one collective of GPUs, in seconds.
+
+    The GPUs of a host reach each other at the full speed of their links, and every GPU reaches other
+    hosts at the full speed of its network adapter. Both work at the same time. A reduction is done in
+    each host first, so each GPU sends only its share of the host's bytes over the network.
+    """
+    hosts, gpus = placement.shape
+    if kind == "all-to-all":
+        inside, outside = nbytes * (gpus - 1) / (hosts * gpus), nbytes * (hosts - 1) / hosts
+    elif kind == "collective-permute":
+        inside, outside = (0.0, nbytes) if hosts > 1 else (nbytes, 0.0)
+    else:
+        passes = 2 if kind == "all-reduce" else 1
+        inside = passes * nbytes * (1 - 1 / gpus)
+        outside = passes * nbytes / gpus * (1 - 1 / hosts)
+    return max(inside / gpu.link_bandwidth, outside / gpu.network_bandwidth)

@@ -128,7 +128,8 @@ def _compute(compiled: Mapping[str, Inspection], tokens: float) -> str:
     for name, inspection in compiled.items():
         lines = [report.work_total(inspection), *report.step_lines(inspection, tokens)]
         parts.append(_paragraphs(lines, name))
-    parts.append(_paragraphs([report.PREDICTED if timed else report.NO_TIMES]))
+    predictions = (report.prediction(i.topology) for i in (timed or compiled).values())
+    parts.append(_paragraphs(dict.fromkeys(predictions)))
     return "\n".join(parts)
 
 

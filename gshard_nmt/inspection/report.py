@@ -22,13 +22,20 @@ from gshard_nmt.inspection.tables import (
     share,
 )
 from gshard_nmt.quantities import flops_text, size_text
+from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from gshard_nmt.spmd.topology import Topology
 
-NO_TIMES = "times are predicted for TPU topologies only"
+_NO_TIMES = "times are predicted for TPUs and GPUs only"
 ESTIMATED = "estimated, because there is no program"
-PREDICTED = (
+_LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
+_PREDICTED = (
     "Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
-    "Overlap, the host, the input and load imbalance are left out."
+    f"{_LEFT_OUT}"
+)
+_PREDICTED_FOR_GPUS = (
+    "Predicted from the roofline of each kernel and the links' peak bandwidth, so a step takes longer. "
+    f"The start of kernels and the memory of libraries are left out too. {_LEFT_OUT}"
 )
 
 _CATEGORY_WORDS = {
@@ -358,3 +365,10 @@ def verdicts(inspections: Sequence[Inspection]) -> list[str]:
             f"{last.topology.num_devices:,} devices ({verdict} within {bound:.0%})"
         )
     return lines
+
+
+def prediction(topology: Topology) -> str:
+    """Returns how the times of a topology are predicted, and what they leave out."""
+    if topology.chip is None:
+        return _NO_TIMES
+    return _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED

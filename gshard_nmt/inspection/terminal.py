@@ -96,8 +96,9 @@ def _compute(inspection: Inspection, tokens: float) -> list[str]:
     work = contents.work(inspection)
     lines = [_title(work), f"  {contents.work_total(inspection)}"]
     if inspection.step_seconds is None:
-        return [*lines, f"  {contents.NO_TIMES}"]
-    sentences = [*contents.step_lines(inspection, tokens), contents.PREDICTED]
+        return [*lines, f"  {contents.prediction(inspection.topology)}"]
+    sentences = [*contents.step_lines(inspection, tokens)]
+    sentences.append(contents.prediction(inspection.topology))
     return [*lines, _with_heads(work), *_indented(sentences)]
 
 

@@ -1,7 +1,8 @@
 """Compiles lowered functions for a topology without having its devices.
 
-The libtpu package contains the TPU compiler, which needs no TPU to compile for a slice. The program
-cannot be run here, but its text, its memory and its costs can be read.
+The libtpu package contains the TPU compiler, which needs no TPU to compile for a slice. jax's CUDA
+plugin contains the GPU compiler, which needs no GPU. The program cannot be run here, but its text, its
+memory and its costs can be read.
 """
 
 import dataclasses
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import LoweredFunction, as_jax_function, silenced_stderr
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime, arranged, request_cpu_devices
-from gshard_nmt.spmd.topology import EXAMPLES, INSTALL_LIBTPU, Topology
+from gshard_nmt.spmd.topology import EXAMPLES, INSTALL_CUDA, INSTALL_LIBTPU, Topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +90,15 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
 def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     """Returns int[devices, axes of the torus], the coordinates of each device's chip on the torus.
 
-    The devices are in the order of the mesh. CPU devices have no coordinates; the result is None for
-    them.
+    The devices are in the order of the mesh. The coordinates of a GPU are its host and its place there.
+    CPU devices have none; the result is None for them.
     """
     if topology.chip is None:
         return None
     axes = len(topology.shape)
+    if isinstance(topology.chip, Gpu):
+        ids = [device.id for device in devices.devices.devices.ravel()]
+        return np.stack(np.divmod(ids, topology.shape[1]), axis=1)
     return np.array([device.coords[:axes] for device in devices.devices.devices.ravel()])
 
 
@@ -102,7 +107,11 @@ def _devices(topology: Topology) -> list[Any]:
     # with the second, XLA logs only errors.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return _cpu_devices(topology) if topology.chip is None else _tpu_devices(topology)
+    if topology.chip is None:
+        return _cpu_devices(topology)
+    if isinstance(topology.chip, Gpu):
+        return _gpu_devices(topology, topology.chip)
+    return _tpu_devices(topology)
 
 
 def _cpu_devices(topology: Topology) -> list[Any]:
@@ -157,6 +166,22 @@ def _tpu_devices(topology: Topology) -> list[Any]:
     return list(description.devices)
 
 
+def _gpu_devices(topology: Topology, gpu: Gpu) -> list[Any]:
+    if importlib.util.find_spec("jax_cuda13_plugin") is None:
+        raise UserError(
+            f"--topology {topology.name} needs the GPU compiler, which is not installed: "
+            f"{INSTALL_CUDA}. No GPU is needed."
+        )
+    with silenced_stderr():
+        from jax.experimental import topologies
+
+        hosts, gpus = topology.shape
+        description = topologies.get_topology_desc(
+            platform="cuda", target_config=gpu.description, topology=f"1x{hosts}x{gpus}"
+        )
+    return list(description.devices)
+
+
 def compile_for(
     topology: Topology,
     devices: Runtime,
@@ -184,6 +209,9 @@ def compile_for(
     jitted, arguments = devices.jit(as_jax_function(lowered), lowered.signature, donate)
     try:
         options = devices.compiler_options(independent_rows)
+        if isinstance(topology.chip, Gpu):
+            # Autotuning would time kernels on a GPU.
+            options = {**(options or {}), "xla_gpu_autotune_level": "0"}
         executable = jitted.lower(*arguments).compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
         raise _explained(topology, error) from error

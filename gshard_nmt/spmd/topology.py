@@ -1,8 +1,8 @@
-"""Names and shapes of the machines that a program can be compiled for: TPU slices and CPU devices.
+"""Names and shapes of the machines that a program can be compiled for: TPU slices, GPUs and CPU devices.
 
 A TPU slice is named by its generation and its number of chips along each axis of the torus, such as
-`v3:32x32`. CPU devices are named by their number, such as `cpu:8`. This module is arithmetic only: it
-imports neither jax nor libtpu. `ahead_of_time.py` compiles for a topology.
+`v3:32x32`. GPUs and CPU devices are named by their number, such as `h100:8` and `cpu:8`. This module is
+arithmetic only: it imports neither jax nor a compiler. `ahead_of_time.py` compiles for a topology.
 """
 
 import dataclasses
@@ -10,11 +10,14 @@ import math
 import re
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.chips import CHIPS, Chip
+from gshard_nmt.spmd.chips import CHIPS, Chip, Gpu
 
-EXAMPLES = ("v3:32x32", "v4:4x4x4", "v5e:16x16", "v5p:8x8x8", "v6e:16x16", "cpu:8")
+EXAMPLES = ("v3:32x32", "v4:4x4x4", "v5e:16x16", "v5p:8x8x8", "v6e:16x16", "h100:8", "cpu:8")
 
 MAX_CPU_DEVICES = 512
+
+INSTALL_CUDA = "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'"
+"""The command that makes GPU topologies work. Each release of jax needs its own compiler."""
 
 INSTALL_LIBTPU = "pip install 'libtpu==0.0.42.*'"
 """The command that makes TPU topologies work. Each release of jax needs its own release of libtpu."""
@@ -22,23 +25,24 @@ INSTALL_LIBTPU = "pip install 'libtpu==0.0.42.*'"
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A TPU slice, or a number of CPU devices."""
+    """A TPU slice, a number of GPUs, or a number of CPU devices."""
 
     name: str
     """The name that `parse` read."""
     chip: Chip | None
-    """The generation of the chips; None for CPU devices."""
+    """The generation of the chips or the model of the GPUs; None for CPU devices."""
     shape: tuple[int, ...]
-    """Number of chips along each axis of the torus; (n,) for n CPU devices."""
+    """Number of chips along each axis of the torus; (hosts, GPUs of a host) for GPUs, (n,) for n CPU
+    devices."""
 
     @property
     def num_chips(self) -> int:
-        """Number of chips in the slice."""
+        """Number of chips, GPUs or CPU devices."""
         return math.prod(self.shape)
 
     @property
     def num_devices(self) -> int:
-        """Number of devices: a device is a core on v3, a chip on later generations, or a CPU device."""
+        """Number of devices: cores on v3, chips on later generations, GPUs or CPU devices."""
         return self.num_chips * (self.chip.devices_per_chip if self.chip else 1)
 
     @classmethod
@@ -61,9 +65,12 @@ class Topology:
                 f"--topology {name}: there is no such topology; known are {', '.join(_ranges())} and "
                 f"cpu:1 to cpu:{MAX_CPU_DEVICES}, for instance {', '.join(EXAMPLES)}."
             )
+        chip = CHIPS[kind]
+        if isinstance(chip, Gpu):
+            return cls(name, chip, _hosts(name, chip, size))
         shape = tuple(int(n) for n in size.split("x"))
-        _check_shape(name, CHIPS[kind], shape)
-        return cls(name, CHIPS[kind], shape)
+        _check_shape(name, chip, shape)
+        return cls(name, chip, shape)
 
     def wraps(self) -> tuple[bool, ...]:
         """Returns for each axis whether its chips form a ring.
@@ -71,12 +78,25 @@ class Topology:
         An axis of a 2D slice is a ring if the slice has the full length of the pod along this axis.
         The axes of a 3D slice are rings if all its sizes are multiples of 4.
         """
-        if self.chip is None:
+        if self.chip is None or isinstance(self.chip, Gpu):
             return (False,) * len(self.shape)
         if len(self.shape) == 3:
             # Optical switches close the rings, and they are wired to whole cubes of 4 x 4 x 4 chips.
             return (all(n % 4 == 0 for n in self.shape),) * 3
         return tuple(n == largest for n, largest in zip(self.shape, self.chip.pod, strict=True))
+
+
+def _hosts(name: str, gpu: Gpu, size: str) -> tuple[int, int]:
+    """Returns the number of hosts, and of GPUs in each."""
+    most, gpus_of_host = math.prod(gpu.pod), gpu.pod[1]
+    number = int(size) if size.isdigit() else 0
+    if not 1 <= number <= most or (number > gpus_of_host and number % gpus_of_host):
+        raise UserError(
+            f"--topology {name}: a host has {gpus_of_host} GPUs. Give their number, from 1 to "
+            f"{gpus_of_host} or a multiple of {gpus_of_host} up to {most}, for instance {gpu.name}:8."
+        )
+    hosts = max(1, number // gpus_of_host)
+    return hosts, number // hosts
 
 
 def _check_shape(name: str, chip: Chip, shape: tuple[int, ...]) -> None:
@@ -101,8 +121,10 @@ def _check_shape(name: str, chip: Chip, shape: tuple[int, ...]) -> None:
 
 
 def _ranges() -> list[str]:
+    tori = [chip for chip in CHIPS.values() if not isinstance(chip, Gpu)]
+    gpus = [chip for chip in CHIPS.values() if isinstance(chip, Gpu)]
     return [
         f"{chip.name}:{'x'.join(['2'] * 2 + ['1'] * (len(chip.pod) - 2))} to "
         f"{chip.name}:{'x'.join(map(str, chip.pod))}"
-        for chip in CHIPS.values()
-    ]
+        for chip in tori
+    ] + [f"{gpu.name}:1 to {gpu.name}:{math.prod(gpu.pod)}" for gpu in gpus]

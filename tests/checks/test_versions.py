@@ -1,5 +1,4 @@
 import importlib.metadata
-import importlib.util
 
 import pytest
 
@@ -7,22 +6,38 @@ from gshard_nmt.checks import versions
 from gshard_nmt.spmd.topology import Topology
 
 
-def test_a_tpu_topology_needs_the_tested_compiler(monkeypatch):
-    machines = [Topology.parse("v3:2x2")]
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert list(versions.tpu_compiler(machines)) == [
-        "libtpu is not installed; --topology v3:2x2 needs it. Install it: pip install "
-        "'libtpu==0.0.42.*'."
+@pytest.mark.parametrize(
+    ("machine", "package", "tested", "untested", "needed", "install"),
+    [
+        ("v3:2x2", "libtpu", "0.0.42.1", "0.0.421", "0.0.42", "pip install 'libtpu==0.0.42.*'"),
+        (
+            *("h100:8", "jax-cuda13-plugin", "0.10.2", "0.10.21", "0.10.2"),
+            "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'",
+        ),
+    ],
+)
+def test_a_topology_needs_the_tested_compiler(
+    monkeypatch, machine, package, tested, untested, needed, install
+):
+    installed = {}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    machines = [Topology.parse(machine), Topology.parse("cpu:2")]
+    assert list(versions.compilers(machines)) == [
+        f"{package} is not installed; --topology {machine} needs it. Install it: {install}."
     ]
-    assert list(versions.tpu_compiler([Topology.parse("cpu:2")])) == []
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: "there")
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.421")
-    assert list(versions.tpu_compiler(machines)) == [
-        "libtpu 0.0.421 is installed; --topology v3:2x2 needs 0.0.42. Install it: pip install "
-        "'libtpu==0.0.42.*'."
+    assert list(versions.compilers(machines[1:])) == []
+    installed[package] = untested
+    assert list(versions.compilers(machines)) == [
+        f"{package} {untested} is installed; --topology {machine} needs {needed}. Install it: {install}."
     ]
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.42.1")
-    assert list(versions.tpu_compiler(machines)) == []
+    installed[package] = tested
+    assert list(versions.compilers(machines)) == []
 
 
 def test_missing_untested_and_different_releases_are_problems(monkeypatch):

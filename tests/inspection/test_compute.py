@@ -98,6 +98,21 @@ def test_a_slice_of_stacked_layers_reads_one_layer():
     assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 
+def test_a_fusion_that_slices_an_array_reads_the_slice():
+    fused = """
+%fused (param_0: f32[1024,8]) -> f32[2,8] {
+  %param_0 = f32[1024,8]{1,0} parameter(0)
+  ROOT %part = f32[2,8]{1,0} slice(%param_0), slice={[4:6], [0:8]}
+}
+"""
+    module = module_of(
+        "  %x = f32[1024,8]{1,0} parameter(0)\n"
+        "  ROOT %out = f32[2,8]{1,0} fusion(%x), kind=kLoop, calls=%fused",
+        fused,
+    )
+    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * (2 * 8 * 4)
+
+
 def test_an_update_in_place_writes_its_own_size():
     fused = """
 %fused (param_0: f32[36,8,128], param_1: f32[1,8,128], param_2: s32[]) -> f32[36,8,128] {
@@ -137,6 +152,21 @@ def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
     assert work["optimizer"].seconds == pytest.approx(moved / 450e9)
     total = work["feed-forward"] + work["optimizer"].times(2)
     assert total.bytes_accessed == 3 * moved
+
+
+def test_a_gpu_has_a_peak_for_each_dtype_of_a_product():
+    by_dtype = {}
+    for dtype in ("f32", "bf16"):
+        module = module_of(
+            f"  %x = {dtype}[4096,4096]{{1,0}} parameter(0)\n"
+            f"  ROOT %a = {dtype}[4096,4096]{{1,0}} dot(%x, %x), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}"
+        )
+        work = compute.work_of(module, module.by_name["a"], CHIPS["h100"])
+        by_dtype[dtype] = work.roofline_seconds
+        assert work.seconds == work.roofline_seconds  # the GPU compiler estimates nothing
+    assert by_dtype["bf16"] == pytest.approx(2 * 4096**3 / 989.4e12)
+    assert by_dtype["f32"] == pytest.approx(2 * by_dtype["bf16"])
 
 
 def test_an_unnamed_copy_has_the_origin_of_its_user():

@@ -91,3 +91,40 @@ def test_a_group_that_is_no_box_takes_the_box_around_it():
 def test_a_slice_of_whole_cubes_is_closed():
     assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
     assert Topology.parse("v4:2x2x4").wraps() == (False, False, False)
+
+
+def test_gpus_of_a_host_use_nvlink_and_gpus_of_two_hosts_the_network():
+    gpu = CHIPS["h100"]
+    nbytes = 32 * MIB
+    host, pair = range(8), (0, 8)
+    assert seconds("all-reduce", "h100:16", host) == pytest.approx(
+        2 * nbytes * 7 / 8 / gpu.link_bandwidth
+    )
+    assert seconds("all-gather", "h100:16", pair) == pytest.approx(
+        nbytes / 2 / gpu.network_bandwidth
+    )
+    assert seconds("collective-permute", "h100:16", (0, 1)) == pytest.approx(
+        nbytes / gpu.link_bandwidth
+    )
+    assert seconds("collective-permute", "h100:16", pair) == pytest.approx(
+        nbytes / gpu.network_bandwidth
+    )
+    assert seconds("all-reduce", "h100:16", (3,)) == 0
+
+
+def test_gpus_reduce_in_their_host_before_they_use_the_network():
+    gpu = CHIPS["h100"]
+    nbytes = 32 * MIB
+    # Each GPU of a host sends an eighth, there and back; 7/8 of it goes to the other 7 hosts.
+    assert seconds("all-reduce", "h100:64") == pytest.approx(
+        2 * nbytes / 8 * 7 / 8 / gpu.network_bandwidth
+    )
+    # 56 of the 64 pieces of an all-to-all go to other hosts, and nothing makes them smaller.
+    assert seconds("all-to-all", "h100:64") == pytest.approx(
+        nbytes * 56 / 64 / gpu.network_bandwidth
+    )
+
+
+def test_an_all_to_all_of_gpus_stays_constant_if_the_network_is_large_enough():
+    smaller, larger = (seconds("all-to-all", f"h100:{n}") for n in (512, 4096))
+    assert larger / smaller == pytest.approx(1.0, abs=0.02)

@@ -164,7 +164,7 @@ def test_text_of_the_program_is_escaped(read, inspection):
 
 def test_without_times_there_is_no_table_of_work(read, inspection):
     page = read(dataclasses.replace(inspection, topology=Topology.parse("cpu:8")))
-    assert "times are predicted for TPU topologies only" in page.words
+    assert "times are predicted for TPUs and GPUs only" in page.words
     assert not [table for table in page.tables if table[0][0][0] == "kind of work"]
 
 

@@ -1,4 +1,4 @@
-"""The TPU compiler's devices and its errors. tests/multidevice/test_remat.py compiles for a slice."""
+"""The compilers' devices and its errors. tests/multidevice/test_remat.py compiles for a slice."""
 
 import importlib.util
 import subprocess
@@ -18,10 +18,15 @@ def test_a_mesh_of_another_size_is_refused():
         ahead_of_time.devices_of(Topology.parse("v3:2x2"), Mesh(("x",), (4,)))
 
 
-def test_without_libtpu_the_one_command_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("topology", "command"),
+    [("v3:2x2", "libtpu==0.0.42.*"), ("h100:8", "jax-cuda13-plugin[with-cuda]==0.10.2")],
+)
+def test_without_a_compiler_the_one_command_is_named(monkeypatch, topology, command):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"not installed: pip install 'libtpu==0.0.42.\*'"):
-        ahead_of_time.devices_of(Topology.parse("v3:2x2"), Mesh(("x",), (8,)))
+    with pytest.raises(UserError) as error:
+        ahead_of_time.devices_of(Topology.parse(topology), Mesh(("x",), (8,)))
+    assert f"not installed: pip install '{command}'" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from gshard_nmt.spmd.topology import EXAMPLES, Topology
         ("v5e:16x16", 256, 256),
         ("v5p:8x8x8", 512, 512),
         ("v6e:16x16", 256, 256),
+        ("h100:8", 8, 8),
         ("cpu:8", 8, 8),
     ],
 )
@@ -28,10 +29,15 @@ def test_names(name, chips, devices):
 
 KNOWN = (
     "known are v3:2x2 to v3:32x32, v4:2x2x1 to v4:12x16x16, v5e:2x2 to v5e:16x16, v5p:2x2x1 to "
-    "v5p:16x20x28, v6e:2x2 to v6e:16x16 and cpu:1 to cpu:512, for instance v3:32x32, v4:4x4x4, "
-    "v5e:16x16, v5p:8x8x8, v6e:16x16, cpu:8."
+    "v5p:16x20x28, v6e:2x2 to v6e:16x16, a100:1 to a100:4096, h100:1 to h100:4096, h200:1 to h200:4096, "
+    "b200:1 to b200:4096 and cpu:1 to cpu:512, for instance v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, "
+    "v6e:16x16, h100:8, cpu:8."
 )
 
+GPUS = (
+    "a host has 8 GPUs. Give their number, from 1 to 8 or a multiple of 8 up to 4096, for instance "
+    "h100:8."
+)
 CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8."
 
 
@@ -52,6 +58,10 @@ CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8
             "--topology v3:64x64: the largest slice of v3 has 32x32 chips. "
             "Give sizes from 1 up to these numbers, in any order.",
         ),
+        ("h100:12", f"--topology h100:12: {GPUS}"),
+        ("h100:0", f"--topology h100:0: {GPUS}"),
+        ("h100:2x4", f"--topology h100:2x4: {GPUS}"),
+        ("h100:4104", f"--topology h100:4104: {GPUS}"),
         (
             "v3:3x4",
             "--topology v3:3x4: each host has 2x2 chips, so the first two sizes must be even.",
@@ -69,6 +79,15 @@ def test_the_pods_rings_are_closed():
     assert Topology.parse("v3:16x32").wraps() == (False, True)
     assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
     assert Topology.parse("v5p:2x2x2").wraps() == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("number", "hosts"), [(1, (1, 1)), (2, (1, 2)), (8, (1, 8)), (16, (2, 8)), (512, (64, 8))]
+)
+def test_gpus_are_in_hosts_of_eight(number, hosts):
+    topology = Topology.parse(f"h100:{number}")
+    assert topology.shape == hosts
+    assert topology.num_devices == number
 
 
 def test_the_examples_are_topologies():

@@ -1,0 +1,51 @@
+"""The page that leads from the papers to the code names what exists."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and not line.startswith("| place")
+]
+PROGRAMS = set(
+    re.findall(r'"(gshard-\w+) = ', (ROOT / "setup.py").read_text(encoding="utf-8")) + ["make"]
+)
+
+
+def functions(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}")
+def test_a_row_names_code_and_something_to_see(row):
+    _, _, code, see = row
+    for name in re.findall(r"`([\w/]+\.?\w*)`", code):
+        if "/" in name:
+            place = ROOT / name if name.startswith(("configs", "scripts", "examples")) else None
+            assert (place or ROOT / "gshard_nmt" / name).exists(), name
+    shown = re.fullmatch(r"`([^`]+)`|\[[\w.]+\]\(([\w.]+\.md)(?:#[\w-]+)?\)", see)
+    assert shown, see
+    if shown[2]:
+        assert (ROOT / "docs" / shown[2]).is_file()
+    elif shown[1].startswith("tests/"):
+        file, _, test = shown[1].partition("::")
+        assert test in functions(ROOT / file), see
+    else:
+        words = shown[1].split()
+        assert words[0] in PROGRAMS or (ROOT / words[1]).is_file(), see
+        if "--config" in words:
+            config = words[words.index("--config") + 1]
+            assert (ROOT / "configs" / "experiments" / f"{config}.gin").is_file()
+
+
+def test_settings_of_the_page_exist():
+    settings = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    for group, field in re.findall(r"`(Model|Mesh|Train|Data)\.(\w+)", PAGE):
+        assert f"{group}.{field}" in settings or f"`{field}`" in settings, f"{group}.{field}"
