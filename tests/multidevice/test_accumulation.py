@@ -43,19 +43,11 @@ DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0)
 ONE_DEVICE = Mesh(("x",), (1,))
 TWO_DEVICES = Mesh(("x",), (2,))
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
-CASES = {
+CASES = {"a dense model": (DENSE, 0.9, ONE_DEVICE, 2)}
+SLOW_CASES = {
     "a scan": (MODEL, 0.9, ONE_DEVICE, 4),
     "a scan on 4x2 devices": (MODEL, 0.9, Mesh(("x", "y"), (4, 2), rules=TENSOR), 2),
-}
-SLOW_CASES = {
-    "a dense model": (DENSE, 0.9, ONE_DEVICE, 2),
     "groups of two rows on two devices": (AMPLE, 0.0, TWO_DEVICES, 2),
-    "an ample capacity and a microbatch for every row": (
-        dataclasses.replace(AMPLE, num_groups=8),
-        0.0,
-        ONE_DEVICE,
-        8,
-    ),
 }
 BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
 
@@ -150,6 +142,7 @@ def test_microbatches_give_the_loss_the_gradients_and_the_state_of_the_whole_bat
         np.testing.assert_allclose(value, expected_state[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_four_microbatches_need_less_memory_than_one():
     one, four = (compute(MODEL, 0.9, (1,), number)[0].memory() for number in (1, 4))
     assert four.arguments == one.arguments
