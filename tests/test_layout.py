@@ -28,6 +28,7 @@ PROGRAMS = (
         "check_corpus",
         "plan_mixture",
         "show_batches",
+        "translate_corpus",
         "train",
         "baselines",
         "decode",
@@ -191,6 +192,7 @@ def test_nothing_but_the_command_line_imports_a_program():
         "cli/inspect_command.py",
         "cli/score_flags.py",
         "cli/serve_command.py",
+        "cli/translate_command.py",
     }
 
 

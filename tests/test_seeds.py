@@ -13,9 +13,10 @@ ROWS = [
     for line in PAGE.splitlines()
     if line.startswith("| ") and not line.startswith("| place")
 ]
-PROGRAMS = set(
-    re.findall(r'"(gshard-\w+) = ', (ROOT / "setup.py").read_text(encoding="utf-8")) + ["make"]
-)
+PROGRAMS = {
+    *re.findall(r'"(gshard-\w+) = ', (ROOT / "setup.py").read_text(encoding="utf-8")),
+    "make",
+}
 
 
 def functions(file: Path) -> set[str]:

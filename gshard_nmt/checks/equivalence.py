@@ -163,6 +163,9 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
         changes |= {
             "experts": size("E", 16, model.experts),
             "expert_hidden_dim": size("H", 128, model.expert_hidden_dim or model.hidden_dim),
+            "shared_expert_dim": (
+                size("H", 128, model.shared_expert_dim) if model.shared_expert_dim else 0
+            ),
             "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
             "group_size": LENGTH if model.group_size else 0,
             # 0 means that the capacity factor gives the capacity. A configured capacity was chosen for

@@ -36,6 +36,7 @@ from gshard_nmt.cli.process_flags import (
 )
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
 from gshard_nmt.cli.serve_command import SERVE
+from gshard_nmt.cli.translate_command import TRANSLATE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
@@ -291,7 +292,7 @@ PREPARE = Command(
     _prepare,
 )
 _MAKING_VERBS = {"harvest": HARVEST, "prepare": PREPARE}
-DATA_VERBS = {**_MAKING_VERBS, **LOOKING_VERBS}
+DATA_VERBS = {**_MAKING_VERBS, "translate": TRANSLATE, **LOOKING_VERBS}
 _DATA_ABOUT = "makes the data that gshard-train reads, and looks at it."
 TRAIN = Command(
     "gshard-train",

@@ -7,7 +7,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from gshard_nmt.cli.decode_files import check_output, is_written
-from gshard_nmt.cli.decode_job import Job, show_check, translate
+from gshard_nmt.cli.decode_job import Job, read_job, show_check, translate
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -17,12 +17,12 @@ from gshard_nmt.cli.flags import (
     existing_folder,
 )
 from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
-from gshard_nmt.cli.search_flags import check_search, define_search, search_changes
+from gshard_nmt.cli.search_flags import define_search
 from gshard_nmt.errors import UserError
 
 
-def _define_decode(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+def define_direction(flags: Flags) -> None:
+    """Defines --lang and --target."""
     flags.text(
         "lang",
         "TAG",
@@ -35,7 +35,17 @@ def _define_decode(flags: Flags) -> None:
         "language to translate to; needed only if the model translates to several",
         default="",
     )
-    flags.text("input", "FILE", "file to translate, one sentence a line; stdin if not given")
+
+
+def _define_decode(flags: Flags) -> None:
+    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+    define_direction(flags)
+    flags.text(
+        "input",
+        "FILE",
+        "file to translate, one sentence a line; stdin if not given. It may be compressed: .gz, .zst, "
+        ".xz or .bz2",
+    )
     flags.text(
         "output",
         "FILE",
@@ -77,34 +87,14 @@ def _define_decode(flags: Flags) -> None:
 
 def _decode(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
-    from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.changes import read_changes
-    from gshard_nmt.settings.values import read_run_config
-
-    run = RunFolder(workdir, values.trust_programs)
-    changes = read_changes(values.gin)
-    config = changes.apply(read_run_config(run.config)).replace(decode=search_changes(values))
+    job = read_job(values, workdir)
     # Loading the model takes long, so we check all flags before that.
-    source, target = run.direction(values.lang, values.target)
-    check_search(values, config.decode)
     _check_beside(values)
     from gshard_nmt.decoding.formats import chosen_format
-    from gshard_nmt.decoding.weights import Chosen
 
-    Chosen.parse(values.checkpoint)
     form = chosen_format(values.format, values.nbest, values.scores)
-    processes = join_to_decode(values, "gshard-decode", workdir, lambda: config)
-    job = Job(
-        config,
-        run,
-        source,
-        target,
-        values.nbest,
-        form,
-        values.checkpoint,
-        processes,
-        fits=not changes.name_a_mesh,
-    )
+    processes = join_to_decode(values, "gshard-decode", workdir, lambda: job.config)
+    job = dataclasses.replace(job, form=form, processes=processes)
     with processes.waiting_for_lost_peers():
         if processes.is_first:
             _translate_files(values, job)

@@ -99,9 +99,11 @@ def _is_part_of(run: "RunFolder", file: Path) -> bool:
 
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
-    """Opens a file, or stdin if there is no path."""
+    """Opens a file, decompressed, or stdin if there is no path."""
+    from gshard_nmt.decoding.source_lines import opened
+
     if path is not None:
-        with path.open("rb") as file:
+        with opened(path) as file:
             yield file
     elif isinstance(sys.stdin, io.TextIOWrapper):
         yield sys.stdin.buffer

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 import gshard_nmt
 from gshard_nmt.cli.decode_files import open_beside, open_input, open_output
+from gshard_nmt.cli.search_flags import check_search, search_changes
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,6 +72,30 @@ class Job:
             "format": self.form,
             "version of gshard-nmt": gshard_nmt.__version__,
         }
+
+
+def read_job(values: FlagValues, workdir: Path) -> Job:
+    """Returns the job of the flags for the model and the search, for one process and JSON lines.
+
+    Raises:
+      UserError: the folder is not a run folder, or a flag does not fit it or another flag.
+    """
+    from gshard_nmt.decoding.weights import Chosen
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.changes import read_changes
+    from gshard_nmt.settings.values import read_run_config
+    from gshard_nmt.spmd.processes import ALONE
+
+    run = RunFolder(workdir, values.trust_programs)
+    changes = read_changes(values.gin)
+    config = changes.apply(read_run_config(run.config)).replace(decode=search_changes(values))
+    source, target = run.direction(values.lang, values.target)
+    check_search(values, config.decode)
+    Chosen.parse(values.checkpoint)
+    fits = not changes.name_a_mesh
+    return Job(
+        config, run, source, target, values.nbest, "jsonl", values.checkpoint, ALONE, fits=fits
+    )
 
 
 def translate(job: Job, source: Path | None, target: Path | None) -> None:

@@ -1,13 +1,16 @@
 """The lines to translate: read as bytes, so that a byte that is not UTF-8 can be named."""
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import io
 import select
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
+from gshard_nmt.data.reading import text_lines
 from gshard_nmt.errors import UserError
 
 _BLOCK = 1 << 16
@@ -27,7 +30,7 @@ class Survey:
 
     Attributes:
       lines: the number of its lines.
-      sha256: the SHA-256 of its bytes, as hex digits.
+      sha256: the SHA-256 of its bytes, decompressed, as hex digits.
     """
 
     lines: int
@@ -138,17 +141,43 @@ class SourceLines:
         )
 
 
+class _Decompressed:
+    """The content of a compressed file, as a stream to read."""
+
+    def __init__(self, path: Path) -> None:
+        self._blocks = text_lines.blocks(path)
+
+    def read1(self, size: int) -> bytes:
+        """Returns the next bytes, whatever the size; b"" at the end."""
+        del size
+        return next(self._blocks, b"")
+
+    def fileno(self) -> int:
+        """Raises io.UnsupportedOperation: nobody can wait for the bytes of a decompressor."""
+        raise io.UnsupportedOperation
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file to read its bytes, decompressed if its name ends in .gz, .zst, .xz or .bz2."""
+    if path.suffix in text_lines.COMPRESSIONS and path.is_file():
+        yield cast(IO[bytes], _Decompressed(path))
+    else:
+        with path.open("rb") as file:
+            yield file
+
+
 def survey(path: Path, name: str) -> Survey:
     """Reads a whole file, to know before the long work that it is text, and how long it is.
 
     Args:
-      path: a regular file.
+      path: a regular file, which may be compressed.
       name: its name in messages.
 
     Raises:
-      UserError: it is not UTF-8.
+      UserError: it is not UTF-8, or a compressed file is damaged.
     """
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         lines = SourceLines(stream, name)
         while lines.take(1 << 12):
             pass

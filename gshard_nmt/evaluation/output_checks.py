@@ -208,7 +208,7 @@ def _checks(test: TestSet, profiles: LanguageProfiles) -> dict[str, _Find]:
     checks: dict[str, _Find] = {
         "empty": by_line(_is_empty),
         "copy": by_line(_is_copy),
-        "loop": by_line(lambda _, reference, out: _loops(out) > _loops(reference)),
+        "loop": by_line(lambda _, reference, out: loops(out) > loops(reference)),
         "same_output": functools.partial(_same_outputs, rows),
         "wrong_script": by_line(
             lambda _, reference, out: _is_other_script(out, scripts | scripts_of(reference))
@@ -235,7 +235,7 @@ def _is_copy(source: str, reference: str, output: str) -> bool | None:
     return plain[2] == plain[0]
 
 
-def _loops(text: str) -> int:
+def loops(text: str) -> int:
     """Returns the number of words of the longest loop: 1 to 6 words, 4 times or more in a row.
 
     A text without spaces has characters for words. No loop gives 0.

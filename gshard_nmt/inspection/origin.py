@@ -123,6 +123,7 @@ _SCOPES = {
     "dispatch": "dispatch and combine",
     "combine": "dispatch and combine",
     "experts": "experts",
+    "shared_expert": "feed-forward",
 }
 """Name scope inside an MoE layer -> kind of work. `_kind` adds the kind "gate einsums"."""
 
@@ -135,7 +136,7 @@ def _kind(sublayer: str, inside: list[str]) -> str:
         return "feed-forward"
     product = any(_EINSUM.search(part) for part in inside)
     scope = next((part for part in inside if part in _SCOPES), "")
-    if product and scope and scope != "experts":
+    if product and scope and scope not in ("experts", "shared_expert"):
         # The gate's projection to the logits GSE, and the products with the one-hot tensors GSEC.
         return "gate einsums"
     if scope:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
 from gshard_nmt.model.moe import MOE_RANGES, MoE
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
@@ -66,6 +67,11 @@ class Model:
 
     expert_hidden_dim: int = 0
     """H, the width inside an expert. If it is 0, hidden_dim is used."""
+
+    shared_expert_dim: int = 0
+    """H, the width inside the shared expert of an MoE layer: a dense feed-forward that every token
+    visits besides its own experts (DeepSpeed-MoE, arXiv 2201.05596; DeepSeekMoE, arXiv 2401.06066). With
+    0 there is none."""
 
     moe_every: int = 2
     """The number of layers in a block. The first layer of each block has the experts, the others are
@@ -156,6 +162,15 @@ class Model:
     expert_dropout: float = 0.0
     """The dropout rate inside the experts, in training."""
 
+    expert_output_masking: float = 0.0
+    """The rate at which the output of an expert for a token is masked, in training (NLLB team 2022,
+    arXiv 2207.04672). The authors' largest model has 0.2."""
+
+    gating_dropout: float = 0.0
+    """The rate of training steps in which tokens stay on their own devices and skip both all-to-alls
+    (Liu et al. 2022, arXiv 2205.14336). `Model.num_groups` and `Model.experts` must have a common
+    divisor."""
+
     label_smoothing: float = 0.1
     """The share of the target distribution that is spread over the whole vocabulary."""
 
@@ -221,6 +236,13 @@ class Model:
                 "to 'gather'.",
                 ["Model.expert_dropout", "Model.dispatch"],
             )
+        if self.dispatch not in BY_SLOTS and self.gating_dropout:
+            raise UserError(
+                f"Model.gating_dropout is {self.gating_dropout}, but Model.dispatch is "
+                f"{self.dispatch!r}, which has no all-to-all to skip. Set Model.gating_dropout to 0, or "
+                "Model.dispatch to 'gather'.",
+                ["Model.gating_dropout", "Model.dispatch"],
+            )
         if self.positions == "learned" and self.max_positions < 1:
             raise UserError(
                 f"Model.positions is 'learned', but Model.max_positions is {self.max_positions}. Set "
@@ -270,6 +292,9 @@ class Model:
             dispatch=self.dispatch,
             activation=self.activation,
             expert_dropout=self.expert_dropout,
+            expert_output_masking=self.expert_output_masking,
+            gating_dropout=self.gating_dropout,
+            shared_expert_dim=self.shared_expert_dim,
         )
 
     def moe_for_decoding(self) -> MoE:

@@ -108,7 +108,7 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
     rounded = "bfloat16" if precision == "bfloat16" else "float32"
     pieces = {}
     for name, parameter in declared.items():
-        stack, is_block, place = name.partition("/block/")
+        stack, is_block, _ = name.partition("/block/")
         if not is_block or (stack == "encoder" and model.stack == "scan"):
             pieces[name] = Piece(name, name, None, parameter, "", parameter.dtype)
             continue
@@ -116,7 +116,8 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
         layer = dataclasses.replace(
             parameter, shape=parameter.shape[1:], letters=parameter.letters[1:]
         )
-        is_expert = place.startswith("moe_") and word in EXPERTS
+        # A shared expert is a dense feed-forward: its matrices have no dimension E.
+        is_expert = "E" in layer.letters and word in EXPERTS
         summed = "" if is_expert else SUMMED.get(word, "")
         dtype = rounded if is_expert or summed else parameter.dtype
         for repeat in range(parameter.shape[0]):

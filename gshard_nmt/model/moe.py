@@ -4,20 +4,20 @@ import dataclasses
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model import dispatch, expert_shards, layers
+from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import Gating, Routing, route
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import Parameter, fan_in_uniform
+from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
 from gshard_nmt.ranges import check, one_of, rate, size
 from gshard_nmt.spmd.sharding import annotate
 
 MOE_RANGES = (
     size("hidden_dim"),
-    size("num_groups", "group_size", least=0),
+    size("num_groups", "group_size", "shared_expert_dim", least=0),
     one_of(dispatch.DISPATCHES, "dispatch"),
     one_of(layers.ACTIVATIONS, "activation"),
-    rate("expert_dropout"),
+    rate("expert_dropout", "expert_output_masking", "gating_dropout"),
 )
 """The legal values of the settings of `MoE`, and of the settings of the same names in `Model`."""
 
@@ -37,6 +37,12 @@ class MoE:
         no dropout inside experts) or "dense" (every expert on every token; drops nothing).
       activation: "relu" or "geglu".
       expert_dropout: the dropout rate inside experts, after the activation.
+      expert_output_masking: the rate at which the outputs of experts are masked, see `regularizers`.
+      gating_dropout: the rate of the steps in which tokens stay at home, see `regularizers`. Only
+        "gather" and "einsum" have it.
+      shared_expert_dim: H of the shared expert, a dense feed-forward that every token visits. Its output
+        is added to that of the other experts (the residual MoE of DeepSpeed-MoE, arXiv 2201.05596; the
+        shared experts of DeepSeekMoE, arXiv 2401.06066). 0 means that there is none.
     """
 
     gating: Gating
@@ -46,6 +52,9 @@ class MoE:
     dispatch: str = "gather"
     activation: str = "relu"
     expert_dropout: float = 0.0
+    expert_output_masking: float = 0.0
+    gating_dropout: float = 0.0
+    shared_expert_dim: int = 0
 
     def __post_init__(self) -> None:
         check(self, MOE_RANGES)
@@ -70,7 +79,7 @@ class MoE:
 
 
 def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
-    """Declares the gate ME and the matrices of the experts, EMH and EHM.
+    """Declares the gate ME, the matrices of the experts, EMH and EHM, and the shared expert.
 
     An expert has two matrices, or three if the activation is gated. Their variance is 1 / fan-in of one
     expert. The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its dimension E is
@@ -79,10 +88,14 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     shape = (model_dim, moe.gating.experts)
     gate = Parameter(shape, "M_", fan_in_uniform(model_dim), keep_float32=True)
     expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation)
-    return {"gate": gate} | {
+    declared = {"gate": gate} | {
         name: dataclasses.replace(p, shape=(moe.gating.experts, *p.shape), letters="E" + p.letters)
         for name, p in expert.items()
     }
+    if not moe.shared_expert_dim:
+        return declared
+    shared = layers.declare_feed_forward(model_dim, moe.shared_expert_dim, moe.activation)
+    return declared | scoped("shared", shared)
 
 
 def moe_layer(
@@ -91,14 +104,16 @@ def moe_layer(
     """Sends each token through its experts and adds their weighted outputs (Algorithm 2).
 
     Args:
-      p: the parameters gate, wi, wo, and for GEGLU wi_linear.
+      p: the parameters gate, wi, wo, and for GEGLU wi_linear. Those of a shared expert begin with
+        "shared/".
       x: float32 or bfloat16[B, L, M].
       is_token: bool[B, L], False for padding, which takes no slot and enters no loss.
       moe: the settings of the layer.
       mode: training or evaluation, and the random numbers.
 
     Returns:
-      The output [B, L, M], which is 0 for a token that lost all its choices, and the routing.
+      The output [B, L, M] and the routing. A token that lost all its choices has only the output of
+      the shared expert, or 0 if there is none.
     """
     rows, length, model_dim = x.shape.as_list()
     num_groups = moe.groups(rows, length)
@@ -114,26 +129,33 @@ def moe_layer(
     else:
         combined, routing = _by_slots(p, tokens, is_token, moe, mode)
     # Shape: [G, S, M] -> [B, L, M]
-    output = tf.reshape(annotate(combined, "GSM"), [rows, length, model_dim])
-    return annotate(output, "BLM"), routing
+    output = annotate(tf.reshape(annotate(combined, "GSM"), [rows, length, model_dim]), "BLM")
+    if moe.shared_expert_dim:
+        with tf.name_scope("shared_expert"):
+            output += layers.feed_forward(within(p, "shared"), x)
+    return output, routing
 
 
 def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
     # The scopes reach the compiled program, where gshard-inspect tells these four kinds of work apart.
     with tf.name_scope("gating"):
         routing = route(tokens, p["gate"], is_token, moe.gating, mode)
+        routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         by_slots = dispatch.BY_SLOTS[moe.dispatch]
         to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
+        exchange = regularizers.Exchange.of_step(
+            moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
+        )
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
-        inputs = annotate(tf.transpose(to_experts(tokens), [1, 0, 2, 3]), "EGCM")
+        inputs = exchange(to_experts(tokens), "EGCM")
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        return to_tokens(annotate(tf.transpose(outputs, [1, 0, 2, 3]), "GECM")), routing
+        return to_tokens(exchange(outputs, "GECM")), routing
 
 
 def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
@@ -141,6 +163,7 @@ def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Rout
     whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
     with tf.name_scope("gating"):
         routing = route(tokens, p["gate"], is_token, whole_group, mode)
+        routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         to_experts, to_tokens = dispatch.dense(routing, moe.gating.experts, tokens.dtype)
     with tf.name_scope("experts"):
         hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens))
@@ -155,6 +178,7 @@ def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", 
     whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
     with tf.name_scope("gating"):
         routing = route(tokens, p["gate"], is_token, whole_group, mode, letters="GS_")
+        routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         by_token = {
             "tokens": tokens,
             # A choice without a slot has the number E, which no device has.

@@ -243,6 +243,8 @@ def _random_keys(model: Model, stack: str, mode: Mode, repeats: int) -> KeyTable
         "moe": ["jitter", "second_expert", "expert", "residual"],
         "feed_forward": ["residual"],
     }
+    if model.expert_output_masking:
+        uses["moe"].append("expert_output")
     names = [
         f"{mode.scope}{name}/{use}"
         for name in sublayers(model, stack)

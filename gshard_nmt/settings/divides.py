@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.model.regularizers import homes
 from gshard_nmt.settings.config import Config, named_settings
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import UnevenDimension
@@ -15,7 +16,11 @@ from gshard_nmt.spmd.mesh import UnevenDimension
 _SETTINGS_OF_LETTERS = {
     "E": (("Model", "experts"),),
     "M": (("Model", "model_dim"),),
-    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim")),
+    "H": (
+        ("Model", "hidden_dim"),
+        ("Model", "expert_hidden_dim"),
+        ("Model", "shared_expert_dim"),
+    ),
     "N": (("Model", "heads"),),
     "D": (("Model", "head_dim"),),
     "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
@@ -175,6 +180,11 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
     yield from _uneven(config, name, "G", (groups,))
     yield from _uneven_microbatches(config, name, "G", groups)
+    if model.gating_dropout:
+        try:
+            homes(max(1, groups // config.train.microbatches), model.experts)
+        except UserError as error:
+            yield Problem(str(error), str(error))
 
 
 def _uneven_microbatches(config: Config, name: str, letter: str, size: int) -> Iterator[Problem]:

@@ -32,13 +32,13 @@ def test_every_program_tells_its_version(capsys, name):
     [
         (
             [],
-            "the verb is missing. The verbs are: harvest, prepare, show, plan, check. "
+            "the verb is missing. The verbs are: harvest, prepare, translate, show, plan, check. "
             "See gshard-data --help.",
         ),
         (
             ["harvets"],
             "there is no verb 'harvets'; did you mean 'harvest'? The verbs are: harvest, "
-            "prepare, show, plan, check. The verb comes first. See gshard-data --help.",
+            "prepare, translate, show, plan, check. The verb comes first. See gshard-data --help.",
         ),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 from gshard_nmt.cli import commands
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
 from gshard_nmt.cli.data_commands import LOOKING_VERBS
+from gshard_nmt.cli.translate_command import TRANSLATE
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.settings.gin_reader import load_config
@@ -40,6 +41,7 @@ GOOD = {
     "data show": {"config": "demo", "data": "data"},
     "data plan": {"config": "demo", "data": "data", "out": "new.json"},
     "data check": {"config": "demo", "corpus": "corpus", "report": "new.json"},
+    "data translate": {"workdir": "run", "lang": "fr", "input": "text", "out": "new"},
     "checkpoint list": {"workdir": "run"},
     "checkpoint verify": {"workdir": "run"},
     "checkpoint diff": {"workdir": "run", "other": "run"},
@@ -64,17 +66,17 @@ READ_FOLDERS = [
     *[("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
-    ("checkpoint diff", "other"),
+    *[("checkpoint diff", "other"), ("data translate", "workdir")],
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
-    *[("export", "out"), ("checkpoint average", "out")],
+    *[("export", "out"), ("checkpoint average", "out"), ("data translate", "out")],
 ]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
     *[("decode", "prefix"), ("decode", "score"), ("eval", "spm_model"), ("eval", "comet_model")],
     *[("score", flag) for flag in ("hypotheses", "references", "sources")],
-    *[("eval", "scores")],
+    *[("eval", "scores"), ("data translate", "input")],
     *[(f"data {verb}", "config") for verb in ("show", "plan", "check")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
@@ -194,7 +196,8 @@ def test_the_table_has_every_flag_that_takes_a_path():
 
     tested = {(NAMES.get(program, program), flag) for program, flag, _ in MISTAKES}
     of_the_doctor = {("inspect", "data"), ("inspect", "workdir")}
-    verbs = {"data": LOOKING_VERBS, "checkpoint": CHECKPOINT_VERBS}
+    looking = {**LOOKING_VERBS, "translate": TRANSLATE}
+    verbs = {"data": looking, "checkpoint": CHECKPOINT_VERBS}
     every = commands.COMMANDS | {
         f"{program} {verb}": command
         for program, of_program in verbs.items()

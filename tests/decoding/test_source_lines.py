@@ -1,5 +1,6 @@
 """Lines of bytes: what ends a line, what is not text, and pipes that stay open."""
 
+import gzip
 import io
 import os
 
@@ -100,3 +101,18 @@ def test_a_pipe_that_stays_open_gives_the_lines_that_have_come():
         other.close()
         assert lines.take(100) == ["end"]
         assert lines.take(100) == []
+
+
+def test_a_compressed_file_has_the_survey_of_its_text(tmp_path):
+    text = "un\n" + "deux\n" * 70_000
+    (tmp_path / "text").write_text(text)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(text.encode()))
+    plain = survey(tmp_path / "text", "x")
+    assert survey(tmp_path / "text.gz", "x") == plain
+    with source_lines.opened(tmp_path / "text.gz") as stream:
+        lines = SourceLines(stream, "x")
+        lines.skip(1)
+        assert lines.take(2) == ["deux", "deux"]
+    (tmp_path / "text.gz").write_bytes(gzip.compress(text.encode())[:50])
+    with pytest.raises(UserError, match=r"text.gz is damaged after line"):
+        survey(tmp_path / "text.gz", "x")

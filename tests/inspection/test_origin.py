@@ -26,6 +26,8 @@ PREFIX = "jit(call)/lowered_program/"
         ("encoder_0_moe_0/gating/einsum/Einsum", "encoder 0 moe_0", "gating", "gate einsums", "forward"),
         ("encoder_0_moe_0/dispatch/einsum/Einsum", "encoder 0 moe_0", "dispatch", "gate einsums",
          "forward"),
+        ("encoder_0_moe_0/shared_expert/wi/Einsum", "encoder 0 moe_0", "shared_expert",
+         "feed-forward", "forward"),
         # Inside a loop over the blocks there is no repeat.
         ("while_1/decoder_moe_0/combine/transpose_1", "decoder moe_0", "combine",
          "dispatch and combine", "forward"),

@@ -14,6 +14,7 @@ SMALL = Model(
 )
 SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0, max_positions=8)
 DENSE = dataclasses.replace(SMALL, experts=0)
+SHARED = dataclasses.replace(SMALL, shared_expert_dim=12)
 MIXED = dataclasses.replace(SMALL, expert_stacks="encoder", decoder_layers=3)
 
 

@@ -75,6 +75,11 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
             "Model.expert_dropout is 0.1, but Model.dispatch is 'blocks', which has no dropout inside "
             "experts. Set Model.expert_dropout to 0, or Model.dispatch to 'gather'.",
         ),
+        (
+            {"dispatch": "dense", "gating_dropout": 0.2},
+            "Model.gating_dropout is 0.2, but Model.dispatch is 'dense', which has no all-to-all to "
+            "skip. Set Model.gating_dropout to 0, or Model.dispatch to 'gather'.",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, message):
@@ -108,6 +113,9 @@ OTHER = {
     "dispatch": "einsum",
     "activation": "geglu",
     "expert_dropout": 0.2,
+    "expert_output_masking": 0.1,
+    "gating_dropout": 0.3,
+    "shared_expert_dim": 12,
 }
 
 

@@ -10,7 +10,17 @@ import tensorflow as tf
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
-from tests.model.examples import DENSE, MIXED, ONE, SMALL, TWO, parameters, read_weights, rows
+from tests.model.examples import (
+    DENSE,
+    MIXED,
+    ONE,
+    SHARED,
+    SMALL,
+    TWO,
+    parameters,
+    read_weights,
+    rows,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +30,7 @@ from tests.model.examples import DENSE, MIXED, ONE, SMALL, TWO, parameters, read
         (SMALL, "model", 1e-4),
         (DENSE, "model", 1e-4),
         (MIXED, "model", 1e-4),
+        (SHARED, "model", 1e-4),
         (DENSE, "bfloat16", 0.1),
         (SMALL, "bfloat16", 0.1),
     ],

@@ -85,6 +85,15 @@ def test_rows_and_groups_divide_into_equal_microbatches_on_every_device(rows, mo
         assert "multiple of 16, such as " in problem.text
 
 
+def test_gating_dropout_needs_groups_and_experts_with_a_common_divisor():
+    config = DEMO.replace(
+        mesh={"shape": (1,)}, model={"num_groups": 1, "experts": 8, "gating_dropout": 0.2}
+    )
+    (problem,) = problems(config, {})
+    assert problem.text.startswith("Model.gating_dropout needs groups and experts that divide")
+    assert names(config.replace(model={"num_groups": 4})) == []
+
+
 def test_equal_sizes_of_two_settings_are_two_problems():
     config = DEMO.replace(data={"rows": 33}, model={"num_groups": 33, "experts": 33})
     assert names(config)[:2] == ["Data.rows", "Model.experts"]

@@ -1,0 +1,239 @@
+"""`gshard-data translate`: a corpus of text and its translations by a model.
+
+The translations of `news.en.gz` into French by a model are in these files:
+
+    OUT/translations/en-fr/news-en.jsonl   all translations, in the format jsonl of gshard-decode
+    OUT/translations/en-fr/news-en.json    what they were made of, and how many passed the filters
+    OUT/en-fr/train-news-en.tsv            the pairs that passed, with their scores
+    OUT/fr-en/train-news-en.tsv            the same with --back_translation: the input is the target
+
+So OUT is a corpus, and `gshard-data prepare --corpus CORPUS --corpus back=OUT` makes it a subset with a
+name. `Data.subset_tags` gives its sources a tag (Caswell et al. 2019, arXiv 1906.06442).
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from gshard_nmt import files, outputs
+from gshard_nmt.data.cleaning.block import About
+from gshard_nmt.data.cleaning.clean import clean
+from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
+from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.reading.text_lines import without_compression
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.output_checks import loops
+
+_BLOCK = 4096
+_QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of one input.
+
+    Attributes:
+      out: the corpus folder.
+      source, target: the BCP 47 tags of the direction of the model.
+      name: the name of the input, of letters, digits, - and _.
+      back: whether the input is the target side of the pairs.
+    """
+
+    out: Path
+    source: str
+    target: str
+    name: str
+    back: bool = False
+
+    @classmethod
+    def of_input(cls, out: Path, direction: tuple[str, str], file: Path, back: bool) -> Self:
+        """Returns the files for an input. Their name is that of the input, with - for other signs."""
+        name = re.sub(r"\W+", "-", without_compression(file.name)).strip("-")
+        return cls(out, *direction, name or "text", back)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of the source side and the target side of the pairs."""
+        return (self.target, self.source) if self.back else (self.source, self.target)
+
+    @property
+    def decoded(self) -> Path:
+        """All translations."""
+        folder = self.out / "translations" / f"{self.source}-{self.target}"
+        return folder / f"{self.name}.jsonl"
+
+    @property
+    def facts(self) -> Path:
+        """What the translations were made of, and the counts of the filters."""
+        return self.decoded.with_suffix(".json")
+
+    @property
+    def pairs(self) -> Path:
+        """The pairs that passed the filters."""
+        return self.out / "-".join(self.languages) / f"train-{self.name}.tsv"
+
+    def holds(self, made_of: Mapping[str, str]) -> bool:
+        """Returns whether the translations are there and were made of this.
+
+        Raises:
+          UserError: the files hold the translations of another input with the same name.
+        """
+        if not (self.decoded.is_file() and self.facts.is_file()):
+            return False
+        recorded = self._recorded()
+        if recorded.get("file", made_of["file"]) != made_of["file"]:
+            raise UserError(
+                f"{self.decoded} has the translations of {recorded['file']}, which has the same name as "
+                f"{made_of['file']}. Rename one of the inputs, or give another --out."
+            )
+        return recorded == made_of
+
+    def record(self, made_of: Mapping[str, str], counts: Mapping[str, Any] | None = None) -> None:
+        """Writes what the translations were made of, and the counts of the filters."""
+        facts = {"made_of": dict(made_of), **(counts or {})}
+        files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+    def _recorded(self) -> dict[str, str]:
+        try:
+            made_of = json.loads(self.facts.read_text(encoding="utf-8"))["made_of"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return made_of if isinstance(made_of, dict) else {}
+
+    def add_counts(self, counts: Mapping[str, Any]) -> None:
+        """Adds the counts of the filters to the facts."""
+        self.record(self._recorded(), counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What translations must satisfy, besides the filters of cleaning.
+
+    Attributes:
+      min_score: the lowest score; None allows every score.
+      max_ratio: the largest ratio of the lengths of both sides, as `Cleaning.ratio`.
+    """
+
+    min_score: float | None = None
+    max_ratio: float = 3.0
+
+    def cleaning(self) -> Cleaning:
+        """Returns the filters of cleaning. Overlap with dev and test text is found by `prepare`."""
+        names = tuple(name for name in FILTERS if name != "overlap")
+        return Cleaning(filters=names, ratio=self.max_ratio, minimum_score=self.min_score)
+
+
+@dataclasses.dataclass
+class Report:
+    """How many translations passed, and why the others did not.
+
+    Attributes:
+      lines: the number of lines of the input.
+      translations: the number of translations; with --nbest a line has several.
+      passed: the number of pairs that passed.
+      dropped: the number of pairs that each filter dropped.
+      scores: the number of translations with each score, rounded to two digits.
+    """
+
+    lines: int = 0
+    translations: int = 0
+    passed: int = 0
+    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    scores: collections.Counter[float] = dataclasses.field(default_factory=collections.Counter)
+
+    def quantiles(self) -> dict[float, float]:
+        """Returns the scores below which 1 %, 5 %, 10 %, 25 % and 50 % of the translations are."""
+        result, below = {}, 0
+        shares = list(_QUANTILES)
+        for score, number in sorted(self.scores.items()):
+            below += number
+            while shares and below >= shares[0] * self.translations:
+                result[shares.pop(0)] = score
+        return result
+
+    def counts(self) -> dict[str, Any]:
+        """Returns the counts as values for JSON."""
+        return {
+            "lines": self.lines,
+            "translations": self.translations,
+            "passed": self.passed,
+            "dropped": dict(self.dropped.most_common()),
+            "score_quantiles": {str(share): score for share, score in self.quantiles().items()},
+        }
+
+    def text(self, pairs: Path) -> str:
+        """Returns the report for a terminal."""
+        share = 100 * self.passed / max(self.translations, 1)
+        dropped = ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
+        quantiles = ", ".join(f"{s:.0%} below {score:.2f}" for s, score in self.quantiles().items())
+        return (
+            f"{self.lines:,} lines, {self.translations:,} translations; {self.passed:,} passed "
+            f"({share:.1f} %) and are in {pairs}\n"
+            f"dropped by filter: {dropped or 'none'}\n"
+            f"scores: {quantiles}\n"
+        )
+
+
+def translate_corpus(out: Files, limits: Limits) -> Report:
+    """Writes the pairs of the translations that pass the filters, and prints how many they are.
+
+    Memory does not grow with the text.
+
+    Args:
+      out: the files. `decoded` is complete.
+      limits: the limits of the filters.
+
+    Raises:
+      UserError: no translation passes.
+    """
+    report = Report()
+    out.pairs.parent.mkdir(parents=True, exist_ok=True)
+    about = About(*out.languages, settings=limits.cleaning())
+    with outputs.text_file(out.pairs) as file:
+        # The names of the columns tell the reader which column is the score, whatever the text is.
+        file.write("\t".join((*out.languages, "score")) + "\n")
+        for rows in _blocks(_candidates(out, report)):
+            cleaned = clean(rows, about)
+            report.dropped += cleaned.removed
+            report.passed += len(cleaned.rows)
+            for row in cleaned.rows:
+                file.write(f"{row.source}\t{row.target}\t{row.score:.4f}\n")
+    if not report.passed:
+        out.pairs.unlink()
+        names = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
+        raise UserError(
+            f"none of the {report.translations:,} translations in {out.decoded} passes the filters "
+            f"({names or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train the "
+            "model longer."
+        )
+    out.add_counts(report.counts())
+    sys.stdout.write(report.text(out.pairs))
+    return report
+
+
+def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
+    """Yields a pair for each translation that does not loop, and counts all of them."""
+    with out.decoded.open(encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            text = record["source"].replace("\t", " ").strip()
+            report.lines += 1
+            for translation in record["translations"]:
+                report.translations += 1
+                report.scores[round(translation["score"], 2)] += 1
+                if loops(translation["text"]) > loops(text):
+                    report.dropped["loop"] += 1
+                    continue
+                sides = (text, translation["text"])
+                yield SentencePair(*(sides[::-1] if out.back else sides), translation["score"])
+
+
+def _blocks(rows: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
+    while block := list(itertools.islice(rows, _BLOCK)):
+        yield block

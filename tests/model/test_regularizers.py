@@ -1,0 +1,120 @@
+"""Expert output masking, gating dropout and the shared expert, beside plain computations."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.model import counter_random, layers
+from gshard_nmt.model.gating import Gating, route
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.parameters import initial_values, within
+from gshard_nmt.model.regularizers import Exchange, homes, mask_expert_outputs
+
+RULES = MoE(Gating(8, second_expert="all", capacity_factor=8.0), hidden_dim=8, num_groups=4)
+MASKED = dataclasses.replace(RULES, expert_output_masking=0.5)
+AT_HOME = dataclasses.replace(RULES, gating_dropout=1 - 1e-6)
+KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
+TRAINING = Mode(training=True, key=KEY)
+
+
+def layer(rules: MoE):
+    """Parameters, inputs [4, 6, 5] and a padding mask."""
+    p = initial_values(declare_moe(5, rules), KEY)
+    return p, counter_random.normal(KEY.fold("x"), (4, 6, 5)), tf.ones([4, 6], tf.bool)
+
+
+def outputs_and_gradients(rules: MoE, mode: Mode = TRAINING):
+    p, x, is_token = layer(rules)
+    with tf.GradientTape() as tape:
+        tape.watch([x, *p.values()])
+        y, routing = moe_layer(p, x, is_token, rules, mode)
+        loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss
+    return [y, *tape.gradient(loss, [x, *p.values()])]
+
+
+def test_each_choice_is_masked_on_its_own_and_keeps_its_mean():
+    tokens = counter_random.normal(KEY.fold("tokens"), (2, 500, 5))
+    gate, is_token = counter_random.normal(KEY.fold("gate"), (5, 8)), tf.ones([2, 500], tf.bool)
+    routing = route(tokens, gate, is_token, RULES.gating, Mode())
+    masked = mask_expert_outputs(routing, 0.2, TRAINING)
+    before, after = routing.weight.numpy(), masked.weight.numpy()
+    assert (before > 0).all()
+    np.testing.assert_allclose(after[after > 0], before[after > 0] / 0.8, rtol=1e-6)
+    # Both experts, the first, the second, none: independent choices.
+    counts = np.bincount(((after > 0) @ [1, 2]).reshape(-1), minlength=4) / 1000
+    np.testing.assert_allclose(counts, [0.04, 0.16, 0.16, 0.64], atol=0.04)
+    assert masked.aux_loss is routing.aux_loss
+    assert mask_expert_outputs(routing, 0.2, Mode()).weight is routing.weight
+
+
+@pytest.mark.parametrize("dispatch", ["einsum", "dense", "blocks"])
+def test_every_dispatch_masks_the_same_outputs(dispatch):
+    by_gather = outputs_and_gradients(MASKED)
+    other = outputs_and_gradients(dataclasses.replace(MASKED, dispatch=dispatch))
+    for expected, actual in zip(by_gather, other, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+    assert np.abs(by_gather[0] - outputs_and_gradients(RULES)[0]).max() > 0.1
+
+
+def test_tokens_that_stay_at_home_visit_the_expert_of_their_home_with_the_same_number():
+    p, x, is_token = layer(AT_HOME)
+    output, routing = moe_layer(p, x, is_token, AT_HOME, TRAINING)
+    expected = np.zeros([4, 6, 5], np.float32)
+    per_home = 8 // 4
+    for g, s, a in np.ndindex(*routing.slot.shape):
+        expert = int(routing.slot[g, s, a]) // routing.capacity
+        local = g * per_home + expert % per_home
+        hidden = np.maximum(x[g, s].numpy() @ p["wi"][local].numpy(), 0)
+        expected[g, s] += routing.weight[g, s, a] * (hidden @ p["wo"][local].numpy())
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rules", [AT_HOME, dataclasses.replace(AT_HOME, num_groups=12)])
+def test_gather_and_einsum_agree_at_home(rules):
+    by_einsum = outputs_and_gradients(dataclasses.replace(rules, dispatch="einsum"))
+    for expected, actual in zip(by_einsum, outputs_and_gradients(rules), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_nothing_stays_at_home_outside_training():
+    for rules in (AT_HOME, MASKED):
+        for expected, actual in zip(
+            outputs_and_gradients(RULES, Mode()), outputs_and_gradients(rules, Mode()), strict=True
+        ):
+            np.testing.assert_array_equal(actual, expected)
+
+
+def test_all_layers_of_a_step_stay_at_home_together():
+    draws = []
+    for step in range(60):
+        mode = Mode(True, counter_random.Key.from_seed(tf.constant([7, step], tf.uint32)))
+        layers_of_step = [Exchange.of_step(0.3, 4, 8, mode.named(name)) for name in "ab"]
+        first, second = [bool(exchange.stays) for exchange in layers_of_step]
+        assert first == second
+        draws.append(first)
+    assert 8 <= sum(draws) <= 28
+
+
+def test_groups_and_experts_without_a_common_home_are_refused():
+    assert homes(12, 8) == 4
+    with pytest.raises(UserError) as error:
+        homes(9, 8)
+    assert str(error.value) == (
+        "Model.gating_dropout needs groups and experts that divide into homes, but 9 groups and 8 "
+        "experts have no common divisor. Set Model.num_groups to 8, or Model.gating_dropout to 0."
+    )
+
+
+@pytest.mark.parametrize("dispatch", ["gather", "blocks"])
+def test_a_shared_expert_adds_a_dense_feed_forward(dispatch):
+    rules = dataclasses.replace(RULES, shared_expert_dim=12, dispatch=dispatch)
+    p, x, is_token = layer(rules)
+    assert p["shared/wi"].shape == (5, 12)
+    routed, _ = moe_layer(p, x, is_token, RULES, Mode())
+    expected = routed + layers.feed_forward(within(p, "shared"), x)
+    output, _ = moe_layer(p, x, is_token, rules, Mode())
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-5)
