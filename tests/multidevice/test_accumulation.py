@@ -39,7 +39,7 @@ MODEL = Model(
 AMPLE = dataclasses.replace(
     MODEL, stack="unrolled", num_groups=4, capacity_factor=8.0, aux_loss_weight=0.0
 )
-DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0)
+DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0, encoder_layers=0)
 ONE_DEVICE = Mesh(("x",), (1,))
 TWO_DEVICES = Mesh(("x",), (2,))
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
