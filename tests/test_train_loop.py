@@ -173,6 +173,14 @@ def test_all_is_well(run, prepared):
     assert not (run.folder.path / "divergence").exists()
 
 
+def test_a_run_may_go_on_with_another_number_of_microbatches(run):
+    for steps, microbatches in ((2, 1), (4, 2), (6, 1)):
+        assert run(steps=steps, microbatches=microbatches)
+    assert final(run) == (6, 6.0, 600)
+    with pytest.raises(UserError, match="does not divide into Train"):
+        run(steps=8, microbatches=4)
+
+
 def test_a_bad_step_is_skipped_and_its_batch_is_kept(run, capsys):
     bad_calls.add(3)
     assert run(log_every=3, checkpoint_every=100)

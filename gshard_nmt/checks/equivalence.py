@@ -116,11 +116,14 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
     devices = devices or (8 if current == 1 else min(8, current))
     mesh = config.mesh if current >= devices else nearest_mesh(config.mesh, devices)
     mesh = reduced_mesh(mesh, devices)
+    microbatches = min(config.train.microbatches, 2)
+    model = reduced_model(config.model, mesh)
     reduced = config.replace(
         mesh=mesh,
-        model=reduced_model(config.model, mesh),
+        model=dataclasses.replace(model, num_groups=model.num_groups * microbatches),
+        train={"microbatches": microbatches},
         data={
-            "rows": 2 * mesh.axis_size(mesh.partition("B")[0]),
+            "rows": microbatches * 2 * mesh.axis_size(mesh.partition("B")[0]),
             "source_length": LENGTH,
             "target_length": LENGTH,
             "source_vocabulary": VOCABULARY,

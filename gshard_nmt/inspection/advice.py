@@ -26,8 +26,14 @@ def suggestions(config: "Config", memory: Memory) -> list[str]:
             f"Model.activation_dtype = 'bfloat16' halves activations, about "
             f"{size_text(activations / 2)} less"
         )
-    lines += _fewer_rows(config, memory)
     replicated = memory.by_category["replicated_weights"]
+    # Gradients take up to three times the memory of the weights then (docs/training.md).
+    if activations > 4 * (replicated + memory.by_category["sharded_weights"]):
+        lines.append(
+            f"Train.microbatches = {2 * config.train.microbatches} computes the same batch in parts, one "
+            "after another, and nearly halves the activations"
+        )
+    lines += _fewer_rows(config, memory)
     if replicated > GIB:
         lines.append(
             f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}): it may "

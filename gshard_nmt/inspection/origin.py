@@ -149,6 +149,8 @@ def _outside(path: str) -> tuple[str, str, str]:
     last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
     if "adafactor" in path:
         return "", "adafactor", "optimizer"
+    if "accumulation" in path.split("/"):
+        return "", "accumulation", "gradients and metrics"
     scope = path.split("/")[0]
     if scope in ("guard", "ema"):
         return "", scope, "optimizer"

@@ -6,6 +6,7 @@ So a loop over the layers can add them up, and they can still be separated after
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from gshard_nmt.model import microbatches, token_counts
 from gshard_nmt.model.config import STACK_NAMES, Model
@@ -63,12 +64,7 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
     if not routings:
         return {}
     (routing,) = routings
-    figures = [
-        routing.entropy,
-        routing.overflow_fraction,
-        tf.reduce_max(routing.load) * routing.load.shape[0],
-        effective_experts(routing.load),
-    ]
+    figures = _of_layer(routing.entropy, routing.overflow_fraction, routing.load)
     by_layer = tf.stop_gradient(tf.stack(figures))
     return {
         "aux_loss": routing.aux_loss,
@@ -101,6 +97,71 @@ def of_batch(totals: Totals, length: int) -> Totals:
         else tf.reduce_mean(total, axis=0)
         for name, total in totals.items()
     }
+
+
+def _of_layer(
+    entropy: "tf.Tensor", overflow_fraction: "tf.Tensor", load: "tf.Tensor"
+) -> list["tf.Tensor"]:
+    """Returns the figures of one layer, float32[] each, in the order of LAYER_FIGURES."""
+    busiest_expert = tf.reduce_max(load) * load.shape[0]
+    return [entropy, overflow_fraction, busiest_expert, effective_experts(load)]
+
+
+class LayerCounter(Protocol):
+    """Adds totals of its own to those of a stack."""
+
+    def declare(self, repeats: int) -> dict[str, Total]:
+        """Declares the totals of one stack of R = `repeats` blocks."""
+
+    def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
+        """Returns what the MoE layer of block `repeat` adds to them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSums:
+    """Adds up what the figures of each layer are computed from, over the microbatches of a batch.
+
+    The figures themselves cannot be added up. For example, the busiest expert of the batch need not be
+    the busiest expert of any microbatch.
+
+    Attributes:
+      experts: E.
+      share: float32[], the share of the batch's tokens that are in the microbatch.
+    """
+
+    experts: int
+    share: "tf.Tensor"
+
+    def declare(self, repeats: int) -> dict[str, Total]:
+        """Declares `layer_sums`; see `totals_of`."""
+        return declare_layer_sums(self.experts, repeats)
+
+    def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
+        """Returns the terms of a microbatch in the sums of one layer.
+
+        They are `layer_sums` float32[R, 3 + E]. Row `repeat` has the term of the mean entropy, the number
+        of choices that found no slot, the number of requests for a slot, and the terms of the load of
+        each expert. Other rows are 0.
+        """
+        counts = [routing.entropy * self.share, tf.reduce_sum(routing.lost), routing.requests]
+        terms = tf.stop_gradient(tf.concat([tf.stack(counts), routing.load * self.share], axis=0))
+        row = tf.one_hot(repeat, repeats, dtype=terms.dtype)
+        return {"layer_sums": row[:, tf.newaxis] * terms[tf.newaxis]}
+
+
+def declare_layer_sums(experts: int, repeats: int) -> dict[str, Total]:
+    """Declares the total of `LayerSums` of one stack, for E experts and R = `repeats` blocks."""
+    return {"layer_sums": Total((repeats, 3 + experts))}
+
+
+def from_layer_sums(layer_sums: "tf.Tensor") -> "tf.Tensor":
+    """Returns the total `by_layer` float32[R, figures] of a whole batch from its sums [R, 3 + E]."""
+    rows = []
+    for sums in tf.unstack(layer_sums):
+        entropy, lost, requests, load = tf.split(sums, [1, 1, 1, -1])
+        overflow_fraction = lost[0] / tf.maximum(requests[0], 1.0)
+        rows.append(tf.stack(_of_layer(entropy[0], overflow_fraction, load)))
+    return tf.stack(rows)
 
 
 def effective_experts(load: "tf.Tensor") -> "tf.Tensor":

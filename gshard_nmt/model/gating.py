@@ -111,6 +111,7 @@ class Routing:
       aux_loss: float32[], the load-balancing loss, averaged over groups.
       z_loss: float32[], the mean of logsumexp(logits)**2 over tokens that are not padding.
       lost: float32[G, S], the number of experts that the token asked for and that were full: 0, 1 or 2.
+      requests: float32[], the number of requests for a slot.
       overflow_fraction: float32[], the share of the requests for a slot that found their expert full.
       entropy: float32[], the mean entropy of the gates over tokens that are not padding, in nats; at
         most ln E.
@@ -124,6 +125,7 @@ class Routing:
     aux_loss: "tf.Tensor"
     z_loss: "tf.Tensor"
     lost: "tf.Tensor"
+    requests: "tf.Tensor"
     overflow_fraction: "tf.Tensor"
     entropy: "tf.Tensor"
     load: "tf.Tensor"
@@ -237,6 +239,7 @@ def assign(
         aux_loss=scale * balance,
         z_loss=_mean_over_tokens(tf.square(log_z), is_token),
         lost=lost,
+        requests=num_wanted,
         overflow_fraction=tf.reduce_sum(lost) / tf.maximum(num_wanted, 1.0),
         entropy=tf.stop_gradient(_mean_over_tokens(entropy, is_token)),
         load=tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9),

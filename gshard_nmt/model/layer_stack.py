@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gshard_nmt.model import attention, figures, layers, microbatches
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
-from gshard_nmt.model.expert_use import UseCounter
+from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -113,7 +113,7 @@ class StackInputs:
       positions: int32[B, L], if the self-attention is causal, as in a decoder; None in an encoder.
       source_segments: int32[B, T], of the source that a decoder attends to; None without a source.
       moe: the settings of the MoE layers; None in a dense model.
-      counter: counts the experts that each language uses; None counts nothing.
+      counter: adds totals of its own; None adds nothing.
       microbatches: n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after
         another on the whole batch.
     """
@@ -122,7 +122,7 @@ class StackInputs:
     positions: "tf.Tensor | None" = None
     source_segments: "tf.Tensor | None" = None
     moe: MoE | None = None
-    counter: UseCounter | None = None
+    counter: LayerCounter | None = None
     microbatches: int = 0
 
     @property

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import (
+    accumulation,
     counter_random,
     expert_use,
     figures,
@@ -18,16 +19,17 @@ from gshard_nmt.model import (
 )
 from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
+from gshard_nmt.model.accumulation import Forward, WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.expert_use import UseCounter
-from gshard_nmt.model.figures import LanguageMetrics
+from gshard_nmt.model.figures import LanguageMetrics, LayerCounter
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
-from gshard_nmt.model.stack import Totals
+from gshard_nmt.model.stack import Totals, run_time_zeros
 from gshard_nmt.spmd.sharding import annotate
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -206,6 +208,8 @@ class StepFunctions:
         `figures.LanguageMetrics`.
         """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
+        if self._accumulates:
+            return self._accumulated_gradients(parameters, batch, control["one"], key)
         mode = Mode(training=True, key=key)
         trained = {name: parameters[name] for name in self.declare_trained()}
         with tf.GradientTape() as tape:
@@ -214,10 +218,71 @@ class StepFunctions:
         gradients = tape.gradient(total, trained, output_gradients=control["one"])
         return {name: tf.convert_to_tensor(g) for name, g in gradients.items()}, metrics
 
+    @property
+    def _accumulates(self) -> bool:
+        """Whether microbatches are computed one after another. A pipeline computes several at once."""
+        return self.microbatches > 1 and self.model.stack != "pipeline"
+
+    def _accumulated_gradients(
+        self, parameters: Arrays, batch: Arrays, one: "tf.Tensor", key: counter_random.Key
+    ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
+        """Returns the same as `gradients`, from microbatches that are computed one after another."""
+        declared = self.declare_trained()
+        whole = WholeBatch(self.model, batch, self.microbatches)
+        functions = dataclasses.replace(self, model=whole.model_of_microbatch)
+
+        def split(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
+            return annotate(gradient, declared[name].letters, name)
+
+        def add(index: "tf.Tensor", microbatch: Arrays, sums: Arrays) -> Arrays:
+            mode = Mode(training=True, key=key.fold("microbatch", index))
+            shares = whole.shares(microbatch)
+            # The tape sees only tensors of the loop.
+            values = {name: tf.identity(value) for name, value in parameters.items()}
+            trained = {name: values[name] for name in declared}
+            with tf.GradientTape() as tape:
+                tape.watch(trained)
+                counters = whole.counters(shares)
+                forward = functions._forward(values, _annotated(microbatch), mode, counters)
+                term = whole.term(forward, shares)
+                total = functions._objective(term)
+            gradients = tape.gradient(total, trained, output_gradients=one)
+            with tf.name_scope("accumulation"):
+                return {
+                    "gradients": {
+                        name: split(name, sums["gradients"][name] + tf.convert_to_tensor(gradient))
+                        for name, gradient in gradients.items()
+                    },
+                    "results": whole.added(index, term, sums["results"]),
+                }
+
+        zeros = {
+            name: split(name, run_time_zeros(p.shape, tf.float32)) for name, p in declared.items()
+        }
+        start = {"gradients": zeros, "results": whole.zeros()}
+        sums = accumulation.for_each(batch, self.microbatches, start, add)
+        with tf.name_scope("figures"):
+            metrics = self._metrics(batch, whole.result(sums["results"]))
+        return sums["gradients"], metrics
+
     def eval_step(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
         """Returns two sums over a batch, float32[]: `nll_sum` in nats, and the target `tokens`."""
+        if not self._accumulates:
+            return [self._sums(parameters, batch)]
+        model = WholeBatch(self.model, batch, self.microbatches).model_of_microbatch
+        functions = dataclasses.replace(self, model=model)
+
+        def add(_: "tf.Tensor", microbatch: Arrays, sums: Arrays) -> Arrays:
+            terms = functions._sums(parameters, microbatch)
+            return {name: total + terms[name] for name, total in sums.items()}
+
+        start = {"nll_sum": tf.zeros([]), "tokens": tf.zeros([])}
+        return [accumulation.for_each(batch, self.microbatches, start, add)]
+
+    def _sums(self, parameters: Arrays, batch: Arrays) -> dict[str, "tf.Tensor"]:
+        """Returns the sums of `eval_step` over a batch or a microbatch."""
         _, metrics = self._loss(parameters, batch, Mode())
-        return [{"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}]
+        return {"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}
 
     def expert_use(
         self, parameters: Arrays, batch: Arrays, group_sizes: Sequence[int]
@@ -234,7 +299,7 @@ class StepFunctions:
             capacity of evaluation. 0 means that evaluation has no limit.
         """
         model, mode = self.model, Mode()
-        batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
+        batch = _annotated(batch)
         gate, moe = model.moe(training=False).gating, model.moe_for_decoding()
         sizes = dict(zip(token_counts.SIDES, group_sizes, strict=True))
         counters = {
@@ -262,17 +327,30 @@ class StepFunctions:
         self, parameters: Arrays, batch: Arrays, mode: Mode
     ) -> tuple["tf.Tensor", dict[str, "tf.Tensor"]]:
         """Returns the loss with the auxiliary losses (GShard section 2.2), and the metrics."""
+        batch = _annotated(batch)
+        forward = self._forward(parameters, batch, mode)
+        with tf.name_scope("figures"):
+            metrics = self._metrics(batch, forward)
+        return self._objective(forward), metrics
+
+    def _forward(
+        self,
+        parameters: Arrays,
+        batch: Arrays,
+        mode: Mode,
+        counters: Sequence[LayerCounter | None] = (None, None),
+    ) -> Forward:
+        """Computes the model and the loss of its target tokens; one of `counters` for each stack."""
         model = self.model
-        batch = {name: annotate(array, "BL", name) for name, array in batch.items()}
         moe = model.moe(mode.training) if model.experts else None
         memory: tf.Tensor | None = None
         encoder: Totals = {}
         if model.encoder_layers:
             memory, encoder = transformer.encode(
-                model, parameters, batch, mode, moe, microbatches=self.microbatches
+                model, parameters, batch, mode, moe, counters[0], self.microbatches
             )
         logits, decoder = transformer.decode(
-            model, parameters, memory, batch, mode, moe, microbatches=self.microbatches
+            model, parameters, memory, batch, mode, moe, counters[1], self.microbatches
         )
         with tf.name_scope("loss"):
             loss = token_loss(
@@ -282,21 +360,33 @@ class StepFunctions:
                 model.label_smoothing,
                 model.z_loss_weight,
             )
-        with tf.name_scope("figures"):
-            of_languages = LanguageMetrics(model, batch, self.languages)
-            metrics = {
-                "loss": loss.loss,
-                "nll": loss.nll,
-                "tokens": loss.tokens,
-                **figures.router_metrics(model, encoder, decoder),
-                **of_languages.compute(loss.token_nll, encoder, decoder),
-            }
-        total = loss.loss
+        return Forward(loss, encoder, decoder)
+
+    def _objective(self, forward: Forward) -> "tf.Tensor":
+        """Returns the loss with the auxiliary losses (GShard section 2.2), float32[]."""
+        model, stacks = self.model, (forward.encoder, forward.decoder)
+        total = forward.loss.loss
         if model.experts:
-            total += model.aux_loss_weight * figures.loss_total(encoder, decoder, "aux_loss")
+            total += model.aux_loss_weight * figures.loss_total(*stacks, "aux_loss")
         if model.experts and model.router_z_loss_weight:
-            total += model.router_z_loss_weight * figures.loss_total(encoder, decoder, "z_loss")
-        return total, metrics
+            total += model.router_z_loss_weight * figures.loss_total(*stacks, "z_loss")
+        return total
+
+    def _metrics(self, batch: Arrays, forward: Forward) -> dict[str, "tf.Tensor"]:
+        """Returns the metrics that `gradients` describes."""
+        loss, stacks = forward.loss, (forward.encoder, forward.decoder)
+        of_languages = LanguageMetrics(self.model, batch, self.languages)
+        return {
+            "loss": loss.loss,
+            "nll": loss.nll,
+            "tokens": loss.tokens,
+            **figures.router_metrics(self.model, *stacks),
+            **of_languages.compute(loss.token_nll, *stacks),
+        }
+
+
+def _annotated(batch: Arrays) -> dict[str, "tf.Tensor"]:
+    return {name: annotate(array, "BL", name) for name, array in batch.items()}
 
 
 def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:

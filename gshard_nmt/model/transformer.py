@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import layers
 from gshard_nmt.model.config import SINUSOIDS, Model
-from gshard_nmt.model.expert_use import UseCounter
+from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.layer_stack import StackInputs, Values, declare_block, run_stack
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -103,7 +103,7 @@ def encode(
     batch: Batch,
     mode: Mode,
     moe: MoE | None,
-    counter: UseCounter | None = None,
+    counter: LayerCounter | None = None,
     microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns two results: the encoder's output [B, L, M] and the routing totals.
@@ -126,7 +126,7 @@ def decode(
     batch: Batch,
     mode: Mode,
     moe: MoE | None,
-    counter: UseCounter | None = None,
+    counter: LayerCounter | None = None,
     microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
     """Returns the logits float32[B, L, V] with teacher forcing, and the routing totals.

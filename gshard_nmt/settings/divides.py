@@ -1,4 +1,4 @@
-"""Checks that a config divides over its mesh: rows, experts, groups and every array.
+"""Checks that a config divides over its mesh and into microbatches: rows, experts, groups, every array.
 
 XLA pads uneven dimensions inside a program. But every dimension of an input or output must divide
 evenly over the mesh axes that split it. This module finds the sizes that break this rule.
@@ -136,6 +136,7 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     yield from _uneven(config, "Data.rows", "B", (config.data.rows,))
     if config.model.stack == "pipeline":
         yield from _uneven(config, "Model.stages", "P", (config.model.stages,))
+    yield from _uneven_microbatches(config, "Data.rows", "B", config.data.rows)
     if decoding and config.model.encoder_layers:  # language models do not translate
         yield from _unfit_lengths(config)
     if config.model.experts:
@@ -181,11 +182,32 @@ def _uneven_groups(config: Config, length: str) -> Iterator[Problem]:
     name = "Model.num_groups" if is_set else f"groups of Data.{length}"
     group_size = data.rows * getattr(data, length) // groups
     yield from _uneven(config, name, "GS", (groups, group_size))
+    yield from _uneven_microbatches(config, name, "G", groups)
     if model.gating_dropout:
         try:
-            homes(groups, model.experts)
+            homes(max(1, groups // config.train.microbatches), model.experts)
         except UserError as error:
             yield Problem(str(error), str(error))
+
+
+def _uneven_microbatches(config: Config, name: str, letter: str, size: int) -> Iterator[Problem]:
+    """Yields a problem if rows or groups do not divide into equal microbatches on every device."""
+    number, axes = config.train.microbatches, config.mesh.partition(letter)[0]
+    if config.model.stack == "pipeline":
+        # Inside a pipeline, the axis of the stages splits nothing else.
+        axes = tuple(axis for axis in axes if axis not in config.mesh.partition("P")[0])
+    shards = config.mesh.axis_size(axes)
+    multiple = number * shards
+    if number == 1 or size % shards or size % multiple == 0:
+        return  # sizes that do not divide over the devices are another problem
+    below = size // multiple * multiple
+    nearest = f"{below} or {below + multiple}" if below else str(multiple)
+    over = f" on each of {shards} shards" if shards > 1 else ""
+    text = (
+        f"{name}: {size} does not divide into Train.microbatches = {number} equal parts{over}. Use a "
+        f"multiple of {multiple}, such as {nearest}, or another number of microbatches."
+    )
+    yield Problem(text, ("microbatches", name))
 
 
 def _setting_of(config: Config, uneven: UnevenDimension) -> str:

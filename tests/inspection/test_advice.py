@@ -16,6 +16,10 @@ def test_settings_that_would_make_it_fit_are_named():
     assert any("Data.rows = 16 instead of 32: " in line for line in lines)
     assert any("4.00 GiB are left for activations" in line for line in lines)
     assert any("splits the replicated weights (2.00 GiB)" in line for line in lines)
+    # The gradients of 4 GiB of weights would be kept more than once.
+    assert not any("Train.microbatches" in line for line in lines)
+    lines = suggestions(config, needs(2**36, 3 * 2**32, 2**35))
+    assert any(line.startswith("Train.microbatches = 2 computes") for line in lines)
 
 
 def test_if_the_weights_alone_are_too_much_no_number_of_rows_is_advised():

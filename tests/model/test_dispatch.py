@@ -29,6 +29,7 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
         zero,
         zero,
         lost=tf.zeros(weight.shape[:2]),
+        requests=zero,
         overflow_fraction=zero,
         entropy=zero,
         load=tf.zeros([EXPERTS]),

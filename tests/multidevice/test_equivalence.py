@@ -86,6 +86,14 @@ def test_a_dimension_that_is_split_has_at_least_one_entry_for_each_device():
     assert equivalence.reduced_config(whole).model.heads == 4
 
 
+def test_a_reduced_config_has_two_of_many_microbatches():
+    settings = ["Train.microbatches = 4", "Data.rows = 16", "Model.num_groups = 16"]
+    config = load_config("demo", [*settings, "Mesh.shape = (4,)"])
+    reduced = equivalence.reduced_config(config)
+    assert reduced.train.microbatches == 2
+    assert (reduced.data.rows, reduced.model.num_groups) == (16, 16)
+
+
 def test_a_difference_is_relative_to_the_largest_value():
     expected, actual = np.array([4.0, 0.5]), np.array([4.0, 0.6])
     comparison = equivalence._compared("w", expected, actual, tolerance=0.03)

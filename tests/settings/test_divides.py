@@ -76,6 +76,26 @@ def test_a_size_that_does_not_divide_is_one_problem_that_names_its_setting(part,
     assert names(config, arrays, decoding=True) == [problem]
 
 
+@pytest.mark.parametrize(
+    ("rows", "model", "problems_of"),
+    [
+        (16, {"num_groups": 16}, []),
+        (8, {"num_groups": 16}, ["Data.rows"]),
+        (16, {"num_groups": 8}, ["Model.num_groups"]),
+        (16, {"num_groups": 8, "experts": 0}, []),
+        # 16 rows of 64 and of 48 tokens are 16 and 12 groups of 64 tokens.
+        (16, {"group_size": 64}, ["groups of Data.target_length"]),
+    ],
+)
+def test_rows_and_groups_divide_into_equal_microbatches_on_every_device(rows, model, problems_of):
+    mesh = {"shape": (4,), "rules": {"B": "x", "G": "x"}}
+    config = DEMO.replace(data={"rows": rows}, model=model, mesh=mesh, train={"microbatches": 4})
+    assert names(config) == problems_of
+    for problem in problems(config, {}):
+        assert "Train.microbatches = 4 equal parts on each of 4 shards. Use a" in problem.text
+        assert "multiple of 16, such as " in problem.text
+
+
 def test_gating_dropout_needs_groups_and_experts_with_a_common_divisor():
     config = DEMO.replace(
         mesh={"shape": (1,)}, model={"num_groups": 1, "experts": 8, "gating_dropout": 0.2}

@@ -1,0 +1,93 @@
+"""Microbatches one after another: random numbers, shares, evaluation, bad values."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.model import accumulation, guard
+from gshard_nmt.model.accumulation import WholeBatch
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.parameters import within
+from gshard_nmt.model.steps import StepFunctions
+from tests.model.examples import DENSE, ONE, SMALL, TWO, rows
+from tests.model.test_steps import CONTROL
+
+SHALLOW = dataclasses.replace(
+    DENSE,
+    encoder_layers=0,
+    decoder_layers=1,
+    positions="learned",
+    input_dropout=0.5,
+    residual_dropout=0.0,
+)
+
+
+def functions(microbatches: int, model: Model = SHALLOW) -> StepFunctions:
+    return StepFunctions(model, Optimizer(), 50, 40, languages=2, microbatches=microbatches)
+
+
+def test_one_microbatch_is_not_a_loop(monkeypatch):
+    monkeypatch.setattr(accumulation, "for_each", lambda *_: pytest.fail("a loop"))
+    steps, batch = functions(1), rows([ONE], [TWO], length=8)
+    (state,) = steps.initialize(CONTROL)
+    steps.gradients(within(state, "parameters"), batch, CONTROL, 1)
+    steps.eval_step(within(state, "parameters"), batch)
+
+
+def test_each_microbatch_has_its_own_dropout_its_share_and_its_guard():
+    """The two rows are equal, so only dropout can make their losses differ."""
+    steps = functions(2)
+    (state,) = steps.initialize(CONTROL)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(state, batch):
+        parameters = within(state, "parameters")
+        return steps.train_step(state, batch, CONTROL), steps.eval_step(parameters, batch)
+
+    batch = rows([ONE], [ONE], length=8)
+    batch |= {
+        name: array * [[1], [2]] for name, array in batch.items() if name.endswith("languages")
+    }
+    (_, metrics), (sums,) = step(state, batch)
+    first, second = metrics["language_nll"].numpy()
+    assert abs(first - second) > 0.01
+    assert metrics["language_target_tokens"].numpy().tolist() == [len(ONE[1])] * 2
+    assert float(metrics["nll"]) == pytest.approx((first + second) / 2, rel=1e-5)
+    (expected,) = functions(1).eval_step(within(state, "parameters"), batch)
+    for name, value in expected.items():
+        assert float(sums[name]) == pytest.approx(float(value), rel=1e-5)
+
+    batch = rows([ONE], [], length=8)
+    (_, metrics), (sums,) = step(state, batch)
+    assert float(metrics["tokens"]) == float(sums["tokens"]) == len(ONE[1])
+    assert float(metrics["nll"]) == pytest.approx(float(metrics["language_nll"][0]), rel=1e-5)
+    assert int(metrics["status"]) == guard.FINE
+
+    # Only the second microbatch has a token at position 3, and the step is bad as a whole.
+    name = "parameters/target_position_embedding"
+    embedding = state[name].numpy()
+    embedding[3] = np.nan
+    bad = state | {name: tf.constant(embedding)}
+    (new_state, metrics), _ = step(bad, rows([ONE], [TWO], length=8))
+    assert int(metrics["status"]) == guard.BAD_LOSS
+    for name, value in within(bad, "parameters").items():
+        np.testing.assert_array_equal(new_state[f"parameters/{name}"], value, err_msg=name)
+
+
+def test_a_microbatch_takes_its_part_of_the_groups_and_of_the_tokens():
+    batch = rows([ONE, TWO], [ONE], [TWO], [], length=8)
+    model = dataclasses.replace(SMALL, num_groups=4)
+    whole = WholeBatch(model, batch, 2)
+    assert whole.model_of_microbatch.num_groups == 2
+    by_size = dataclasses.replace(model, num_groups=0, group_size=16)
+    assert WholeBatch(by_size, batch, 2).model_of_microbatch == by_size
+    first = {name: array[::2] for name, array in batch.items()}
+    shares = whole.shares(first)
+    # The batch has 14 source tokens and 14 target tokens.
+    source = (2 * len(TWO[0]) + len(ONE[0])) / (2 * len(ONE[0] + TWO[0]))
+    target = (2 * len(TWO[1]) + len(ONE[1])) / (2 * len(ONE[1] + TWO[1]))
+    assert float(shares["source"]) == pytest.approx(source)
+    assert float(shares["target"]) == pytest.approx(target)

@@ -1,0 +1,149 @@
+"""A training step in microbatches: equal to the step of the whole batch, on one device and on meshes."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
+from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.program import Program
+
+ROWS, LENGTH = 8, 16
+# Every row is a group, so the groups are the same in microbatches. Experts overflow.
+MODEL = Model(
+    encoder_layers=1,
+    decoder_layers=1,
+    moe_every=1,
+    model_dim=16,
+    hidden_dim=32,
+    heads=2,
+    head_dim=8,
+    experts=8,
+    num_groups=8,
+    second_expert="all",
+    capacity_factor=1.0,
+    router_z_loss_weight=0.1,
+    stack="scan",
+    input_dropout=0.0,
+    residual_dropout=0.0,
+    attention_dropout=0.0,
+)
+# A group has two rows, and others in microbatches. Nothing is dropped.
+AMPLE = dataclasses.replace(
+    MODEL, stack="unrolled", num_groups=4, capacity_factor=8.0, aux_loss_weight=0.0
+)
+DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0, encoder_layers=0)
+ONE_DEVICE = Mesh(("x",), (1,))
+TWO_DEVICES = Mesh(("x",), (2,))
+TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
+CASES = {"a dense model": (DENSE, 0.9, ONE_DEVICE, 2)}
+SLOW_CASES = {
+    "a scan": (MODEL, 0.9, ONE_DEVICE, 4),
+    "a scan on 4x2 devices": (MODEL, 0.9, Mesh(("x", "y"), (4, 2), rules=TENSOR), 2),
+    "groups of two rows on two devices": (AMPLE, 0.0, TWO_DEVICES, 2),
+}
+BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+
+
+class Watched(StepFunctions):
+    """Step functions whose metrics have the gradients too."""
+
+    def gradients(self, *arguments):
+        gradients, metrics = super().gradients(*arguments)
+        return gradients, metrics | {f"gradients/{k}": v for k, v in gradients.items()}
+
+
+def batch() -> dict[str, np.ndarray]:
+    """Returns rows of one sentence, of 1 to 15 tokens, in three languages."""
+    rng = np.random.default_rng(0)
+    vocabularies = {"source_ids": 40, "target_inputs": 48, "target_labels": 48}
+    arrays = {name: rng.integers(4, n, (ROWS, LENGTH)) for name, n in vocabularies.items()}
+    for side in ("source", "target"):
+        lengths = rng.permutation(range(1, LENGTH, 2))
+        segments = (np.arange(LENGTH) < lengths[:, np.newaxis]).astype(np.int32)
+        languages = segments * rng.integers(1, 4, (ROWS, 1))
+        arrays |= {f"{side}_segments": segments, f"{side}_languages": languages}
+        arrays[f"{side}_positions"] = segments * np.arange(LENGTH)
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+def control() -> dict[str, np.ndarray]:
+    return {
+        "seed": np.array([1, 0], np.uint32),
+        "max_steps": np.array(100, np.int32),
+        "max_tokens": np.array([0, 0], np.uint32),
+        "one": np.array(1.0, np.float32),
+    }
+
+
+def start(specs) -> dict[str, np.ndarray]:
+    """Returns a state in the middle of a run, so that no update depends on the sign of a gradient."""
+    rng = np.random.default_rng(1)
+    state = {}
+    for name, spec in specs.items():
+        array = rng.normal(size=spec.shape) / np.sqrt(max(spec.shape[-2:], default=1))
+        if name.startswith("moments/"):
+            array = rng.uniform(1e-4, 2e-4, spec.shape)
+        elif name.startswith("guard/") or name == "tokens":
+            array = np.zeros(spec.shape)
+        state[name] = np.array(6 if name == "step" else array, spec.dtype)
+    return state
+
+
+@functools.cache
+def compute(
+    model: Model, ema: float, shape: tuple[int, ...], microbatches: int
+) -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Returns the compiled step, the new state, and the metrics with the gradients."""
+    mesh = next(m for _, _, m, _ in (CASES | SLOW_CASES).values() if tuple(m.shape) == shape)
+    functions = Watched(
+        model, Optimizer(min_factored_size=8), 40, 48, 3, ema=ema, microbatches=microbatches
+    )
+    devices, state = runtime.start(mesh), state_specs(functions)
+    inputs = [state, BATCH, CONTROL]
+    letters = {name: spec.letters for name, spec in state.items()}
+    program = devices.compile(
+        f"{functions} {mesh}", lambda: lower(functions.train_step, inputs, [letters, {}], mesh)
+    )
+    groups = zip((start(state), batch(), control()), inputs, strict=True)
+    results = program(*(devices.put(group, specs) for group, specs in groups))
+    return program, *({k: np.asarray(v) for k, v in group.items()} for group in results)
+
+
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW_CASES)]
+)
+def test_microbatches_give_the_loss_the_gradients_and_the_state_of_the_whole_batch(case):
+    model, ema, mesh, microbatches = (CASES | SLOW_CASES)[case]
+    _, expected_state, expected = compute(model, ema, (1,), 1)
+    _, state, metrics = compute(model, ema, tuple(mesh.shape), microbatches)
+    assert set(metrics) == set(expected)
+    overflows = bool(model.experts) and model.capacity_factor < 8
+    assert (expected["overflow_fraction"] > 0.1) == overflows
+    for name, value in metrics.items():
+        scale = np.abs(expected[name]).max() if name.startswith("gradients/") else 0.0
+        if name == "aux_loss" and model.num_groups < ROWS:
+            continue  # it depends on which rows are a group
+        np.testing.assert_allclose(
+            value, expected[name], rtol=1e-4, atol=1e-5 * scale, err_msg=name
+        )
+    np.testing.assert_array_equal(metrics["tokens_seen"], expected["tokens_seen"])
+    name = "language_target_tokens"
+    np.testing.assert_array_equal(metrics[name], expected[name])
+    assert set(state) == set(expected_state)
+    for name, value in state.items():
+        np.testing.assert_allclose(value, expected_state[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_four_microbatches_need_less_memory_than_one():
+    one, four = (compute(MODEL, 0.9, (1,), number)[0].memory() for number in (1, 4))
+    assert four.arguments == one.arguments
+    assert four.temporaries < 0.6 * one.temporaries
