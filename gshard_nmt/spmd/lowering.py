@@ -19,6 +19,7 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import rules
+from gshard_nmt.spmd.shardy import in_shardy
 
 Dimensions = tuple[int, ...]
 
@@ -66,6 +67,8 @@ class LoweredFunction:
     """The arguments and results of `main`."""
     annotated: frozenset[tuple[str, Dimensions]] = frozenset()
     """(letters, shape) of every activation that the function annotates."""
+    mesh: Mesh | None = None
+    """The mesh that the annotations follow; None if there are none."""
 
 
 def lower(
@@ -110,7 +113,9 @@ def lower(
         }
         for group, letters in zip(results, output_letters, strict=True)
     )
-    return LoweredFunction(ir, Signature(tuple(inputs), outputs), frozenset(active_mesh.annotated))
+    return LoweredFunction(
+        ir, Signature(tuple(inputs), outputs), frozenset(active_mesh.annotated), mesh
+    )
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
@@ -125,8 +130,12 @@ def as_jax_function(lowered: LoweredFunction) -> Callable[..., list]:
         (spec.shape, np.dtype(spec.dtype)) for _, spec in lowered.signature.flat_outputs()
     )
 
+    stablehlo, mesh = lowered.stablehlo, lowered.mesh
+    if mesh is not None and mesh.partitioner == "shardy":
+        stablehlo = in_shardy(stablehlo, mesh)
+
     def call(*arguments):
-        return _primitive().bind(*arguments, stablehlo=lowered.stablehlo, avals=avals)
+        return _primitive().bind(*arguments, stablehlo=stablehlo, avals=avals)
 
     return call
 

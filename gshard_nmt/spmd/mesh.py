@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import Rule, between, check
+from gshard_nmt.ranges import Rule, between, check, one_of
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () if none does."""
@@ -118,7 +118,17 @@ class Mesh:
         4 - 5   6 - 7
     """
 
-    RULES: ClassVar[Sequence[Rule]] = (between(1, MOST_DEVICES, "shape"),)
+    # Compiler
+    partitioner: str = "gspmd"
+    """The form of the annotations, and with it the part of XLA that propagates them.
+
+    `'shardy'` is the successor of `'gspmd'`. It does not take manual regions yet.
+    """
+
+    RULES: ClassVar[Sequence[Rule]] = (
+        between(1, MOST_DEVICES, "shape"),
+        one_of(("gspmd", "shardy"), "partitioner"),
+    )
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):

@@ -121,10 +121,22 @@ RUNS = {
 }
 
 
-def mesh_of(name: str) -> Mesh:
+BOTH_PARTITIONERS = [  # "data_tensor" uses both axes and reduce-scatters; the others are slow tests
+    *((name, "gspmd") for name in RUNS),
+    ("data_tensor", "shardy"),
+    *(
+        pytest.param(name, "shardy", marks=pytest.mark.slow)
+        for name in RUNS
+        if name != "data_tensor"
+    ),
+]
+
+
+def mesh_of(name: str, partitioner: str = "gspmd") -> Mesh:
     """Returns the mesh of a config, as gin reads it."""
     path = configs_folder() / "meshes" / f"{name}.gin"
-    return load_config(str(path), [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]).mesh
+    macros = [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]
+    return load_config(str(path), [*macros, f"Mesh.partitioner = {partitioner!r}"]).mesh
 
 
 def steps(model: Model) -> StepFunctions:
@@ -184,8 +196,8 @@ def on_one_device(model: Model) -> tuple[list[float], dict, str]:
 
 
 @functools.cache
-def on_its_mesh(name: str) -> tuple[list[float], dict, str]:
-    return train(RUNS[name].model, mesh_of(name))
+def on_its_mesh(name: str, partitioner: str = "gspmd") -> tuple[list[float], dict, str]:
+    return train(RUNS[name].model, mesh_of(name, partitioner))
 
 
 def in_layers(hlo: str, mesh: Mesh) -> Counts:
@@ -201,21 +213,21 @@ def in_layers(hlo: str, mesh: Mesh) -> Counts:
     return counts
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_mesh_computes_what_one_device_computes(name):
+@pytest.mark.parametrize(("name", "partitioner"), BOTH_PARTITIONERS)
+def test_a_mesh_computes_what_one_device_computes(name, partitioner):
     expected_losses, expected, _ = on_one_device(RUNS[name].model)
-    losses, state, _ = on_its_mesh(name)
+    losses, state, _ = on_its_mesh(name, partitioner)
     np.testing.assert_allclose(losses, expected_losses, rtol=2e-6)
     for array, value in expected.items():
         np.testing.assert_allclose(state[array], value, rtol=2e-4, atol=2e-5, err_msg=array)
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_mesh_has_the_expected_collectives_and_no_others(name):
+@pytest.mark.parametrize(("name", "partitioner"), BOTH_PARTITIONERS)
+def test_a_mesh_has_the_expected_collectives_and_no_others(name, partitioner):
     run, mesh = RUNS[name], mesh_of(name)
-    hlo = on_its_mesh(name)[2]
+    hlo = on_its_mesh(name, partitioner)[2]
     layers, step = in_layers(hlo, mesh), collectives(hlo, mesh)
-    print(f"{name}: layers {dict(layers)}; step {dict(step)}")
+    print(f"{name}, {partitioner}: layers {dict(layers)}; step {dict(step)}")
     # XLA:CPU writes reduce-scatters as all-reduces. `collectives` tells them apart, `in_layers` does not.
     assert {key: n for key, n in layers.items() if key[0] != "all-reduce"} == run.layers
     for axes, count in run.layers_all_reduced.items():
