@@ -1,5 +1,6 @@
 """Annotations in compiled programs: gradients, device orders, unspecified dimensions."""
 
+import dataclasses
 import functools
 import re
 
@@ -77,6 +78,31 @@ def test_an_unspecified_dimension_is_filled_in_by_propagation():
     assert set(collectives(closed.text, MESH)) == {("all-gather", "y")}
     assert not collectives(opened.text, MESH)
     np.testing.assert_array_equal(closed()[0], opened()[0])
+
+
+@pytest.mark.parametrize("partitioner", ["gspmd", "shardy"])
+@pytest.mark.parametrize(
+    ("weights", "shard_shape", "kinds"),
+    [
+        ([-1, "y"], "f32[8,8]", {"all-gather"}),
+        # Both operands of the product want x. The paper's figure is about this case.
+        ([-1, "x"], "f32[16,16]", {"all-gather", "collective-permute"}),
+    ],
+)
+def test_a_product_and_the_elementwise_operation_after_it_agree(
+    partitioner, weights, shard_shape, kinds
+):
+    """GSPMD Figure 4: no other layout around an elementwise operation."""
+    mesh = dataclasses.replace(MESH, partitioner=partitioner)
+
+    def layer(x, w, bias):
+        x, w = mesh_split(x, mesh, ["x", -1]), mesh_split(w, mesh, weights)
+        # The result of the program is replicated, and so is the operation that makes it.
+        return tf.tanh(tf.sin(tf.matmul(x, w) + mesh_split(bias, mesh, [-1])))
+
+    program = Compiled(layer, (16, 24), (24, 32), (32,), mesh=mesh)
+    assert program.shapes_of("dot") == program.shapes_of("sine") == {shard_shape}
+    assert {kind for kind, _ in collectives(program.text, mesh)} == kinds
 
 
 ORDERS = [

@@ -79,5 +79,5 @@ def test_what_cannot_be_expressed_is_an_error(function, what):
 
 
 def test_only_two_partitioners_exist():
-    with pytest.raises(UserError, match="Mesh.partitioner is 'gspdm'; it must be one of"):
+    with pytest.raises(UserError, match=r"Mesh\.partitioner is 'gspdm'; it must be one of"):
         dataclasses.replace(MESH, partitioner="gspdm")
