@@ -13,7 +13,7 @@ from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.model.stack import Index, Total, Totals, run_time_zeros, write_at
+from gshard_nmt.model.stack import Index, Total, Totals, write_at
 
 LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
 """The figures of one MoE layer, in the order of the columns of the total `by_layer`."""
@@ -81,8 +81,10 @@ def row_of(values: "tf.Tensor", repeat: Index, repeats: int) -> "tf.Tensor":
     if isinstance(repeat, int):
         row = tf.one_hot(repeat, repeats, dtype=values.dtype)
         return tf.tensordot(row, values, axes=0)
-    # Not by one_hot, because a pipeline must have no range of the size of a range outside of its stages.
-    return write_at(run_time_zeros([repeats, *values.shape], values.dtype), repeat, values)
+    # Inside a pipeline's stage, no range and no zeros may equal those of outside: the compiler would
+    # share them. So there is no one_hot, and the zeros come from the repeat, which is never negative.
+    zero = tf.cast(tf.minimum(repeat, 0), values.dtype)
+    return write_at(tf.broadcast_to(zero, [repeats, *values.shape]), repeat, values)
 
 
 def of_batch(totals: Totals, length: int) -> Totals:

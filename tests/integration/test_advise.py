@@ -34,11 +34,10 @@ MODEL = (
 )
 
 
-@pytest.mark.parametrize("experts", [0, 8])
-def test_the_advised_mesh_is_nearly_the_best_of_all_that_the_compiler_has_seen(tmp_path, experts):
+def test_the_advised_mesh_is_nearly_the_best_of_all_that_the_compiler_has_seen(tmp_path):
     """--best 20 compiles all meshes; the advice is the fastest of the three that the formula prefers."""
     file = tmp_path / "advice.json"
-    flags = [f"--gin={setting}" for setting in (*MODEL, f"Model.experts = {experts}")]
+    flags = [f"--gin={setting}" for setting in (*MODEL, "Model.experts = 8")]
     process = subprocess.run(
         [
             *(sys.executable, "-m", "gshard_nmt", "inspect", "--config=demo", "--advise"),
