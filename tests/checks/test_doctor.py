@@ -1,5 +1,4 @@
 import importlib.metadata
-import importlib.util
 
 from gshard_nmt.checks import doctor
 from gshard_nmt.checks.doctor import DoctorRequest, examine
@@ -192,7 +191,14 @@ def test_an_override_of_the_wrong_rank_is_one_problem_and_memory_is_still_checke
 
 def test_a_tpu_topology_needs_its_compiler(monkeypatch):
     request = DoctorRequest("demo", ["Mesh.shape = (8,)", "Data.rows = 16"], topologies=["v3:2x2"])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    version = importlib.metadata.version
+
+    def version_without_libtpu(name: str) -> str:
+        if name == "libtpu":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version_without_libtpu)
     assert problems(request, "versions") == [
         "libtpu is not installed; --topology v3:2x2 needs it. Install it: pip install "
         "'libtpu==0.0.42.*'."
