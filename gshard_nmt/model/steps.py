@@ -211,7 +211,7 @@ class StepFunctions:
         if self._accumulates:
             return self._accumulated_gradients(parameters, batch, control["one"], key)
         mode = Mode(training=True, key=key)
-        trained = {name: parameters[name] for name in self.declare_trained()}
+        trained = {name: p for name, p in parameters.items() if name not in self.frozen}
         with tf.GradientTape() as tape:
             tape.watch(trained)
             total, metrics = self._loss(parameters, batch, mode)
@@ -239,7 +239,7 @@ class StepFunctions:
             shares = whole.shares(microbatch)
             # The tape sees only tensors of the loop.
             values = {name: tf.identity(value) for name, value in parameters.items()}
-            trained = {name: values[name] for name in declared}
+            trained = {name: value for name, value in values.items() if name in declared}
             with tf.GradientTape() as tape:
                 tape.watch(trained)
                 counters = whole.counters(shares)
