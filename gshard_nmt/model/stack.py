@@ -292,7 +292,7 @@ class Loop:
         _, y, inputs, sums = tf.while_loop(
             lambda repeat, *_: repeat < repeats, body, [start, x, list(inputs), sums]
         )
-        return y, inputs, sums
+        return y, list(inputs), sums
 
     def backward(
         self,
@@ -341,7 +341,7 @@ class Loop:
         _, dx, d_shared, d_stacked = tf.while_loop(
             lambda index, *_: index < repeats, body, [start, dy, list(d_shared), dict(d_stacked)]
         )
-        return dx, d_shared, d_stacked
+        return dx, list(d_shared), dict(d_stacked)
 
 
 def _repeats(stacked: Values) -> int:
