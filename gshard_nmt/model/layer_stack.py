@@ -339,6 +339,7 @@ class Blocks:
             annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
             parts_of_block=len(self.groups),
+            scope=f"{self.stack}/block",
         )
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
         y, totals = pipeline.run(weights, x_split, memory_split)

@@ -52,6 +52,7 @@ class Pipeline:
         parameter's name and the gradient.
       totals: the totals of the whole stack for one microbatch.
       parts_of_block: the number of parts of a block.
+      scope: the beginning of the names of the parameters in the model, for Mesh.overrides.
     """
 
     schedule: Schedule
@@ -61,6 +62,7 @@ class Pipeline:
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
     totals: Mapping[str, Total]
     parts_of_block: int = 1
+    scope: str = "block"
 
     def run(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
@@ -147,7 +149,7 @@ class Pipeline:
             for name, (_, letters) in self._declared_sums().items():
                 carried[f"totals/{name}"] = Lettered(sums[name], letters)
             results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
-            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
+            results = {name: carried[name].split(r) for name, r in results.items()}
             state = annotate(_rotated(results["x"], 1), "PBLM")
             # The last write of each microbatch is that of its last visit.
             last = self._legal(self.schedule.work(iteration, stages - 1))
@@ -178,7 +180,7 @@ class Pipeline:
         weights, every = self._weights(stacked), self._every(shared)
         for name, d_total in d_totals.items():
             every[f"d_totals/{name}"] = Lettered(d_total, "_" + self._total_letters(name))
-        sums = {name: Lettered(_zeros_like(t), t.letters) for name, t in weights.items()}
+        sums = {name: dataclasses.replace(t, value=_zeros_like(t)) for name, t in weights.items()}
         for i, tensor in enumerate(shared):
             zeros = run_time_zeros([stages, *tensor.shape], tensor.dtype)
             sums[f"shared/{i}"] = Lettered(annotate(zeros, "P_BLM"), "P_BLM")
@@ -206,28 +208,28 @@ class Pipeline:
                 results[f"weights/{name}"] = write_at(d, visit, sums_of_weights[name])
             return results
 
-        def body(after, d_state, inputs, sums_so_far):
+        def body(after, d_state, d_entered, sums_so_far):
             iteration = after - 1
             work = self._work(iteration)
             d_state = self._with_leaving(d_state, dy, iteration)
             d_result = _where(work.is_valid, _rotated(d_state, -1), 0)
             own = {**weights, **_numbers(work), **_at_iteration(inputs, iteration)}
-            carried = {name: Lettered(sums_so_far[name], t.letters) for name, t in sums.items()}
+            carried = {n: dataclasses.replace(t, value=sums_so_far[n]) for n, t in sums.items()}
             carried["x"] = Lettered(annotate(d_result, "PBLM"), "PBLM")
             results = on_stages(stage, carried, own, every)
-            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
+            results = {name: carried[name].split(r) for name, r in results.items()}
             dx = results.pop("x")
-            # The input of a stage in this iteration is not needed any more. Its place takes the gradient.
-            first = annotate(write_at(inputs[0], iteration, dx[:, tf.newaxis]), "_P_BLM")
+            # The last write of each microbatch is that of the iteration in which it entered.
+            first = self._legal(self.schedule.work(iteration, 0))
+            d_entered = annotate(write_at(d_entered, first.microbatch, dx), "_PBLM")
             d_state = _where(work.is_valid & ~self._enters(work), dx, 0)
-            return iteration, annotate(d_state, "PBLM"), [first, *inputs[1:]], results
+            return iteration, annotate(d_state, "PBLM"), d_entered, results
 
         d_state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
-        start = [tf.constant(self.schedule.iterations), d_state, list(inputs)]
+        d_entered = annotate(run_time_zeros([x.shape[0], *d_state.shape], x.dtype), "_PBLM")
+        start = [tf.constant(self.schedule.iterations), d_state, d_entered]
         values = {name: t.value for name, t in sums.items()}
-        _, _, inputs, values = tf.while_loop(lambda after, *_: after > 0, body, [*start, values])
-        entered = [self.schedule.enters(m) for m in range(self.schedule.microbatches)]
-        dx = self._of_first_stage(tf.gather(inputs[0][:, :, 0], tf.constant(entered)))
+        _, _, d_entered, values = tf.while_loop(lambda after, *_: after > 0, body, [*start, values])
         d_shared = [
             annotate_for_stages(tf.reduce_sum(values[f"shared/{i}"], axis=0), "_BLM")
             for i in range(len(shared))
@@ -235,7 +237,7 @@ class Pipeline:
         d_stacked = {
             name: self._stacked(name, value) for name, value in within(values, "weights").items()
         }
-        return dx, d_shared, d_stacked
+        return self._of_first_stage(d_entered), d_shared, d_stacked
 
     def _loop(self, own: Tensors, every: Tensors) -> Loop:
         """Returns the loop over the blocks of a visit."""
@@ -261,8 +263,8 @@ class Pipeline:
             # Shape: [R, ...] -> [visits, P, blocks, ...] -> [P, visits, blocks, ...]
             value = tf.reshape(value, [visits, stages, repeats // (visits * stages), *shape])
             value = tf.transpose(value, [1, 0, *range(2, value.shape.rank)])
-            letters = "P__" + self.letters[name]
-            weights[f"weights/{name}"] = Lettered(annotate(value, letters), letters)
+            tensor = Lettered(value, "P__" + self.letters[name], f"{self.scope}/{name}")
+            weights[f"weights/{name}"] = dataclasses.replace(tensor, value=tensor.split(value))
         return weights
 
     def _stacked(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
@@ -392,4 +394,4 @@ def _if_valid(own: Tensors, value: "tf.Tensor") -> "tf.Tensor":
 
 
 def _zeros_like(tensor: Lettered) -> "tf.Tensor":
-    return annotate(run_time_zeros(tensor.value.shape, tensor.value.dtype), tensor.letters)
+    return tensor.split(run_time_zeros(tensor.value.shape, tensor.value.dtype))

@@ -11,7 +11,6 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import (
     Mesh,
     active_mesh,
-    annotate,
     auto_to_manual,
     manual_axes,
     manual_to_auto,
@@ -23,10 +22,23 @@ Tensors = dict[str, "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Lettered:
-    """A tensor and its letters."""
+    """A tensor and its letters.
+
+    Attributes:
+      value: the tensor.
+      letters: one for each dimension.
+      name: the name of a parameter [R, ...], which patterns of Mesh.overrides can match. Its R is divided
+        into stages, visits and blocks here, so the letters are P, `_`, `_` and those of a block.
+    """
 
     value: "tf.Tensor"
     letters: str
+    name: str = ""
+
+    def split(self, value: "tf.Tensor") -> "tf.Tensor":
+        """Annotates a value of this shape like the tensor."""
+        mesh = active_mesh()
+        return value if mesh is None else mesh_split(value, mesh, _partition(mesh, self))
 
 
 LetteredTensors = Mapping[str, Lettered]
@@ -62,20 +74,20 @@ def on_stages(
         return _for_each_row(function, *values)
 
     def shards(group: LetteredTensors) -> Tensors:
-        partitions = {name: _partition(mesh, t.letters) for name, t in group.items()}
+        partitions = {name: _partition(mesh, t) for name, t in group.items()}
         local = {k: auto_to_manual(t.value, mesh, partitions[k], axes) for k, t in group.items()}
         with manual_axes(*axes):
-            return {name: annotate(shard, group[name].letters) for name, shard in local.items()}
+            return {name: group[name].split(shard) for name, shard in local.items()}
 
     def manually(values: Tensors) -> Tensors:
-        latest = {name: Lettered(values[name], t.letters) for name, t in carried.items()}
+        latest = {n: dataclasses.replace(t, value=values[n]) for n, t in carried.items()}
         stage = shards(latest), shards(own), shards(every)
         with manual_axes(*axes):
             results = _for_each_row(function, *stage)
-            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
+            results = {name: carried[name].split(r) for name, r in results.items()}
         whole = {}
         for name, result in results.items():
-            partition = _partition(mesh, carried[name].letters)
+            partition = _partition(mesh, carried[name])
             whole[name] = manual_to_auto(result, mesh, partition, values[name].shape, axes)
         return whole
 
@@ -91,12 +103,16 @@ def on_stages(
 
 def annotate_for_stages(x: "tf.Tensor", letters: str) -> "tf.Tensor":
     """Annotates a tensor that every stage reads: the mesh axes of the stages do not split it."""
-    mesh = active_mesh()
-    return x if mesh is None else mesh_split(x, mesh, _partition(mesh, letters))
+    return Lettered(x, letters).split(x)
 
 
-def _partition(mesh: Mesh, letters: str) -> list[tuple[str, ...]]:
+def _partition(mesh: Mesh, tensor: Lettered) -> list[tuple[str, ...]]:
     """Returns the mesh axes of each dimension. The axes of the stages split only P."""
+    letters = tensor.letters
+    if tensor.name:
+        stages = mesh.partition("P")[0]
+        own = mesh.partition("R" + letters[3:], tensor.name)[1:]
+        return [stages, (), (), *(tuple(a for a in axes if a not in stages) for axes in own)]
     if letters.startswith("P"):
         return list(mesh.partition(letters))
     return list(mesh.partition("P" + letters)[1:])

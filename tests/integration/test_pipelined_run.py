@@ -9,7 +9,8 @@ import pytest
 from tests.integration.conftest import gin, program, succeed
 
 DENSE = {"EXPERTS": 0, "Model.encoder_layers": 2, "Model.decoder_layers": 2}
-MESH = {"X": 2, "Y": 1, "Z": 1}
+# The vocabulary of this small corpus has an odd size.
+MESH = {"X": 2, "Y": 1, "Z": 1, "Mesh.overrides": {"*_embedding": {"V": None}}}
 PIPELINE = {"Model.stack": "pipeline", "Model.stages": 2, "Train.microbatches": 2}
 
 

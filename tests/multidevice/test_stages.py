@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from gshard_nmt.model.stages import Lettered, on_stages
+from gshard_nmt.model.stages import Lettered, _partition, on_stages
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 from tests.multidevice.collectives import collectives
@@ -34,3 +34,21 @@ def test_each_stage_sees_its_own_row_and_the_whole_of_the_others():
     x, w, v = (ranks(shape) for shape in shapes)
     np.testing.assert_allclose(program()[0], np.einsum("PBM,PMH,HN->PBN", x, w, v), rtol=1e-6)
     assert not [axes for _, axes in collectives(program.text, MESH) if axes == "stage tensor"]
+
+
+def test_a_parameter_of_the_stages_follows_the_overrides_of_the_mesh():
+    """Activations split M, and weights split H. The axis of the stages splits only the stages."""
+    mesh = Mesh(
+        ("stage", "tensor"),
+        (2, 4),
+        rules={"P": "stage", "R": "stage", "M": "tensor", "H": ("stage", "tensor")},
+        overrides={"*/wi": {"M": None}, "*/wo": [None, ("stage", "tensor"), None]},
+    )
+    stage, tensor = ("stage",), ("tensor",)
+    for name, letters, expected in (
+        ("decoder/block/wi", "P__MH", [stage, (), (), (), tensor]),
+        ("decoder/block/wo", "P__HM", [stage, (), (), tensor, ()]),
+        ("", "PBLM", [stage, (), (), tensor]),
+    ):
+        value = tf.zeros([1] * len(letters))
+        assert _partition(mesh, Lettered(value, letters, name)) == expected
