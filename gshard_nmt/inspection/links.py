@@ -145,8 +145,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
 def _seconds_of_slices(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
     """Returns the least time of one collective between TPU slices, in seconds.
 
-    A reduction adds up inside each slice first, then each device sends its share to its partners in the
-    other slices, and a gather inside the slice ends an all-reduce. This is how the TPU compiler writes it.
+    A reduction adds up inside each slice first. Then each device sends its share to its partners in the
+    other slices. A gather inside the slice ends an all-reduce. The TPU compiler writes it in this way.
     """
     slices, inside = placement.slices, dataclasses.replace(placement, slices=1)
     outside = 1 - 1 / slices

@@ -177,7 +177,7 @@ def collective_kinds(inspection: Inspection) -> Table:
 
 
 def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
-    """Returns the sources by their kind. Those between slices, on slower links, have a name of their own."""
+    """Returns the sources by kind. Those between slices, on slower links, have a name of their own."""
     by_name: dict[str, list[Source]] = {}
     for kind in COLLECTIVE_KINDS:
         for source in inspection.sources:
