@@ -127,3 +127,14 @@ def test_measure_needs_no_config(capsys, monkeypatch):
     assert (json_file, page) == (None, None)
     assert commands.inspect_program([]) == 2
     assert "--config is missing" in capsys.readouterr().err
+
+
+def test_an_interrupted_measurement_leaves_no_file(capsys, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gshard_nmt.checks.measure.measurement_of", interrupt)
+    file = tmp_path / "m.json"
+    assert commands.inspect_program(["--measure", f"--json={file}"]) == 130
+    assert capsys.readouterr() == ("", "gshard-inspect: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
