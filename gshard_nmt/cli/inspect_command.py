@@ -127,7 +127,7 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
     if values.measure and not values.config:
-        values.config = _SMALL_CONFIG
+        values["config"].value = _SMALL_CONFIG
     require(INSPECT, values, ("config",))
     if values.doctor:
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor

@@ -13,6 +13,7 @@ from gshard_nmt.settings.gin_reader import load_config
 SMALL = (
     *("Model.model_dim = 16", "Model.hidden_dim = 32", "Model.heads = 2", "Model.head_dim = 8"),
     *("Data.rows = 8", "Data.target_length = 12", "Model.num_groups = 4"),
+    "Model.expert_hidden_dim = 32",
 )
 
 
