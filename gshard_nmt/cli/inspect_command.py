@@ -88,7 +88,7 @@ _INSPECTIONS = {
     "parameters": (),
     "equivalence": ("devices",),
     "measure": ("rounds", "json", "html"),
-    "doctor": ("topology", "data", "read_data", "workdir"),
+    "doctor": ("topology", "slice_link", "data", "read_data", "workdir"),
 }
 """The flags that each inspection takes besides --config and --gin.
 
@@ -129,6 +129,12 @@ def _inspect(values: FlagValues) -> None:
     if values.measure and not values.config:
         values["config"].value = _SMALL_CONFIG
     require(INSPECT, values, ("config",))
+    slice_link = values.slice_link and values.slice_link * 1e9
+    if slice_link and not any("*" in name for name in values.topology):
+        raise UserError(
+            "--slice_link has no effect without several slices. Name them with --topology, for instance "
+            "v4:4x4x4*2."
+        )
     if values.doctor:
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
@@ -140,7 +146,13 @@ def _inspect(values: FlagValues) -> None:
             raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
         show_doctor(
             DoctorRequest(
-                values.config, values.gin, data, workdir, values.topology, values.read_data
+                values.config,
+                values.gin,
+                data,
+                workdir,
+                values.topology,
+                values.read_data,
+                slice_link,
             )
         )
         return
@@ -167,11 +179,6 @@ def _inspect(values: FlagValues) -> None:
             f"--advise is given {len(values.topology)} topologies; it takes exactly one. Name a TPU "
             "slice or GPUs with --topology, for instance v3:4x4."
         )
-    if values.slice_link and not any("*" in name for name in values.topology):
-        raise UserError(
-            "--slice_link has no effect without several slices. Name them with --topology, for instance "
-            "v4:4x4x4*2."
-        )
     topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(
         config,
@@ -180,7 +187,7 @@ def _inspect(values: FlagValues) -> None:
         values.scale_with_devices,
         values.decoding,
         values.tokens,
-        values.slice_link and values.slice_link * 1e9,
+        slice_link,
     )
     files = _output_files(values)
     if values.advise:

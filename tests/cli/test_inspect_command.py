@@ -20,7 +20,7 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
   --parameters   takes no other flag
   --equivalence  takes --devices
   --measure      takes --rounds, --json, --html
-  --doctor       takes --topology, --data, --read_data, --workdir
+  --doctor       takes --topology, --slice_link, --data, --read_data, --workdir
 """
 
 
