@@ -69,7 +69,7 @@ def test_all_shapes_of_the_families_that_suit_a_model():
     ],
 )
 def test_the_text_of_an_order_puts_the_devices_where_the_formula_has_them(name, shape):
-    topology = Topology.parse(name)
+    topology = Topology.parse(name, slice_link=1e9)
     axes = ("a", "b", "c")[: len(shape)]
     orders = list(device_orders(topology, shape))
     assert len({order.text for order in orders}) > 1
