@@ -33,7 +33,7 @@ def divided(
     them.
 
     >>> divided((("x", 8),), "MH", (32, 256), ((), ()))
-    ((('x.0', 2), ('x.1', 2), ('x.2', 2)), (('x.0', 'x.1'), ()))
+    ((('x.0', 2), ('x.1', 2), ('x.2', 2)), (('x.1', 'x.2'), ()))
 
     Args:
       axes: the axes of the mesh.
@@ -60,10 +60,12 @@ def divided(
     for dim in dims:
         if own[dim]:
             continue
-        parts, names = 1, []
-        for name, prime in (axis for parts_of_axis in free.values() for axis in parts_of_axis):
+        parts = 1
+        names: list[str] = []
+        # The last axes come first, because they join neighbors, such as the cores of a chip.
+        for name, prime in reversed([axis for fine_axes in free.values() for axis in fine_axes]):
             if sizes[dim] % (parts * prime * units[dim]) == 0:
-                parts, names = parts * prime, [*names, name]
+                parts, names = parts * prime, [name, *names]
         best = max(best, (parts, dim, names), key=lambda choice: choice[0])
     _, dim, names = best
     return fine, tuple(tuple(names) if d == dim and names else kept for d, kept in enumerate(own))

@@ -44,6 +44,13 @@ def test_the_parts_of_a_weight_on_a_pod(letters, sizes, parts):
     assert fine.num_devices == 2048
 
 
+def test_neighbors_share_an_update():
+    """On a pod, the parts of a matrix lie on 128 devices in a row, and 16 such rows have the same."""
+    fine, partition = fine_mesh(POD, "MH", (1024, 8192), "")
+    devices = tile_assignment(fine, partition).devices(fine.devices())
+    assert devices.reshape(128, 16)[:, 0].tolist() == list(range(128))
+
+
 def test_a_weight_that_is_split_already_is_split_over_the_other_axis_as_well():
     mesh = Mesh(("x", "y"), (4, 6), rules={"H": "y"})
     fine, partition = fine_mesh(mesh, "MH", (64, 768), "")
