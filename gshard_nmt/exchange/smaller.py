@@ -42,13 +42,12 @@ def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]
             used.update(ids)
             characters.update(line)
     scores = {piece: score for piece, (_, score) in vocabulary.subwords.items()}
-    ids = {piece: i for piece, (i, _) in vocabulary.subwords.items()}
-    pieces = [piece for piece in vocabulary.pieces(sorted(used)) if piece in ids]
-    needed = {character for character in characters if character in ids}
+    pieces = [piece for piece in vocabulary.pieces(sorted(used)) if piece in scores]
+    needed = {character for character in characters if character in scores}
     if vocabulary.algorithm == "bpe":
         for piece in pieces:
             needed |= merges(piece, scores)
-    return used | {ids[piece] for piece in needed}
+    return used | {vocabulary.subwords[piece][0] for piece in needed}
 
 
 def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
@@ -56,7 +55,8 @@ def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
 
     Each step merges the two neighbours whose piece has the highest score; of equal ones the first.
     """
-    symbols, made = list(piece), set()
+    symbols = list(piece)
+    made: set[str] = set()
     while True:
         joined = [a + b for a, b in itertools.pairwise(symbols)]
         known = [i for i, text in enumerate(joined) if text in scores]
