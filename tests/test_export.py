@@ -11,16 +11,12 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import Direction
 from gshard_nmt.import_model import import_model
-from gshard_nmt.run.arrays import step_functions, weight_specs
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
 from tests.exchange.test_huggingface import GOLDENS
 from tests.run.facts import data_facts
+from tests.test_import_model import weights_in
 
 CONFIG = load_config("demo").replace(
     mesh=Mesh(("x", "y"), (4, 2), {"E": "x"}), decode={"source_lengths": (32, 8), "rows": 5}
@@ -194,17 +190,6 @@ def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(
         export.export(run.path, tmp_path / "model", form=form)
     assert message in str(error.value)
     assert run.loaded == []
-
-
-def weights_in(folder):
-    """Returns the weights of a run folder."""
-    run = RunFolder(folder)
-    config = read_run_config(run.config)
-    specs = weight_specs(step_functions(config, run.data))
-    devices = runtime.start(config.mesh)
-    checkpoints = Checkpoints(run.checkpoints, identity=run.identity())
-    restored = checkpoints.restore(lambda _: {"parameters": devices.abstract(specs)})
-    return {name: np.asarray(array) for name, array in restored.groups["parameters"].items()}
 
 
 def test_an_imported_model_is_exported_and_imported_again(tmp_path, capsys):

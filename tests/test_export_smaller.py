@@ -10,7 +10,7 @@ from gshard_nmt.import_model import import_model
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
-from tests.test_export import weights_in
+from tests.test_import_model import weights_in
 
 ROWS = [("The file is empty.", "Le dossier est vide."), ("No, it has three.", "Non, il a trois.")]
 

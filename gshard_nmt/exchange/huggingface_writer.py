@@ -331,7 +331,9 @@ def write(layout: Layout, weights: Mapping[str, np.ndarray], folder: Path) -> No
       UserError: see `tensors_of`.
     """
     safetensors_file.write(folder / safetensors_file.SINGLE, tensors_of(layout, weights))
-    _write_json(folder / CONFIG, {**layout.config, "torch_dtype": "float32"})
+    # Two names of one setting: transformers 5 reads the first, earlier versions the second.
+    dtypes = dict.fromkeys(("dtype", "torch_dtype"), "float32")
+    _write_json(folder / CONFIG, {**layout.config, **dtypes})
     ids = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
     generation = {name: layout.config[name] for name in ids if name in layout.config}
     longest = layout.config.get("max_position_embeddings", 256)
