@@ -37,6 +37,7 @@ PROGRAMS = (
         "evaluate",
         "checkpoints",
         "export",
+        "export_smaller",
         "import_model",
         "inspect",
         "serve",

@@ -29,7 +29,7 @@ PLACEHOLDER = "<ph>"
 """A symbol that is reserved for text that is copied as it is, on both sides."""
 _RESERVED = (DOCUMENT_BREAK, PLACEHOLDER)
 _SPARE = "<spare{}>"
-_SPACE = "\u2581"
+SPACE = "\u2581"
 """The character of SentencePiece for a space."""
 
 
@@ -159,7 +159,7 @@ class Vocabulary:
         spec.name, spec.precompiled_charsmap = "identity", b""
         spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-        texts = [piece.replace(_SPACE, " ") for piece in pieces]
+        texts = [piece.replace(SPACE, " ") for piece in pieces]
         return processor.encode(texts, num_threads=CODING_THREADS) if texts else []
 
     def encoding_key(self, language: str, target: str, subset: str = "") -> str:
