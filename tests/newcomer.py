@@ -1,6 +1,7 @@
 """A run of French and German, and a corpus of a language that it does not know, without training."""
 
 import random
+import shlex
 from pathlib import Path
 
 from gshard_nmt.data.corpus import write_pairs
@@ -58,7 +59,6 @@ def make_run(folder: Path, config: Config = CONFIG) -> tuple[RunFolder, Prepared
     data = PreparedData.open(folder / "prepared")
     run = RunFolder(folder / "run")
     run.claim(config, data)
-    training_command.record(
-        run, f"gshard-train --config=x --data={data.folder} --workdir={run.path}"
-    )
+    command = ["gshard-train", "--config=x", f"--data={data.folder}", f"--workdir={run.path}"]
+    training_command.record(run, shlex.join(command))
     return run, data

@@ -80,7 +80,7 @@ def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, 
     assert list(data.misfits(trained.config.data)) == []
     guard = Guard.of(request.workdir)
     sentences = trained.config.train.bleu_sentences
-    assert guard.translations == dict.fromkeys(("fr-en", "de-en"), [f"{sentences}"])
+    assert guard.translations == {d: [f"{sentences}"] for d in ("fr-en", "de-en")}
     assert guard.weights == f"step 7 of {old.path}"
 
 
@@ -172,7 +172,7 @@ def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, 
     trained = Trainer()
     add_language(request_for(run=unknown, replay=folder / "prepared"), trained)
     other = trained.data
-    with pytest.raises(UserError, match="is not the data that .* was trained on"):
+    with pytest.raises(UserError, match=r"is not the data that .* was trained on"):
         add_language(request_for(replay=other, workdir=tmp_path / "second"), Trainer())
 
 

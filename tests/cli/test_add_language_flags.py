@@ -16,7 +16,7 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
         ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
-        ([*FLAGS, "--init_from=."], ". is not a run folder: it has no data.json"),
+        ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
         (
             ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
             "--new_pieces is given, but --add_language is not.",
