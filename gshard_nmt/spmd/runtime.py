@@ -66,9 +66,6 @@ def start(
         the mesh; or the number of processes does not divide the number of devices.
     """
     choose_platform()
-    if os.environ["JAX_PLATFORMS"] == "cpu":
-        # This comes before the threads of the devices, because a thread keeps its heap.
-        host_memory.keep_freed_memory()
     import jax
 
     local = processes.local_devices(mesh.num_devices)
@@ -99,6 +96,8 @@ def start(
         jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if devices[0].platform == "cpu":
+        host_memory.keep_freed_memory()
     return Runtime(mesh, arranged(devices, mesh), cache, processes, shares_cache)
 
 

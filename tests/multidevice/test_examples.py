@@ -50,6 +50,11 @@ def one_device(model, steps=1):
     return weights, velocities, metrics
 
 
+# Float32 sums in another order: the many halos of the deep network move small gradients more.
+TOLERANCE = {"deep unet3d": 1e-4}
+"""The largest difference, as a share of an array's largest value, if it is not 2e-5."""
+
+
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_a_step_equals_that_of_one_device(name, shape):
     """The velocities were zero before the step, so after it they are the gradients."""
@@ -59,7 +64,7 @@ def test_a_step_equals_that_of_one_device(name, shape):
     assert loss == pytest.approx(float(metrics["loss"]), rel=1e-5)
     for group, reference in zip(arrays, expected, strict=True):
         for array, value in reference.items():
-            atol = max(1e-4 * np.abs(value).max(), 1e-7)
+            atol = max(TOLERANCE.get(name, 2e-5) * np.abs(value).max(), 1e-7)
             np.testing.assert_allclose(group[array], value, 1e-4, atol, err_msg=array)
 
 

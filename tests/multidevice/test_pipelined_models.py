@@ -66,6 +66,7 @@ class Case:
 CASES = {
     "data and tensor parallelism": Case(DENSE, {"stages": 2}, 4, mesh(2, 2, 2)),
     "experts": Case(MOE, {"stages": 2, "schedule": "circular"}, 2, mesh(2, 2, 2)),
+    "experts, all blocks of a stage at once": Case(MOE, {"stages": 2}, 2, mesh(2, 2, 1)),
     "four stages": Case(LANGUAGE_MODEL, {"stages": 4}, 2, mesh(4, 2, 1)),
 }
 

@@ -8,30 +8,19 @@ import sys
 import pytest
 
 PROGRAM = """
-import ctypes, json, resource, sys, threading
-FIRST
+import ctypes, json, resource
 from gshard_nmt.spmd import host_memory, mesh, runtime
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 SIZE = 100 << 20
 
-def count():
+def faults():
     began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     memory = ctypes.c_void_p(library.malloc(ctypes.c_size_t(SIZE)))
     ctypes.memset(memory, 1, SIZE)
     library.free(memory)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began
-
-def faults():
-    counts = []
-    thread = threading.Thread(target=lambda: counts.append(count()))
-    if THREAD:
-        thread.start()
-        thread.join()
-    else:
-        counts.append(count())
-    return counts[0]
 
 before = [faults() for _ in range(2)]
 START
@@ -45,11 +34,10 @@ CALLS = {
 }
 
 
-def faults_of(call, first="", thread=False, **environment):
+def faults_of(call, **environment):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
     inherited.pop("GLIBC_TUNABLES", None)
-    program = PROGRAM.replace("START", CALLS[call]).replace("FIRST", first)
-    program = program.replace("THREAD", str(thread))
+    program = PROGRAM.replace("START", CALLS[call])
     answer = subprocess.run(
         [sys.executable, "-c", program],
         env=inherited | environment,
@@ -65,15 +53,6 @@ def test_a_second_array_of_the_same_size_needs_no_new_page(call):
     before, after = faults_of(call)
     assert before > 1000  # otherwise the test could not fail
     assert after < 10
-
-
-def test_threads_share_the_heap_of_a_program():
-    """A thread with a heap of its own cannot keep an array of 100 MiB."""
-    before, after = faults_of("start", "import gshard_nmt.cli", thread=True)
-    assert before > 1000
-    assert after < 10
-    _, alone = faults_of("start", thread=True)
-    assert alone > 1000  # the threads before the start have made heaps
 
 
 def test_the_environment_of_the_user_has_precedence():
