@@ -26,6 +26,7 @@ GOOD = {
     "harvest": {"out": "new", "root": "corpus"},
     "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
+    "adding": {"add_language": "nn", "init_from": "run", "data": "corpus", "workdir": "new"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
     "eval": {
         "workdir": "run",
@@ -50,9 +51,9 @@ GOOD = {
 }
 """A good command line of each program; the paths are in the folder of the test.
 
-"score" stands for gshard-eval without a run.
+"score" stands for gshard-eval without a run, "adding" for gshard-train that adds a language.
 """
-NAMES = {"score": "eval"}
+NAMES = {"score": "eval", "adding": "train"}
 
 READ_FOLDERS = [
     *[
@@ -63,7 +64,7 @@ READ_FOLDERS = [
         ("train", "baselines_of"),
         ("train", "init_from"),
     ],
-    *[("train", "own_data")],
+    *[("train", "own_data"), ("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
@@ -72,6 +73,7 @@ READ_FOLDERS = [
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
+    ("adding", "workdir"),
     *[("import", "workdir"), ("export", "out"), ("checkpoint average", "out")],
     ("data translate", "out"),
 ]
