@@ -21,8 +21,9 @@ REASONS = (
     ),
     (
         [row for row in GSHARD if row.name == "dense_96l"],
-        "The paper trained it with GPipe, whose pipeline has idle times. Here a mesh of 128 x 16 "
-        "splits it by rows and by width (GSPMD Table 1, 2D finalized).",
+        "The paper trained it with GPipe, whose pipeline has idle times. In this row a mesh of 128 x "
+        "16 splits it by rows and by width (GSPMD Table 1, 2D finalized). The row dense_96l_gpipe is "
+        "a pipeline.",
     ),
     (
         GSPMD_MOE,
@@ -55,9 +56,16 @@ gshard-inspect on 2 cores. Other work ran on the machine while most rows compile
 lengthens the CPU time in parentheses. "host GiB" is the memory of that process.
 """
 
+PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024 tokens on 256 cores. L are the
+stages, X splits rows and Y splits the layers. The printed shares are those of the whole step, and the
+column "of the iterations" is (L - 1) / (n + L - 1) for n microbatches (see pipelines.md). The predicted
+step includes the bubbles, and the predicted share of recomputation includes that of bubbles.
+"""
+
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The
 printed step is 1 / steps per second. GShard gives memory only as the bars of Figure 7. TFLOP is
-that of one core in a step, without recomputation.
+that of one core in a step, without recomputation. dense_96l_gpipe and dense_128l are pipelines of 16
+stages with 64 microbatches. The papers print neither number.
 """
 
 FIGURE7 = """The paper's claim: if the depth is fixed, neither weights nor activations of a core

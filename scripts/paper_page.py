@@ -13,9 +13,9 @@ from paper_rows import (
     GSPMD_HYBRID,
     GSPMD_MOE,
     GSPMD_NARROW,
-    HALVED,
     POD,
     ROWS,
+    TRANSLATION,
     Row,
 )
 
@@ -357,13 +357,16 @@ def contradictions(figures: Mapping[str, Figures]) -> str:
     return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
 
 
-def write(folder: pathlib.Path, switch: Sequence[str]) -> None:
-    """Writes docs/paper_tables.md from the figures in a folder, and the sections of `switch`."""
+def write(folder: pathlib.Path, others: Sequence[str]) -> None:
+    """Writes docs/paper_tables.md from the figures in a folder, and the sections in `others`."""
     figures = load(folder)
     parts = [notes.HEAD.format(done=len(figures), rows=len(ROWS))]
     parts.append(
         paper_section(
-            "GShard: tables 1 and 3, and T(96L)", [*GSHARD, *HALVED], figures, notes.GSHARD_ABOUT
+            "GShard: tables 1 and 3, T(96L) and T(128L)",
+            TRANSLATION,
+            figures,
+            notes.GSHARD_ABOUT,
         )
     )
     parts.append("## Memory of a core (Figure 7)\n\n" + notes.FIGURE7)
@@ -387,10 +390,9 @@ def write(folder: pathlib.Path, switch: Sequence[str]) -> None:
         ("GSPMD table 7: hybrid", GSPMD_HYBRID),
     ):
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
-    parts += switch
+    parts += others
     parts.append(paper_examples.sections(folder))
-    parts.append("## Contradictions\n")
-    parts.append(notes.CONTRADICTS + "\n" + contradictions(figures))
+    parts.append("## Contradictions\n\n" + notes.CONTRADICTS + "\n" + contradictions(figures))
     parts.append(
         "Other differences from the papers:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN)
     )

@@ -50,6 +50,8 @@ HALVED = [
     Row(f"{name}_half", name, POD[128], ("ROWS = 4096", "GROUPS = 512"), paper_settings=())
     for name in ("moe_128e_36l", "moe_128e_12l")
 ]
+PIPELINES = [Row(name, name, POD[2048]) for name in ("dense_96l_gpipe", "dense_128l")]
+TRANSLATION = [*GSHARD, *HALVED, *PIPELINES]
 # From 8 to 2048 cores: each core has one expert, 16 rows and one group, as in the paper's model.
 GROWTH = [
     Row(f"growth_{cores}", "moe_2048e_36l", topology, scaled=True)
@@ -73,6 +75,22 @@ GSPMD_NARROW = [
         (16, 4, 48),
         (16, 8, 96),
         (32, 8, 192),
+    )
+]
+# Table 4: (stages, rows, width) and the microbatches.
+GSPMD_PIPELINES = [
+    Row(
+        f"gspmd_pipeline_{x}x{y}x{z}_{number}",
+        "gspmd_narrow_16b_pipeline",
+        POD[256],
+        (f"X = {x}", f"Y = {y}", f"Z = {z}", f"MICROBATCHES = {number}"),
+    )
+    for x, y, z, number in (
+        (2, 16, 8, 16),
+        (4, 16, 4, 16),
+        (4, 16, 4, 32),
+        (8, 16, 2, 32),
+        (8, 8, 4, 32),
     )
 ]
 GSPMD_MOE = [
@@ -106,6 +124,6 @@ SWITCH_FLOPS = {
 }
 """Config -> the weights and the FLOPs of a sequence that Switch table 9 prints."""
 ROWS = [
-    *(GSHARD[:3] + GROWTH + GSHARD[3:] + HALVED),
-    *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_HYBRID + SWITCH),
+    *(GSHARD[:3] + GROWTH + GSHARD[3:] + HALVED + PIPELINES),
+    *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_PIPELINES + GSPMD_HYBRID + SWITCH),
 ]

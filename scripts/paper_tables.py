@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 
+import paper_pipelines
 from paper_page import ROOT, load, write
 from paper_rows import ROWS, Row
 from paper_switch import compile_strategies, sections
@@ -154,7 +155,9 @@ def main() -> None:
         compile_operators(arguments.folder)
     if arguments.only in "strategies" and not arguments.write:
         compile_strategies(arguments.folder)
-    write(arguments.folder, sections(arguments.folder, load(arguments.folder)))
+    figures = load(arguments.folder)
+    others = [paper_pipelines.section(figures), *sections(arguments.folder, figures)]
+    write(arguments.folder, others)
 
 
 if __name__ == "__main__":

@@ -211,7 +211,8 @@ class HloModule:
 
         The last passes of the TPU compiler drop the known trip count. We then compute it from the
         first value of the counter (in the loop's operand), the bound (in the condition) and the
-        increment (in the body).
+        increment (in the body). A counter that starts from a computed value counts from 0: the loop over
+        the blocks of a pipeline's stage starts from a 0 that the compiler does not know.
         """
         known = _TRIPS.search(loop.attributes)
         if known:
@@ -229,7 +230,8 @@ class HloModule:
             counter = next((pair for pair in counters if pair is not None), None)
             if bound is not None and counter is not None:
                 start, increment = counter
-                return -(-(abs(bound - start) + (direction[1] in ("LE", "GE"))) // increment)
+                distance = abs(bound - start) + (direction[1] in ("LE", "GE"))
+                return max(1, -(-distance // increment))
         return 1
 
     def _constant(self, name: str) -> int | None:
@@ -266,8 +268,8 @@ class HloModule:
         if match is None or state is None or state.opcode != "tuple":
             return None
         index = int(match[1])
-        start = self._constant(state.operands[index])
-        return None if start is None else (start, self._increment(loop, index))
+        start = self._constant(state.operands[index]) or 0
+        return start, self._increment(loop, index)
 
     def _increment(self, loop: Instruction, index: int) -> int:
         """Returns the amount by which one run of the body changes the counter.

@@ -222,8 +222,11 @@ class Model:
 
     remat: str = "none"
     """What the backward pass recomputes to save memory: "none" (nothing), each "layer" from the input of
-    the layer, or each "block" from the input of the block. If stack is "scan", "none" means
-    "block". A pipeline ignores this setting: it recomputes each stage from its input."""
+    the layer, or each "block" from the input of the block. If stack is "scan" or "pipeline", "none"
+    means "block"."""
+
+    COMPILATION: ClassVar[Sequence[str]] = ("stack", "stages", "schedule", "remat")
+    """The settings that say only how the model is compiled. They may change when a run is resumed."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),

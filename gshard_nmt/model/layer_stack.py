@@ -234,13 +234,17 @@ class Blocks:
 
     def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
         """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
-        model = self.model
-        groups = _layers(model, self.stack)
-        if model.remat != "layer":
-            groups = [[name for names in groups for name in names]]
         token_mask = inputs.is_token[..., tf.newaxis]
         biases = inputs.self_bias(), inputs.cross_bias()
-        return [self._part(names, inputs, token_mask, biases, keys) for names in groups]
+        return [self._part(names, inputs, token_mask, biases, keys) for names in self.groups]
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """The names of the sub-layers of each part of a block."""
+        groups = _layers(self.model, self.stack)
+        if self.model.remat != "layer":
+            groups = [[name for names in groups for name in names]]
+        return groups
 
     def _part(
         self,
@@ -334,6 +338,7 @@ class Blocks:
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
             annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
+            parts_of_block=len(self.groups),
         )
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
         y, totals = pipeline.run(weights, x_split, memory_split)

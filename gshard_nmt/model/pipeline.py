@@ -12,8 +12,9 @@ So a block knows nothing of stages, and the compiler partitions it along all oth
 The other inputs of a stage, such as masks and the encoder's output, do not travel. Every stage reads them
 at the number of its microbatch.
 
-The loop keeps the state of each iteration. The backward pass is the same loop in reverse, in which each
-stage computes its blocks again from this state.
+A stage applies its blocks in a loop that is compiled once. For each iteration the pipeline keeps the
+inputs of the parts of these blocks. The backward pass is the same in reverse, and computes each part
+again from its input.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
+    Loop,
     Part,
     Total,
     Totals,
@@ -49,6 +51,7 @@ class Pipeline:
       annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
         parameter's name and the gradient.
       totals: the totals of the whole stack for one microbatch.
+      parts_of_block: the number of parts of a block.
     """
 
     schedule: Schedule
@@ -57,6 +60,7 @@ class Pipeline:
     letters: Mapping[str, str]
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
     totals: Mapping[str, Total]
+    parts_of_block: int = 1
 
     def run(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
@@ -80,11 +84,11 @@ class Pipeline:
         @tf.custom_gradient
         def run(x, *flat):
             shared, stacked = list(flat[:count]), dict(zip(names, flat[count:], strict=True))
-            y, states, sums = self._forward(stacked, x, shared)
+            y, inputs, sums = self._forward(stacked, x, shared)
 
             def gradient(dy, *d_sums):
                 d_totals = dict(zip(total_names, d_sums, strict=True))
-                dx, d_shared, d_stacked = self._backward(stacked, x, shared, states, dy, d_totals)
+                dx, d_shared, d_stacked = self._backward(stacked, x, shared, inputs, dy, d_totals)
                 return (dx, *d_shared, *[d_stacked[name] for name in names])
 
             return (y, *[sums[name] for name in total_names]), gradient
@@ -104,56 +108,67 @@ class Pipeline:
 
     def _forward(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
-    ) -> tuple["tf.Tensor", "tf.Tensor", Totals]:
-        """Returns x after the last block, the states [iterations + 1, P, b, L, M], and the totals."""
+    ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
+        """Returns x after the last block, the inputs of all parts, and the totals.
+
+        The inputs of a part are [iterations, P, blocks of a visit, b, L, M].
+        """
         stages, iterations = self.schedule.stages, self.schedule.iterations
         state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
-        states = run_time_zeros([iterations + 1, *state.shape], x.dtype)
+        outputs = run_time_zeros([x.shape[0], *state.shape], x.dtype)
         weights, every = self._weights(stacked), self._every(shared)
+        shape = [iterations, stages, self._blocks(stacked), *x.shape[1:]]
+        inputs = [
+            annotate(run_time_zeros(shape, x.dtype), "_P_BLM") for _ in range(self.parts_of_block)
+        ]
         sums = {
             name: annotate(run_time_zeros([stages, *shape], tf.float32), letters)
             for name, (shape, letters) in self._declared_sums().items()
         }
 
         def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
-            values = {name: read_at(value, own["visit"]) for name, value in self._weights_in(own)}
-            y, totals = self._apply(values, carried["x"], self._shared_at(own, every), own, every)
-            totals = {name: _if_valid(own, total) for name, total in totals.items()}
+            m, totals = own["microbatch"], within(carried, "totals")
+            y, inputs, sums = self._loop(own, every).forward(
+                carried["x"],
+                list(within(carried, "inputs").values()),
+                {name: read_at(total, m) for name, total in totals.items()},
+                lambda _, total, term: total + _if_valid(own, term),
+            )
             return {
                 "x": y,
-                **{
-                    f"totals/{name}": _add_at(carried[f"totals/{name}"], own["microbatch"], total)
-                    for name, total in totals.items()
-                },
+                **{f"inputs/{i}": kept for i, kept in enumerate(inputs)},
+                **{f"totals/{k}": write_at(total, m, sums[k]) for k, total in totals.items()},
             }
 
-        def body(iteration, state, states, sums):
-            states = annotate(write_at(states, iteration, state), "_PBLM")
+        def body(iteration, state, outputs, inputs, sums):
             work = self._work(iteration)
             carried = {"x": Lettered(self._entered(state, x, iteration, work), "PBLM")}
+            carried |= _at_iteration(inputs, iteration)
             for name, (_, letters) in self._declared_sums().items():
                 carried[f"totals/{name}"] = Lettered(sums[name], letters)
             results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
+            results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
             state = annotate(_rotated(results["x"], 1), "PBLM")
-            sums = {
-                name: annotate(total, carried[f"totals/{name}"].letters)
-                for name, total in within(results, "totals").items()
-            }
-            return iteration + 1, state, states, sums
+            # The last write of each microbatch is that of its last visit.
+            last = self._legal(self.schedule.work(iteration, stages - 1))
+            outputs = annotate(write_at(outputs, last.microbatch, state), "_PBLM")
+            inputs = [
+                annotate(write_at(kept, iteration, results[f"inputs/{i}"]), "_P_BLM")
+                for i, kept in enumerate(inputs)
+            ]
+            return iteration + 1, state, outputs, inputs, within(results, "totals")
 
-        start = [tf.zeros([], tf.int32), state, annotate(states, "_PBLM"), sums]
-        _, state, states, sums = tf.while_loop(lambda t, *_: t < iterations, body, start)
-        states = annotate(write_at(states, tf.constant(iterations), state), "_PBLM")
-        left = [self.schedule.leaves(m) for m in range(self.schedule.microbatches)]
+        start = [tf.zeros([], tf.int32), state, annotate(outputs, "_PBLM"), inputs, sums]
+        _, _, outputs, inputs, sums = tf.while_loop(lambda t, *_: t < iterations, body, start)
         sums = {name: tf.reduce_sum(total, axis=0) for name, total in sums.items()}
-        return self._of_first_stage(states, left), states, sums
+        return self._of_first_stage(outputs), inputs, sums
 
     def _backward(
         self,
         stacked: Values,
         x: "tf.Tensor",
         shared: Sequence["tf.Tensor"],
-        states: "tf.Tensor",
+        inputs: Sequence["tf.Tensor"],
         dy: "tf.Tensor",
         d_totals: Totals,
     ) -> tuple["tf.Tensor", list["tf.Tensor"], Tensors]:
@@ -169,52 +184,50 @@ class Pipeline:
             sums[f"shared/{i}"] = Lettered(annotate(zeros, "P_BLM"), "P_BLM")
 
         def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
-            values = {name: read_at(value, own["visit"]) for name, value in self._weights_in(own)}
-            shared = self._shared_at(own, every)
-            with tf.GradientTape() as tape:
-                tape.watch([own["x"], shared, values])
-                # gshard-inspect recognizes recomputation in a compiled program by this name.
-                with tf.name_scope("recomputed"):
-                    y, totals = self._apply(values, own["x"], shared, own, every)
-            seeds = [
-                _if_valid(own, read_at(every[f"d_totals/{name}"], own["microbatch"]))
-                for name in totals
-            ]
-            dx, d_shared, d_values = tape.gradient(
-                [y, *totals.values()], [own["x"], shared, values], [carried["x"], *seeds]
-            )
-            terms = {f"weights/{name}": (own["visit"], d) for name, d in d_values.items()}
-            terms |= {f"shared/{i}": (own["microbatch"], d) for i, d in enumerate(d_shared)}
-            return {
-                "x": dx,
-                **{
-                    name: _add_at(carried[name], place, _if_valid(own, d))
-                    for name, (place, d) in terms.items()
-                },
-            }
+            m, visit = own["microbatch"], own["visit"]
+            d_shared, d_weights = within(carried, "shared"), within(carried, "weights")
 
-        def body(after, d_state, states, sums_so_far):
+            def add(total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
+                return total + _if_valid(own, tf.cast(term, total.dtype))
+
+            dx, sums_of_shared, sums_of_weights = self._loop(own, every).backward(
+                list(within(own, "inputs").values()),
+                carried["x"],
+                {k: _if_valid(own, read_at(d, m)) for k, d in within(every, "d_totals").items()},
+                [read_at(total, m) for total in d_shared.values()],
+                {name: read_at(total, visit) for name, total in d_weights.items()},
+                add,
+                lambda total, block, term: write_at(total, block, add(read_at(total, block), term)),
+            )
+            results = {"x": dx}
+            for (name, d), total in zip(d_shared.items(), sums_of_shared, strict=True):
+                results[f"shared/{name}"] = write_at(d, m, total)
+            for name, d in d_weights.items():
+                results[f"weights/{name}"] = write_at(d, visit, sums_of_weights[name])
+            return results
+
+        def body(after, d_state, inputs, sums_so_far):
             iteration = after - 1
             work = self._work(iteration)
             d_state = self._with_leaving(d_state, dy, iteration)
             d_result = _where(work.is_valid, _rotated(d_state, -1), 0)
-            entered = self._entered(read_at(states, iteration), x, iteration, work)
-            own = {**weights, **_numbers(work), "x": Lettered(entered, "PBLM")}
+            own = {**weights, **_numbers(work), **_at_iteration(inputs, iteration)}
             carried = {name: Lettered(sums_so_far[name], t.letters) for name, t in sums.items()}
             carried["x"] = Lettered(annotate(d_result, "PBLM"), "PBLM")
             results = on_stages(stage, carried, own, every)
             results = {name: annotate(r, carried[name].letters) for name, r in results.items()}
             dx = results.pop("x")
-            # The state of this iteration is not needed any more. Its place takes the gradient.
-            states = annotate(write_at(states, iteration, dx), "_PBLM")
+            # The input of a stage in this iteration is not needed any more. Its place takes the gradient.
+            first = annotate(write_at(inputs[0], iteration, dx[:, tf.newaxis]), "_P_BLM")
             d_state = _where(work.is_valid & ~self._enters(work), dx, 0)
-            return iteration, annotate(d_state, "PBLM"), states, results
+            return iteration, annotate(d_state, "PBLM"), [first, *inputs[1:]], results
 
-        d_state = annotate(run_time_zeros(states.shape[1:], states.dtype), "PBLM")
-        start = [tf.constant(self.schedule.iterations), d_state, states]
+        d_state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
+        start = [tf.constant(self.schedule.iterations), d_state, list(inputs)]
         values = {name: t.value for name, t in sums.items()}
-        _, _, states, values = tf.while_loop(lambda after, *_: after > 0, body, [*start, values])
+        _, _, inputs, values = tf.while_loop(lambda after, *_: after > 0, body, [*start, values])
         entered = [self.schedule.enters(m) for m in range(self.schedule.microbatches)]
+        dx = self._of_first_stage(tf.gather(inputs[0][:, :, 0], tf.constant(entered)))
         d_shared = [
             annotate_for_stages(tf.reduce_sum(values[f"shared/{i}"], axis=0), "_BLM")
             for i in range(len(shared))
@@ -222,22 +235,22 @@ class Pipeline:
         d_stacked = {
             name: self._stacked(name, value) for name, value in within(values, "weights").items()
         }
-        return self._of_first_stage(states, entered), d_shared, d_stacked
+        return dx, d_shared, d_stacked
 
-    def _apply(
-        self,
-        values: Values,
-        x: "tf.Tensor",
-        shared: Sequence["tf.Tensor"],
-        own: Tensors,
-        every: Tensors,
-    ) -> tuple["tf.Tensor", Totals]:
-        """Applies the blocks of one visit; `values` have a leading dimension of these blocks."""
+    def _loop(self, own: Tensors, every: Tensors) -> Loop:
+        """Returns the loop over the blocks of a visit."""
         side = {name: read_at(every[f"side/{name}"], own["microbatch"]) for name in self.side}
+        values = {n: read_at(value, own["visit"]) for n, value in within(own, "weights").items()}
         blocks = next(iter(values.values())).shape[0]
         first = (own["visit"] * self.schedule.stages + own["stage"]) * blocks
         parts = [_numbered_from(first, part) for part in self.parts_of(side)]
-        return unrolled(parts, values, x, shared, recompute=False)
+        # The loop counts from a zero of the stage.
+        return Loop(parts, values, self._shared_at(own, every), tf.minimum(own["visit"], 0))
+
+    def _blocks(self, stacked: Values) -> int:
+        """Returns the number of blocks that a stage applies in a visit."""
+        repeats = next(iter(stacked.values())).shape[0]
+        return repeats // (self.schedule.visits * self.schedule.stages)
 
     def _weights(self, stacked: Values) -> dict[str, Lettered]:
         """Returns the parameters of each stage, [P, visits, blocks of a visit, ...]."""
@@ -259,9 +272,6 @@ class Pipeline:
         return self.annotate_gradient(
             name, tf.reshape(gradient, [visits * stages * blocks, *shape])
         )
-
-    def _weights_in(self, own: Tensors):
-        return within(own, "weights").items()
 
     def _every(self, shared: Sequence["tf.Tensor"]) -> dict[str, Lettered]:
         side = {f"side/{name}": tensor for name, tensor in self.side.items()}
@@ -321,13 +331,21 @@ class Pipeline:
         leaving = read_at(dy, last.microbatch)[tf.newaxis]
         return annotate(_where(leaves & self._is_first(), leaving, d_state), "PBLM")
 
-    def _of_first_stage(self, states: "tf.Tensor", iterations: Sequence[int]) -> "tf.Tensor":
-        """Returns the state of stage 0 at each of these iterations, [n, b, L, M]."""
-        chosen = annotate(tf.gather(states, tf.constant(iterations)), "_PBLM")
+    def _of_first_stage(self, states: "tf.Tensor") -> "tf.Tensor":
+        """Returns the entry of stage 0 of each of n states [n, P, b, L, M]."""
+        states = annotate(states, "_PBLM")
         is_first = tf.reshape(self._is_first(), [1, -1, 1, 1, 1])
         # The sum is an all-reduce along the stage axis. A slice would gather all states first.
-        of_first = tf.reduce_sum(tf.where(is_first, chosen, tf.zeros([], chosen.dtype)), axis=1)
+        of_first = tf.reduce_sum(tf.where(is_first, states, tf.zeros([], states.dtype)), axis=1)
         return annotate_for_stages(of_first, "_BLM")
+
+
+def _at_iteration(inputs: Sequence["tf.Tensor"], iteration: "tf.Tensor") -> dict[str, Lettered]:
+    """Returns the inputs of each part in an iteration, [P, blocks of a visit, b, L, M]."""
+    return {
+        f"inputs/{i}": Lettered(annotate(read_at(kept, iteration), "P_BLM"), "P_BLM")
+        for i, kept in enumerate(inputs)
+    }
 
 
 def _numbers(work: Work) -> dict[str, Lettered]:
@@ -371,11 +389,6 @@ def _where(mask: "tf.Tensor", x: "tf.Tensor", y: "tf.Tensor | int") -> "tf.Tenso
 def _if_valid(own: Tensors, value: "tf.Tensor") -> "tf.Tensor":
     """Returns the value, or 0 in a bubble, in which it may be NaN."""
     return tf.where(own["is_valid"], value, tf.zeros([], value.dtype))
-
-
-def _add_at(total: "tf.Tensor", place: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
-    """Returns the total with a term added to total[place]; place is int32[]."""
-    return write_at(total, place, read_at(total, place) + tf.cast(term, total.dtype))
 
 
 def _zeros_like(tensor: Lettered) -> "tf.Tensor":

@@ -189,19 +189,23 @@ def scanned(
         return unrolled(parts, stacked, x, shared, recompute=True)
     names, total_names = sorted(stacked), sorted(totals)
     sizes = [1, len(shared), len(names)]
+    repeats = _repeats(stacked)
+
+    def add_total(name: str, total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
+        return totals[name].annotated(total + term)
 
     # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
     def run(*arguments):
         (x,), shared, flat = _cut(arguments, sizes)
-        stacked = dict(zip(names, flat, strict=True))
-        y, inputs, sums = _forward_loop(parts, stacked, x, shared, totals)
+        loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
+        inputs = [annotate(run_time_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
+        zeros = {name: totals[name].zeros() for name in total_names}
+        y, inputs, sums = loop.forward(x, inputs, zeros, add_total)
 
         def gradient(dy, *d_sums):
             d_totals = dict(zip(total_names, d_sums, strict=True))
-            dx, d_shared, d_stacked = _backward_loop(
-                parts, stacked, annotate_gradient, inputs, shared, dy, d_totals
-            )
+            dx, d_shared, d_stacked = _gradients_of(loop, annotate_gradient, inputs, dy, d_totals)
             return (dx, *d_shared, *[d_stacked[name] for name in names])
 
         return (y, *[sums[name] for name in total_names]), gradient
@@ -210,80 +214,134 @@ def scanned(
     return y, dict(zip(total_names, sums, strict=True))
 
 
-def _forward_loop(
-    parts: Sequence[Part],
-    stacked: Values,
-    x: "tf.Tensor",
-    shared: Sequence["tf.Tensor"],
-    totals: Mapping[str, Total],
-) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
-    """Returns x after the last block, the inputs [R, B, L, M] of each part, and the totals."""
-    repeats = _repeats(stacked)
-    inputs = [annotate(run_time_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
-    sums = {name: totals[name].zeros() for name in sorted(totals)}
-
-    def body(repeat, x, inputs, sums):
-        inputs, sums = list(inputs), dict(sums)
-        for i, part in enumerate(parts):
-            inputs[i] = write_at(inputs[i], repeat, x)
-            values = part.values_at(stacked, repeat, x.dtype)
-            x, part_totals = part.apply(values, x, shared, repeat)
-            for name, total in part_totals.items():
-                sums[name] = totals[name].annotated(sums[name] + total)
-        return repeat + 1, annotate(x, "BLM"), inputs, sums
-
-    start = tf.zeros([], tf.int32)
-    _, y, inputs, sums = tf.while_loop(
-        lambda repeat, *_: repeat < repeats, body, [start, x, inputs, sums]
-    )
-    return y, inputs, sums
-
-
-def _backward_loop(
-    parts: Sequence[Part],
-    stacked: Values,
+def _gradients_of(
+    loop: "Loop",
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
     inputs: Sequence["tf.Tensor"],
-    shared: Sequence["tf.Tensor"],
     dy: "tf.Tensor",
     d_totals: Totals,
 ) -> tuple["tf.Tensor", list["tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """Returns the gradients of x, of `shared` and of `stacked`, from `inputs` of `_forward_loop`."""
-    d_shared = [annotate(run_time_zeros(tensor.shape, tensor.dtype), "BLM") for tensor in shared]
+    """Returns the gradients of x, of `loop.shared` and of `loop.stacked`."""
     # The loop keeps all gradients until the optimizer reads them. If a weight is cast to bfloat16 before
     # use, its gradient has bfloat16 precision, so we store it as bfloat16 and halve its memory.
-    low_precision = {name for part in parts for name in part.low_precision}
-    d_stacked = {
+    low_precision = {name for part in loop.parts for name in part.low_precision}
+    zeros = {
         name: annotate_gradient(
             name, run_time_zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
         )
-        for name, v in stacked.items()
+        for name, v in loop.stacked.items()
     }
-
-    def body(after, dx, d_shared, d_stacked):
-        repeat, d_stacked = after - 1, dict(d_stacked)
-        for part, part_inputs in reversed(list(zip(parts, inputs, strict=True))):
-            x = read_at(part_inputs, repeat)
-            values = part.values_at(stacked, repeat, x.dtype)
-            dx, d_shared_of_part, d_values = part.recompute_gradients(
-                values, x, shared, repeat, dx, d_totals
-            )
-            d_shared = [
-                total if term is None else total + term
-                for total, term in zip(d_shared, d_shared_of_part, strict=True)
-            ]
-            for name, value in d_values.items():
-                d_stacked[name] = write_at(d_stacked[name], repeat, value)
-        d_shared = [annotate(gradient, "BLM") for gradient in d_shared]
-        return repeat, annotate(dx, "BLM"), d_shared, d_stacked
-
-    start = [tf.constant(_repeats(stacked)), dy, d_shared, d_stacked]
-    _, dx, d_shared, d_stacked = tf.while_loop(lambda after, *_: after > 0, body, start)
+    d_shared = [annotate(run_time_zeros(t.shape, t.dtype), "BLM") for t in loop.shared]
+    dx, d_shared, d_stacked = loop.backward(
+        inputs, dy, d_totals, d_shared, zeros, lambda total, term: total + term, write_at
+    )
     d_stacked = {
         name: tf.cast(annotate_gradient(name, d_stacked[name]), v.dtype)
-        for name, v in stacked.items()
+        for name, v in loop.stacked.items()
     }
     return dx, d_shared, d_stacked
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """The repeats of a block as a loop, and its gradient as a loop in reverse.
+
+    Attributes:
+      parts: the parts of the block, in order.
+      stacked: the parameters, with a leading dimension R.
+      shared: tensors [B, T, M] that every repeat reads and that need gradients.
+      first: int32[], 0 at run time. Both loops count from it.
+    """
+
+    parts: Sequence[Part]
+    stacked: Values
+    shared: Sequence["tf.Tensor"]
+    first: "tf.Tensor | int" = 0
+
+    def forward(
+        self,
+        x: "tf.Tensor",
+        inputs: Sequence["tf.Tensor"],
+        sums: Totals,
+        add_total: Callable[[str, "tf.Tensor", "tf.Tensor"], "tf.Tensor"],
+    ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
+        """Applies the blocks to x[B, L, M].
+
+        Args:
+          x: the input of the first block.
+          inputs: [R, B, L, M] for each part. The loop writes the inputs of the parts there.
+          sums: the totals before the first repeat.
+          add_total: (name, sum, term) -> the sum with the term of a part.
+
+        Returns:
+          x after the last block, the inputs of the parts, and the sums.
+        """
+        repeats = _repeats(self.stacked)
+
+        def body(repeat, x, inputs, sums):
+            inputs, sums = list(inputs), dict(sums)
+            for i, part in enumerate(self.parts):
+                inputs[i] = write_at(inputs[i], repeat, x)
+                values = part.values_at(self.stacked, repeat, x.dtype)
+                x, part_totals = part.apply(values, x, self.shared, repeat)
+                for name, total in part_totals.items():
+                    sums[name] = add_total(name, sums[name], total)
+            return repeat + 1, annotate(x, "BLM"), inputs, sums
+
+        start = tf.convert_to_tensor(self.first, tf.int32)
+        _, y, inputs, sums = tf.while_loop(
+            lambda repeat, *_: repeat < repeats, body, [start, x, list(inputs), sums]
+        )
+        return y, list(inputs), sums
+
+    def backward(
+        self,
+        inputs: Sequence["tf.Tensor"],
+        dy: "tf.Tensor",
+        d_totals: Totals,
+        d_shared: Sequence["tf.Tensor"],
+        d_stacked: Mapping[str, "tf.Tensor"],
+        add: Callable[["tf.Tensor", "tf.Tensor"], "tf.Tensor"],
+        put: Callable[["tf.Tensor", "tf.Tensor", "tf.Tensor"], "tf.Tensor"],
+    ) -> tuple["tf.Tensor", list["tf.Tensor"], dict[str, "tf.Tensor"]]:
+        """Computes the blocks again, the last one first, and their gradients.
+
+        Args:
+          inputs: the inputs of the parts, from `forward`.
+          dy: [B, L, M], the gradient of x after the last block.
+          d_totals: the gradients of the totals.
+          d_shared: the sums, before the last block, that the gradients of `shared` are added to.
+          d_stacked: the same for `stacked`, [R, ...].
+          add: (sum, term) -> the sum with the term of a part; for `shared`.
+          put: (sum, repeat, term) -> the sum with the gradient of a parameter at sum[repeat].
+
+        Returns:
+          The gradients of x, of `shared` and of `stacked`.
+        """
+        repeats = _repeats(self.stacked)
+
+        def body(index, dx, d_shared, d_stacked):
+            repeat, d_stacked = repeats - 1 - index, dict(d_stacked)
+            for part, part_inputs in reversed(list(zip(self.parts, inputs, strict=True))):
+                x = read_at(part_inputs, repeat)
+                values = part.values_at(self.stacked, repeat, x.dtype)
+                dx, terms, d_values = part.recompute_gradients(
+                    values, x, self.shared, repeat, dx, d_totals
+                )
+                d_shared = [
+                    total if term is None else add(total, term)
+                    for total, term in zip(d_shared, terms, strict=True)
+                ]
+                for name, value in d_values.items():
+                    d_stacked[name] = put(d_stacked[name], repeat, value)
+            d_shared = [annotate(gradient, "BLM") for gradient in d_shared]
+            return index + 1, annotate(dx, "BLM"), d_shared, d_stacked
+
+        start = tf.convert_to_tensor(self.first, tf.int32)
+        _, dx, d_shared, d_stacked = tf.while_loop(
+            lambda index, *_: index < repeats, body, [start, dy, list(d_shared), dict(d_stacked)]
+        )
+        return dx, list(d_shared), dict(d_stacked)
 
 
 def _repeats(stacked: Values) -> int:

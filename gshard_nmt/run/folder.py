@@ -24,6 +24,7 @@ from gshard_nmt import files, json_shape
 from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
+from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.identity import data_differences, identity_of
 from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
@@ -44,6 +45,9 @@ VISIBLE_SECONDS = 75.0
 
 CANDIDATES = "candidates"
 """Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
+
+_OF_COMPILATION = tuple(f"Model.{field}:" for field in Model.COMPILATION)
+"""The beginnings of the lines of `differences` about these settings."""
 
 _DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
@@ -217,8 +221,9 @@ class RunFolder:
     def check(self, config: Config, data: "PreparedData", is_first: bool = True) -> None:
         """Checks that the folder is free for a new run, or holds a run of the same model and data.
 
-        When a run is resumed, the mesh, the number of processes and the number of steps may change.
-        The model, the vocabularies and the data may not. Nothing is written.
+        When a run is resumed, the mesh, the number of processes and of steps, and the way in which the
+        model is compiled may change. The model itself, the vocabularies and the data may not. Nothing
+        is written.
 
         Args:
           config: the run.
@@ -367,6 +372,7 @@ class RunFolder:
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
+            if not line.startswith(_OF_COMPILATION)
         ]
         # Frozen weights have no moments, so a checkpoint fits no other choice.
         changed += [

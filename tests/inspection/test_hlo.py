@@ -87,6 +87,14 @@ def test_a_known_trip_count_is_used():
     assert module.trip_count(module.by_name["loop"]) == 4
 
 
+def test_a_counter_that_starts_from_a_computed_value_counts_from_0():
+    text = TEXT.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
+    text = text.replace("direction=GT", "direction=LT")
+    text = text.replace("%bound = s32[]{:T(256)} constant(0)", "%bound = s32[] constant(8)")
+    module = hlo.parse(text)
+    assert module.trip_count(module.by_name["loop"]) == 8
+
+
 def test_a_loop_of_unknown_length_counts_once():
     unknown = TEXT.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
     module = hlo.parse(unknown)

@@ -76,6 +76,9 @@ FAMILIES = {
     "moe_128e_12l": binary(12.5, 13235650560, MATRICES),
     "moe_2048e_60l": decimal(1000, 1032211660800),
     "dense_96l": decimal(2.3, 2312896512),
+    "dense_96l_gpipe": decimal(2.3, 2312896512),
+    # Attention, feed-forward and two embeddings. The GPipe paper prints 6 billion.
+    "dense_128l": decimal(6.0, 192 * 4 * 1024 * 32 * 64 + 128 * 2 * 1024 * 16384 + 96_000 * 1024),
     "bilingual_big": decimal(0.4, 375128064),
     # The paper prints no size for the Base layout: 18 attentions, 12 feed-forwards, two embeddings.
     "bilingual_base": decimal(0.1, 18 * 4 * 512**2 + 12 * 2 * 512 * 2048 + 96_000 * 512),
@@ -102,6 +105,7 @@ FAMILIES = {
     "gspmd_dense_1t": binary(1024, 1100035915776, LAYERS_AND_EMBEDDINGS),
     "nllb_moe_54b": decimal(54.5, 54500069376),
     "gspmd_narrow_16b": binary(16, 17310941184, LAYERS_AND_EMBEDDINGS),
+    "gspmd_narrow_16b_pipeline": binary(16, 17310941184, LAYERS_AND_EMBEDDINGS),
 }
 
 

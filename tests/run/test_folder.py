@@ -54,6 +54,18 @@ def test_a_run_may_continue_for_more_steps_on_another_mesh(run, data):
     assert run.config.stat().st_ino == again
 
 
+def test_a_run_may_continue_as_a_pipeline_and_with_other_recomputation(run, data):
+    compilation = {"stack": "pipeline", "stages": 2, "schedule": "circular", "remat": "layer"}
+    depth = {"encoder_layers": 4, "decoder_layers": 4}
+    assert set(compilation) == set(DEMO.model.COMPILATION)
+    with pytest.raises(UserError) as caught:
+        run.claim(DEMO.replace(model=compilation | depth), data)
+    # Only the depth belongs to the model itself.
+    assert "Model.decoder_layers: 2, now 4" in str(caught.value)
+    assert not [name for name in compilation if f"Model.{name}" in str(caught.value)]
+    run.claim(DEMO.replace(model=compilation | {"stages": 1}), data)
+
+
 @pytest.mark.parametrize(
     ("part", "values", "message"),
     [
