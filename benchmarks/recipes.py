@@ -53,13 +53,11 @@ RECIPES = {
     "decay to zero over the whole run": Recipe(
         {"Optimizer.cooldown_steps": 2000}, "+0.5 (Bergsma et al. 2025, arXiv 2502.15938)"
     ),
-    "twice the learning rate": Recipe({"Optimizer.learning_rate": 2.0}, "+0.5: the run is short"),
-    "four times the learning rate": Recipe(
-        {"Optimizer.learning_rate": 4.0}, "more than with twice the learning rate, or it diverges"
+    "half the learning rate": Recipe(
+        {"Optimizer.learning_rate": 1.0}, "-1: its loss on dev text was 0.15 higher"
     ),
-    "four times the learning rate, decay over the whole run": Recipe(
-        {"Optimizer.learning_rate": 4.0, "Optimizer.cooldown_steps": 2000},
-        "+0.5 over the same with the demo's decay: the mean rate is that of twice the rate",
+    "three quarters of the learning rate": Recipe(
+        {"Optimizer.learning_rate": 1.5}, "0: with 2.0, step 1,200 is behind that of 1.0"
     ),
     "half the rows, twice the steps": Recipe(
         {"Data.rows": 8, "STEPS": 4000, "Optimizer.cooldown_steps": 1600},
