@@ -77,6 +77,7 @@ def measure(
     check_divides(config, training_arrays(config, step_functions(config)))
     result = measurement_of(config, name, rounds, SIZES)
     sys.stdout.write(measurement_report.text(result))
+    sys.stdout.flush()
     if json_file is not None:
         with files.reported_as(f"--json {json_file}"):
             files.write(json_file, json.dumps(as_json(result), indent=1) + "\n")
