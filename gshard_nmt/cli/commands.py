@@ -29,7 +29,6 @@ from gshard_nmt.cli.flags import (
     existing_folder,
     help_entry,
     read_config,
-    require,
 )
 from gshard_nmt.cli.import_command import IMPORT
 from gshard_nmt.cli.inspect_command import INSPECT
@@ -264,7 +263,6 @@ def _train(values: FlagValues) -> None:
         assert init_from is not None
         add_language(values, init_from)
         return
-    require(TRAIN, values, ("config",))
     config = read_config(values)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
@@ -350,9 +348,10 @@ TRAIN = Command(
     "gshard-train",
     "trains a model, or resumes the run in --workdir.",
     "gshard-train --config demo --data data --workdir runs/demo",
-    ("data", "workdir"),
+    ("config", "data", "workdir"),
     _define_train,
     _train,
+    replaced={"config": "add_language"},
 )
 COMMANDS = {
     **_MAKING_VERBS,

@@ -37,6 +37,13 @@ GOOD = {
     },
     "score": {"hypotheses": "text", "references": "text", "target": "en"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
+    "native": {
+        "workdir": "run",
+        "out": "new",
+        "format": "native",
+        "languages": "fr",
+        "corpus": "corpus",
+    },
     "import": {"from": "run", "workdir": "new"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
     "serve": {"workdir": "run", "port": "0"},
@@ -51,9 +58,10 @@ GOOD = {
 }
 """A good command line of each program; the paths are in the folder of the test.
 
-"score" stands for gshard-eval without a run, "adding" for gshard-train that adds a language.
+"score" stands for gshard-eval without a run, "adding" for gshard-train that adds a language, "native" for
+gshard-export of a smaller model.
 """
-NAMES = {"score": "eval", "adding": "train"}
+NAMES = {"score": "eval", "adding": "train", "native": "export"}
 
 READ_FOLDERS = [
     *[
@@ -67,6 +75,7 @@ READ_FOLDERS = [
     *[("train", "own_data"), ("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    ("native", "corpus"),
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
     *[("checkpoint diff", "other"), ("data translate", "workdir")],

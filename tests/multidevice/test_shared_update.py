@@ -32,7 +32,7 @@ def test_no_device_updates_a_whole_matrix():
         """Returns the shapes of the optimizer's instructions."""
         mesh = dataclasses.replace(EXPERTS, shared_update=shared)
         hlo = train(SPARSE, mesh, updates=0)[2]
-        lines = [line for line in hlo.splitlines() if "/adafactor/" in line]
+        lines = [line for line in hlo.splitlines() if "adafactor/" in line]
         return {shape for line in lines for shape in re.findall(r"= (f32\[[\d,]+\])", line)}
 
     assert "f32[48,16]" in updated(shared=False)
