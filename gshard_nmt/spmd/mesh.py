@@ -97,8 +97,8 @@ class Mesh:
     """Whether the devices that hold copies of a weight share its update (Xu et al. 2020).
 
     Each device then adds up the gradients of a part of the weight, updates this part and sends it to the
-    others. The optimizer takes less time, and the gradients less memory. This pays on many devices. It
-    needs the partitioner 'gspmd'.
+    others. The gradients need less memory, and the optimizer less time, but the links may take longer;
+    compare both with gshard-inspect. It needs the partitioner 'gspmd'.
     """
 
     # Order of the devices
