@@ -17,7 +17,13 @@ from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
 from gshard_nmt.data.manifest import checksum
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, Source, model_of, read_config
-from gshard_nmt.exchange.huggingface_tokenizer import Tokenizer, read_tokenizer
+from gshard_nmt.exchange.huggingface_tokenizer import (
+    IMPORTED,
+    TOKENIZER_FILES,
+    Tokenizer,
+    read_tokenizer,
+)
+from gshard_nmt.exchange.huggingface_writer import own_tokenizer
 from gshard_nmt.exchange.safetensors_file import Tensors
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
@@ -52,7 +58,11 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     contents = read_config(source)
-    model, tokenizer = model_of(contents), read_tokenizer(source, contents)
+    model, own = model_of(contents), own_tokenizer(source)
+    tokenizer = own or read_tokenizer(source, contents)
+    # A model that was trained here may write each of its tokens, and then it needs no bias.
+    needs_bias = any(order.never for order in tokenizer.orders.values())
+    model = dataclasses.replace(model, output_bias=needs_bias or own is None)
     directions = _chosen(tokenizer, languages)
     sizes = {side: len(order.rows) for side, order in tokenizer.orders.items()}
     config = _config(contents, sizes, model)
@@ -65,6 +75,8 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
         for side, order in tokenizer.orders.items():
             files.write(folder / f"{side}.model", order.model)
         run.write_text("config.gin", config.text)
+        if own is None:
+            _keep_files(source, folder / IMPORTED)
         facts = _facts(config, run, sizes, directions)
         facts["corpus_fingerprint"] = hashlib.sha256((source / CONFIG).read_bytes()).hexdigest()
         letters = {"parameters": {name: p.letters for name, p in declared.items()}}
@@ -74,6 +86,14 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
             writer.save(0, {"parameters": arrays}, letters, {})
         run.write_json("data.json", facts)
     _report(workdir, contents["model_type"], arrays, directions)
+
+
+def _keep_files(source: Path, folder: Path) -> None:
+    """Copies config.json and the files of the tokenizer, so that the model can be exported with them."""
+    folder.mkdir()
+    for name in (CONFIG, *TOKENIZER_FILES):
+        if (source / name).is_file():
+            files.write(folder / name, (source / name).read_bytes())
 
 
 def _config(contents: dict[str, Any], sizes: dict[str, int], model: Model) -> Config:

@@ -54,6 +54,8 @@ class Request:
       scale_with_devices: whether to scale experts, groups and rows in proportion to the devices.
       decoding: whether to inspect the decoding step instead of the training step.
       tokens: number of training tokens of the run whose cost the report gives.
+      slice_link: bytes per second between a chip and those of other slices; None takes the figure of the
+        chip's documentation.
     """
 
     config: Config
@@ -62,6 +64,11 @@ class Request:
     scale_with_devices: bool = False
     decoding: bool = False
     tokens: float = 1e12
+    slice_link: float | None = None
+
+    def machines(self) -> list[Topology]:
+        """Returns the topologies by their names."""
+        return [Topology.parse(name, self.slice_link) for name in self.topologies]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +115,7 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
     for flag, file in (("--json", json_file), ("--html", page)):
         if file is not None:
             outputs.check_file(flag, file)
-    topologies = [Topology.parse(name) for name in request.topologies]
+    topologies = request.machines()
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
         check_divides(target.config, training_arrays(target.config, target.functions))
@@ -151,7 +158,7 @@ def advise(
     for flag, file in (("--json", json_file), ("--html", page)):
         if file is not None:
             outputs.check_file(flag, file)
-    (topology,) = (Topology.parse(name) for name in request.topologies)
+    (topology,) = request.machines()
     config, functions = request.config, step_functions(request.config)
     arrays = training_arrays(config, functions)
     with terminal.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):

@@ -82,6 +82,8 @@ def train(
         run.claim(config, prepared, write=processes.is_first)
         if origin and processes.is_first:
             origin.record(run)
+        for name, text in start.files.items() if processes.is_first else ():
+            run.write_text(name, text)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
 
@@ -154,7 +156,7 @@ class _Trainer:
         self.batches = TrainBatches(
             self.prepared, self.config.data, self.rows, state=self.state.cursors
         )
-        self.validation = Validation(self.run, self.programs, self.prepared)
+        self.validation = Validation(self.run, self.programs, self.prepared, is_first)
         if self.validation.warning:
             note(self.validation.warning)
         self.lock.check()

@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt.cli import flags
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
-from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, INSPECT, SERVE, TRAIN
+from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, EXPORT, INSPECT, SERVE, TRAIN
 from gshard_nmt.settings.find import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
@@ -27,6 +27,7 @@ PROGRAMS = {
     "gshard-decode": DECODE,
     "gshard-eval": EVAL,
     "gshard-inspect": INSPECT,
+    "gshard-export": EXPORT,
     "gshard-serve": SERVE,
 }
 

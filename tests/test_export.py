@@ -10,10 +10,13 @@ from gshard_nmt import __version__, export
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import Direction
+from gshard_nmt.import_model import import_model
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
+from tests.exchange.test_huggingface import GOLDENS
 from tests.run.facts import data_facts
+from tests.test_import_model import weights_in
 
 CONFIG = load_config("demo").replace(
     mesh=Mesh(("x", "y"), (4, 2), {"E": "x"}), decode={"source_lengths": (32, 8), "rows": 5}
@@ -169,3 +172,46 @@ def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
         "another checkpoint of the run."
     )
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("huggingface", "\n  Model.norm is 'rms'; it must be 'layer'\n"),
+        ("ctranslate2", "Model.experts is 8; it must be 0 for --format ctranslate2"),
+    ],
+)
+def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(
+    run, tmp_path, monkeypatch, form, message
+):
+    pieces = types.SimpleNamespace(content=b"", size=8)
+    monkeypatch.setattr("gshard_nmt.run.folder.RunFolder.vocabularies", lambda _: (pieces, pieces))
+    with pytest.raises(UserError) as error:
+        export.export(run.path, tmp_path / "model", form=form)
+    assert message in str(error.value)
+    assert run.loaded == []
+
+
+def test_an_imported_model_is_exported_and_imported_again(tmp_path, capsys):
+    golden = GOLDENS / "m2m_100"
+    import_model(golden, tmp_path / "run", ["en", "fr"])
+    export.export(tmp_path / "run", tmp_path / "exported", form="huggingface")
+    for name in ("sentencepiece.bpe.model", "vocab.json", "special_tokens_map.json"):
+        assert (tmp_path / "exported" / name).read_bytes() == (golden / name).read_bytes()
+    config = json.loads((tmp_path / "exported" / "config.json").read_text())
+    original = json.loads((golden / "config.json").read_text())
+    assert original.items() <= config.items()
+    import_model(tmp_path / "exported", tmp_path / "again", ["en", "fr"])
+    first, again = weights_in(tmp_path / "run"), weights_in(tmp_path / "again")
+    assert first.keys() == again.keys()
+    for name, values in first.items():
+        np.testing.assert_allclose(again[name], values, rtol=3e-7, atol=0)
+    for name in ("source.model", "target.model"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+    assert "AutoModelForSeq2SeqLM.from_pretrained" in capsys.readouterr().out
+    # A later export of another format takes its place.
+    export.export(tmp_path / "run", tmp_path / "exported", form="ctranslate2")
+    facts = json.loads((tmp_path / "exported" / "gshard_nmt.json").read_text())
+    assert facts["format"] == "gshard-nmt ctranslate2 1"
+    assert not (tmp_path / "exported" / "vocab.json").exists()
+    assert (tmp_path / "exported" / "model.bin").stat().st_size > 50_000

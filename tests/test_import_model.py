@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import huggingface_writer
+from gshard_nmt.exchange.huggingface_writer import layout_of
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -15,6 +17,8 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from tests.exchange.test_huggingface import GOLDENS, imported
+from tests.exchange.test_huggingface_writer import CONFIG as OWN
+from tests.exchange.test_huggingface_writer import vocabulary, weights_of  # noqa: F401
 
 
 def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):
@@ -81,3 +85,34 @@ def test_weights_of_another_model_are_refused_and_nothing_is_left(
         import_model(folder, tmp_path / "run")
     assert message in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_export_of_our_own_model_is_imported_as_it_was(tmp_path, vocabulary):  # noqa: F811
+    weights = weights_of(OWN.model, vocabulary.size)
+    layout = layout_of(OWN, {"source": vocabulary, "target": vocabulary})
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    huggingface_writer.write(layout, weights, folder)
+    for side, name in huggingface_writer.SIDES.items():
+        (folder / name).write_bytes(layout.orders[side].model)
+    facts = {"directions": [["en", "fr"]], "never": []}
+    (folder / huggingface_writer.FACTS).write_text(json.dumps(facts))
+    import_model(folder, tmp_path / "run")
+    back = weights_in(tmp_path / "run")
+    assert back.keys() == weights.keys()  # without the output bias of other imported models
+    for name, values in weights.items():
+        np.testing.assert_array_equal(back[name], values)
+    assert RunFolder(tmp_path / "run").direction("", "") == ("en", "fr")
+    for name in huggingface_writer.SIDES.values():
+        assert (tmp_path / "run" / name).read_bytes() == vocabulary.content
+
+
+def weights_in(folder):
+    """Returns the weights of a run folder."""
+    run = RunFolder(folder)
+    config = read_run_config(run.config)
+    specs = weight_specs(step_functions(config, run.data))
+    devices = runtime.start(config.mesh)
+    checkpoints = Checkpoints(run.checkpoints, identity=run.identity())
+    restored = checkpoints.restore(lambda _: {"parameters": devices.abstract(specs)})
+    return {name: np.asarray(array) for name, array in restored.groups["parameters"].items()}

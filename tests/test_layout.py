@@ -32,11 +32,13 @@ PROGRAMS = (
         "show_batches",
         "translate_corpus",
         "train",
+        "add_language",
         "baselines",
         "decode",
         "evaluate",
         "checkpoints",
         "export",
+        "export_smaller",
         "import_model",
         "inspect",
         "serve",
@@ -205,6 +207,7 @@ def test_nothing_but_the_command_line_imports_a_program():
     programs = tuple(f"gshard_nmt.{program}" for program in PROGRAMS)
     importers = {m for m in MODULES if any(is_within(n, programs) for n in modules_imported(m))}
     assert importers == {
+        "cli/add_language_flags.py",
         "cli/checkpoint_command.py",
         "cli/commands.py",
         "cli/data_commands.py",

@@ -40,6 +40,7 @@ class DoctorRequest:
       workdir: the run folder; None means the current folder.
       topologies: names of the machines to run on; empty means this machine.
       reads_data: whether to read all of the prepared data and compare it with its checksums.
+      slice_link: bytes per second between a chip and those of other slices, see `Topology.parse`.
     """
 
     source: str
@@ -48,6 +49,7 @@ class DoctorRequest:
     workdir: Path | None = None
     topologies: Sequence[str] = ()
     reads_data: bool = False
+    slice_link: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +91,7 @@ def show_doctor(request: DoctorRequest) -> None:
 
 def examine(request: DoctorRequest) -> list[Finding]:
     """Returns the result of every check, in the order in which a run meets them."""
-    machines, unknown = _machines(request.topologies)
+    machines, unknown = _machines(request.topologies, request.slice_link)
     findings = _problems("versions", [*versions.packages(), *versions.compilers(machines)])
     findings = findings or [_ok("versions", "every package has a tested version")]
     config, config_findings = load_config_with_problems(request)
@@ -119,12 +121,12 @@ def _ok(area: str, text: str) -> Finding:
     return Finding(area, text, "ok")
 
 
-def _machines(names: Sequence[str]) -> tuple[list[Topology], list[str]]:
+def _machines(names: Sequence[str], slice_link: float | None) -> tuple[list[Topology], list[str]]:
     """Returns the topologies of these names, and an error for each name that is unknown."""
     known, unknown = [], []
     for name in names:
         try:
-            known.append(Topology.parse(name))
+            known.append(Topology.parse(name, slice_link))
         except UserError as error:
             unknown.append(str(error))
     return known, unknown

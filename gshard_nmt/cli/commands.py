@@ -12,6 +12,7 @@ from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
+from gshard_nmt.cli.add_language_flags import add_language, check_adding, define_adding
 from gshard_nmt.cli.baseline_flags import check_baselines, define_baselines, read_request
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
@@ -238,6 +239,7 @@ def _define_train(flags: Flags) -> None:
         "is resumed does not read it again",
     )
     define_checkpoint(flags, use="with --init_from, the weights to start with")
+    define_adding(flags)
     define_baselines(flags)
     flags.number(
         "max_minutes",
@@ -256,6 +258,11 @@ def _define_train(flags: Flags) -> None:
 
 def _train(values: FlagValues) -> None:
     check_baselines(values)
+    if check_adding(values):
+        init_from = _read_init(values)
+        assert init_from is not None
+        add_language(values, init_from)
+        return
     config = read_config(values)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
@@ -344,6 +351,7 @@ TRAIN = Command(
     ("config", "data", "workdir"),
     _define_train,
     _train,
+    replaced={"config": "add_language"},
 )
 COMMANDS = {
     **_MAKING_VERBS,

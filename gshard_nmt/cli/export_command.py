@@ -1,10 +1,13 @@
 """The flags of `gshard-export`."""
 
+from pathlib import Path
+
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
 from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, existing_folder
 from gshard_nmt.cli.search_flags import define_length_norm
+from gshard_nmt.errors import UserError
 
 
 def _define_export(flags: Flags) -> None:
@@ -14,8 +17,31 @@ def _define_export(flags: Flags) -> None:
         "format",
         "NAME",
         "savedmodel: a TensorFlow SavedModel, from text to text, which needs tensorflow and "
-        "tensorflow-text to load",
-        ["savedmodel"],
+        "tensorflow-text to load. huggingface: a folder for transformers, in the layout of M2M-100, or "
+        "of NLLB-MoE with experts; an imported model keeps its own. ctranslate2: a folder for "
+        "CTranslate2, which translates fast on CPUs; dense models only. native: a run folder of a "
+        "smaller model, for some --languages",
+        ["savedmodel", "huggingface", "ctranslate2", "native"],
+    )
+    flags.words(
+        "languages",
+        "CODE ...",
+        "only with --format native: the languages that the smaller model translates. If all directions "
+        "have one target language, or one source language, it need not be named",
+    )
+    flags.text(
+        "corpus",
+        "DIR",
+        "only with --format native: a corpus of these languages. Pieces that do not occur in it are cut",
+        "",
+    )
+    flags.number(
+        "keep_choices",
+        "PART",
+        "only with --format native: the part of the router's choices on the dev text of the corpus whose "
+        "experts stay in each layer. 1 keeps all experts that are chosen",
+        1.0,
+        minimum=0,
     )
     define_checkpoint(flags)
     flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
@@ -24,7 +50,7 @@ def _define_export(flags: Flags) -> None:
         "gin",
         "'NAME = VALUE'",
         "a setting of Decode that replaces the run's, such as 'Decode.source_lengths = (16, 128)'; may "
-        "be given several times. An export always uses beam search",
+        "be given several times. Only a SavedModel has a search, and it is always beam search",
     )
 
 
@@ -33,11 +59,37 @@ def _export(values: FlagValues) -> None:
     out = paths.local_path("out", values.out)
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
     flags = {name: value for name, value in search.items() if value is not None}
+    if values.format == "native":
+        _export_smaller(workdir, out, values)
+        return
+    if values.languages or values.corpus:
+        raise UserError(
+            f"--languages and --corpus make a smaller run folder, and --format is {values.format}. Give "
+            "--format native, and then export that folder in the other format."
+        )
     from gshard_nmt.export import export
     from gshard_nmt.settings.changes import read_changes
 
     changes = read_changes(values.gin, classes=["Decode"]).and_decode(flags, "a flag")
-    export(workdir, out, changes, values.checkpoint)
+    export(workdir, out, changes, values.checkpoint, values.format)
+
+
+def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
+    languages = [code for word in values.languages for code in word.split(",") if code]
+    if not languages or not values.corpus:
+        raise UserError(
+            "--format native makes a smaller model and needs --languages and --corpus. Name the "
+            "languages, and give a corpus folder with their text, as gshard-data prepare takes it."
+        )
+    if values.keep_choices > 1:
+        raise UserError(
+            f"--keep_choices is {values.keep_choices:g}; it must be from 0 to 1. Choose 0.99, for "
+            "instance."
+        )
+    corpus = existing_folder(values, "corpus", "gshard-data harvest")
+    from gshard_nmt.export_smaller import export_smaller
+
+    export_smaller(workdir, out, languages, corpus, values.keep_choices, values.checkpoint)
 
 
 EXPORT = Command(

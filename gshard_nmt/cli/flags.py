@@ -5,7 +5,7 @@ import math
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ class Command:
       required: names of the flags that must be given.
       define: defines the flags.
       run: does the work with the values of the flags.
+      replaced: required flags that another flag makes needless: {flag: the other flag}.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Command:
     required: Sequence[str]
     define: Callable[["Flags"], None]
     run: Callable[[flags.FlagValues], None]
+    replaced: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Flags:
@@ -136,8 +138,9 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
 
 
 def require(command: Command, values: flags.FlagValues, names: Sequence[str]) -> None:
-    """Raises UserError if one of these flags is missing."""
-    missing = [f"--{name}" for name in names if not values[name].value]
+    """Raises UserError if one of these flags is missing, and no other flag replaces it."""
+    needless = {name for name, other in command.replaced.items() if values[other].value}
+    missing = [f"--{name}" for name in names if not values[name].value and name not in needless]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
@@ -199,7 +202,9 @@ def help_text(command: Command) -> str:
     for name in defined.values:
         flag = defined.values[name]
         about = flag_help(flag)
-        if name in command.required:
+        if name in command.replaced:
+            about += f" (required, but not with --{command.replaced[name]})"
+        elif name in command.required:
             about += " (required)"
         elif flag.default:
             is_float = isinstance(flag.default, float)

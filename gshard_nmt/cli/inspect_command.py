@@ -6,7 +6,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
+from gshard_nmt.cli.flags import Command, Flags, define_config, read_config, require
 from gshard_nmt.errors import UserError
 
 
@@ -17,8 +17,16 @@ def _define_inspect(flags: Flags) -> None:
         "topology",
         "NAME",
         "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16 or cpu:8. "
+        "v5e:16x16*4 is four slices that only the data center network joins. "
         "May be given several times; the report then shows how the cost grows. If not given, CPU "
         "devices in the shape of the config's mesh",
+    )
+    flags.number(
+        "slice_link",
+        "GB/S",
+        "for several slices: GB/s between each chip and those of other slices, in one direction. If not "
+        "given, the figure of the documentation, which v5e, v5p and v6e have",
+        minimum=0.001,
     )
     flags.switch(
         "scale_with_devices",
@@ -46,6 +54,12 @@ def _define_inspect(flags: Flags) -> None:
         minimum=0,
     )
     flags.switch(
+        "measure",
+        "measure collectives and one layer on the devices of this machine, beside predicted times. The "
+        "config's mesh gives the number of devices; without --config it is that of demo",
+    )
+    flags.integer("rounds", "N", "for --measure: how often each program is measured", 10, minimum=1)
+    flags.switch(
         "doctor",
         "check config, mesh, data, memory, disk and versions, and list all problems at once",
     )
@@ -65,12 +79,16 @@ def _define_inspect(flags: Flags) -> None:
     flags.text("html", "FILE", "file to write the report to, as a web page with charts")
 
 
+_SMALL_CONFIG = "demo"
+"""The config that --measure takes if none is given."""
+
 _INSPECTIONS = {
-    "": ("topology", "scale_with_devices", "decoding", "tokens", "json", "html"),
-    "advise": ("topology", "best", "tokens", "json", "html"),
+    "": ("topology", "slice_link", "scale_with_devices", "decoding", "tokens", "json", "html"),
+    "advise": ("topology", "slice_link", "best", "tokens", "json", "html"),
     "parameters": (),
     "equivalence": ("devices",),
-    "doctor": ("topology", "data", "read_data", "workdir"),
+    "measure": ("rounds", "json", "html"),
+    "doctor": ("topology", "slice_link", "data", "read_data", "workdir"),
 }
 """The flags that each inspection takes besides --config and --gin.
 
@@ -108,6 +126,15 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
+    if values.measure and not values.config:
+        values["config"].value = _SMALL_CONFIG
+    require(INSPECT, values, ("config",))
+    slice_link = values.slice_link and values.slice_link * 1e9
+    if slice_link and not any("*" in name for name in values.topology):
+        raise UserError(
+            "--slice_link has no effect without several slices. Name them with --topology, for instance "
+            "v4:4x4x4*2."
+        )
     if values.doctor:
         from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
 
@@ -119,7 +146,13 @@ def _inspect(values: FlagValues) -> None:
             raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
         show_doctor(
             DoctorRequest(
-                values.config, values.gin, data, workdir, values.topology, values.read_data
+                values.config,
+                values.gin,
+                data,
+                workdir,
+                values.topology,
+                values.read_data,
+                slice_link,
             )
         )
         return
@@ -134,6 +167,13 @@ def _inspect(values: FlagValues) -> None:
 
         show_equivalence(config, Path(values.config).stem, values.devices)
         return
+    if values.measure:
+        from gshard_nmt.checks.measure import measure
+
+        files = _output_files(values)
+        name = Path(values.config).stem
+        measure(config, name, values.rounds, files.get("json"), files.get("html"))
+        return
     if values.advise and len(values.topology) != 1:
         raise UserError(
             f"--advise is given {len(values.topology)} topologies; it takes exactly one. Name a TPU "
@@ -147,6 +187,7 @@ def _inspect(values: FlagValues) -> None:
         values.scale_with_devices,
         values.decoding,
         values.tokens,
+        slice_link,
     )
     files = _output_files(values)
     if values.advise:
@@ -181,7 +222,8 @@ INSPECT = Command(
     "estimates the memory, communication and time of a config's training step on a machine. It needs "
     "the compiler for that machine, but not the machine.",
     "gshard-inspect --config demo --topology v3:2x2",
-    ("config",),
+    # _inspect asks for --config, because --measure has a config of its own.
+    (),
     _define_inspect,
     _inspect,
 )

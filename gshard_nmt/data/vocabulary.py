@@ -29,7 +29,7 @@ PLACEHOLDER = "<ph>"
 """A symbol that is reserved for text that is copied as it is, on both sides."""
 _RESERVED = (DOCUMENT_BREAK, PLACEHOLDER)
 _SPARE = "<spare{}>"
-_SPACE = "\u2581"
+SPACE = "\u2581"
 """The character of SentencePiece for a space."""
 
 
@@ -159,7 +159,7 @@ class Vocabulary:
         spec.name, spec.precompiled_charsmap = "identity", b""
         spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-        texts = [piece.replace(_SPACE, " ") for piece in pieces]
+        texts = [piece.replace(SPACE, " ") for piece in pieces]
         return processor.encode(texts, num_threads=CODING_THREADS) if texts else []
 
     def encoding_key(self, language: str, target: str, subset: str = "") -> str:
@@ -353,7 +353,9 @@ def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) 
     return min(coverage, sum(common) / max(counts.total(), 1))
 
 
-def with_tags(vocabulary: Vocabulary, tags: Sequence[str], name: str) -> Vocabulary:
+def with_tags(
+    vocabulary: Vocabulary, tags: Sequence[str], name: str, grows: bool = False
+) -> Vocabulary:
     """Returns a vocabulary that has these tags: spare tags get the names that are missing.
 
     All ids stay the same, so a model that was trained with `vocabulary` can use the result.
@@ -362,6 +364,7 @@ def with_tags(vocabulary: Vocabulary, tags: Sequence[str], name: str) -> Vocabul
       vocabulary: an existing vocabulary.
       tags: symbols such as `<2fr>`.
       name: the setting and the file of the vocabulary, for messages.
+      grows: whether tags get new ids at the end if there are not enough spare tags.
 
     Raises:
       UserError: there are not enough spare tags.
@@ -375,7 +378,7 @@ def with_tags(vocabulary: Vocabulary, tags: Sequence[str], name: str) -> Vocabul
         for piece in model.pieces
         if piece.type == piece.CONTROL and piece.piece.startswith(_SPARE.split("{")[0])
     ]
-    if len(missing) > len(spares):
+    if len(missing) > len(spares) and not grows:
         raise UserError(
             f"{name} lacks the tags {', '.join(missing)} and has {len(spares)} spare tags. Use a "
             f"vocabulary that was trained with --control_symbols={','.join(missing)}, or leave out "
@@ -383,6 +386,8 @@ def with_tags(vocabulary: Vocabulary, tags: Sequence[str], name: str) -> Vocabul
         )
     for piece, tag in zip(spares, missing, strict=False):
         piece.piece = tag
+    for tag in missing[len(spares) :]:
+        model.pieces.add(piece=tag, type=piece.CONTROL)
     return Vocabulary(model.SerializeToString(deterministic=True))
 
 

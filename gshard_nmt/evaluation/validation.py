@@ -2,13 +2,16 @@
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
+from gshard_nmt.data.manifest import PreparedPair
 from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.evaluation import bleu
+from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
@@ -21,8 +24,11 @@ from gshard_nmt.settings.config import Decode
 class Validation:
     """Scores each language on dev text."""
 
-    def __init__(self, run: RunFolder, programs: CompiledSteps, data: PreparedData) -> None:
-        """Compiles nothing yet."""
+    def __init__(
+        self, run: RunFolder, programs: CompiledSteps, data: PreparedData, is_first: bool = True
+    ) -> None:
+        """Compiles nothing yet. Only the first process of a run writes the verdicts of its guard."""
+        self._is_first = is_first
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
 
@@ -44,7 +50,8 @@ class Validation:
         """Scores the weights of a state, or their moving average, and logs the scores.
 
         Returns:
-          A line to show, and the scores. Without dev text there are none.
+          A line to show, and the scores. Without dev text there are none. If the guard of old
+          languages does not pass, the score that chooses the best checkpoint is left out.
         """
         sentences = self._programs.config.train.bleu_sentences
         weights = weights_to_decode(state)
@@ -54,15 +61,22 @@ class Validation:
         values = {f"dev_nll/{language}": value for language, value in nll.items()}
         values["dev_nll"] = _mean(nll)
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
+        verdict = None
         if sentences:
-            scores = self._bleu(weights)
+            outputs = self._outputs(weights)
+            scores = _bleu(outputs)
             values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
             values["dev_bleu"] = _mean(scores)
             line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a direction"
+            verdict = self._judge(counters.step, scores, outputs)
+            if verdict:
+                line += f"; {verdict.text}"
         if self._programs.config.train.ema:
             line += " (Train.ema)"
         log.write(counters.step, values)
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        if verdict and not verdict.passes:
+            finite.pop(self._programs.config.train.metric, None)
         return line, Scores(finite, self._settings())
 
     def _settings(self) -> dict[str, Any]:
@@ -102,11 +116,8 @@ class Validation:
                 nll[language] = total / tokens
         return nll
 
-    def _bleu(self, weights: Mapping[str, Any]) -> dict[str, float]:
-        """Returns BLEU on the first dev sentences of each language: the mean of its directions.
-
-        All sentences are decoded together.
-        """
+    def _outputs(self, weights: Mapping[str, Any]) -> list[DevOutput]:
+        """Translates the first dev sentences of each direction."""
         config = self._programs.config
         if self._translator is None:
             # A score of random samples would choose the best checkpoint by chance.
@@ -117,24 +128,65 @@ class Validation:
                 weights,
             )
         self._translator.parameters = weights
-        _, vocabulary = self._run.vocabularies()
-        tests = [
-            (pair, dev_examples(self._data, pair, config.train.bleu_sentences))
+        pairs = [
+            pair
             for language in self._languages()
             for pair in dev_pairs(self._data, config.data, language)
         ]
-        sources = [example.source.tolist() for _, examples in tests for example in examples]
-        first = [vocabulary.first(pair.target) for pair, examples in tests for _ in examples]
-        translations = iter(self._translator.translate_ids(sources, first))
-        scores: dict[str, list[float]] = {}
-        for pair, examples in tests:
-            # If the model has values that are not finite, it gives no translation; we score "".
-            best = [next(translations)[:1] for _ in examples]
-            hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
-            references = vocabulary.decode([example.target.tolist() for example in examples])
-            score = bleu.score(hypotheses, references, pair.target).bleu
-            scores.setdefault(pair.language, []).append(score)
-        return {language: statistics.fmean(values) for language, values in scores.items()}
+        _, vocabulary = self._run.vocabularies()
+        sentences = config.train.bleu_sentences
+        return dev_outputs(self._translator, vocabulary, self._data, pairs, sentences)
+
+    def _judge(
+        self, step: int, scores: Mapping[str, float], outputs: Sequence[DevOutput]
+    ) -> Verdict | None:
+        """Returns the verdict of the guard of the run, and records it; None if it has no guard."""
+        guard = Guard.of(self._run.path)
+        if guard is None:
+            return None
+        verdict = guard.judge(step, scores.get(guard.language, 0.0), outputs)
+        if self._is_first:
+            guard.with_verdict(verdict).write()
+        return verdict
+
+
+def dev_outputs(
+    translator: Translator,
+    vocabulary: Vocabulary,
+    data: PreparedData,
+    pairs: Sequence[PreparedPair],
+    sentences: int,
+) -> list[DevOutput]:
+    """Translates the first dev sentences of some directions, all together.
+
+    Args:
+      translator: translates ids.
+      vocabulary: the vocabulary of the target.
+      data: the prepared data.
+      pairs: the directions.
+      sentences: the largest number of sentences of each direction.
+    """
+    tests = [(pair, dev_examples(data, pair, sentences)) for pair in pairs]
+    sources = [example.source.tolist() for _, examples in tests for example in examples]
+    first = [vocabulary.first(pair.target) for pair, examples in tests for _ in examples]
+    translations = iter(translator.translate_ids(sources, first))
+    outputs = []
+    for pair, examples in tests:
+        # If the model has values that are not finite, it gives no translation; we score "".
+        best = [next(translations)[:1] for _ in examples]
+        hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
+        references = vocabulary.decode([example.target.tolist() for example in examples])
+        outputs.append(DevOutput(pair.folder, pair.language, pair.target, hypotheses, references))
+    return outputs
+
+
+def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
+    """Returns BLEU of each language: the mean of its directions."""
+    scores: dict[str, list[float]] = {}
+    for output in outputs:
+        score = bleu.score(output.hypotheses, output.references, output.target).bleu
+        scores.setdefault(output.language, []).append(score)
+    return {language: statistics.fmean(values) for language, values in scores.items()}
 
 
 def _mean(by_language: Mapping[str, float]) -> float:

@@ -313,10 +313,10 @@ class Source:
             return self._norm(prefix + names[f"{kind}/norm"], leaf.removeprefix("norm/"), shape)
         if kind == "feed_forward":
             return self._matrix(
-                f"{prefix}{names[kind]}{_LINEAR[leaf.removesuffix('_bias')]}", leaf, shape
+                f"{prefix}{names[kind]}{LINEAR[leaf.removesuffix('_bias')]}", leaf, shape
             )
         if kind != "moe":
-            projection = f"{names[kind]}.{_LINEAR[leaf.removesuffix('_bias')]}"
+            projection = f"{names[kind]}.{LINEAR[leaf.removesuffix('_bias')]}"
             values = self._matrix(prefix + projection, leaf, shape)
             is_query = leaf.startswith("query")
             return values * np.float32(self.model.head_dim**-0.5) if is_query else values
@@ -324,7 +324,7 @@ class Source:
             return self._matrix(f"{prefix}{names[kind]}router.classifier", leaf, shape)
         experts = [
             self._matrix(
-                f"{prefix}{names[kind]}experts.expert_{e}.{_LINEAR[leaf.removesuffix('_bias')]}",
+                f"{prefix}{names[kind]}experts.expert_{e}.{LINEAR[leaf.removesuffix('_bias')]}",
                 leaf,
                 shape[1:],
             )
@@ -342,7 +342,7 @@ class Source:
         return self.tensors.read(f"{prefix}.weight", (columns, rows)).T.reshape(shape)
 
 
-_LINEAR = {
+LINEAR = {
     "query": "q_proj",
     "key": "k_proj",
     "value": "v_proj",

@@ -24,6 +24,13 @@ from gshard_nmt.json_shape import anything, mapping_of, whole
 
 _SPM = "sentencepiece.bpe.model"
 _VOCAB = "vocab.json"
+TOKENIZER_FILES = (
+    *(_SPM, _VOCAB, "source.spm", "target.spm", "target_vocab.json", "tokenizer.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+)
+"""The files of the tokenizer of a Hugging Face folder. No family has all of them."""
+IMPORTED = "imported"
+"""The folder of an imported run that keeps config.json and these files."""
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")

@@ -1,10 +1,12 @@
-"""Reads the tensors of a Hugging Face folder: model.safetensors, or several files with an index.
+"""Tensors of a Hugging Face folder: model.safetensors, or several files with an index.
 
 A file begins with the length of its header, 8 bytes, little-endian. The header is JSON: dtype, shape, and
 first and last byte of each tensor. The bytes of all tensors follow. Nothing in it is code.
 """
 
+import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,27 @@ _TENSOR = fields(
 _HEADER = mapping_of(anything())
 _LARGEST_HEADER = 100 << 20
 _REMEDY = "Copy the file again from where it was made."
+
+
+def write(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a file of float32 tensors.
+
+    Args:
+      file: the file to make.
+      tensors: the tensors by name, of any float dtype.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + 4 * tensor.size
+        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    # The tensors begin at a multiple of 8 bytes, which readers that map the file expect.
+    text += b" " * (-len(text) % 8)
+    with file.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            stream.write(np.ascontiguousarray(tensor, "<f4").tobytes())
 
 
 class Tensors:

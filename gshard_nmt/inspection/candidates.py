@@ -96,7 +96,8 @@ def factorizations(n: int, count: int) -> Iterator[tuple[int, ...]]:
 Part = tuple[int, int, int]
 """Some positions along an axis of the torus: (axis, number of positions, distance between them).
 
-The axis after the last one of the torus counts the cores of a chip.
+If there are several slices, the axis after the last one of the torus counts the slices. The last axis
+counts the cores of a chip.
 """
 
 
@@ -142,7 +143,7 @@ def _transposed(grid: Sequence[Part], order: Sequence[Part]) -> str:
 
 @functools.cache
 def _placement(topology: Topology, parts: tuple[Part, ...]) -> links.Placement:
-    axes = len(topology.shape)
+    axes = len(topology.grid)
     group = np.zeros((1, axes + 1), np.int64)
     for axis, count, stride in parts:
         steps = np.zeros((count, axes + 1), np.int64)
@@ -157,7 +158,7 @@ def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[DeviceOr
     Every axis of the torus, and the cores of a chip, are divided among the mesh axes in all ways that
     give their sizes. In one order, the same mesh axis has neighboring chips on all axes of the torus.
     """
-    torus = (*topology.shape, topology.num_devices // topology.num_chips)
+    torus = (*topology.grid, topology.num_devices // topology.num_chips)
     counted = counted_axes(topology)
     split = [axis for axis, size in enumerate(shape) if size > 1]
     for shares in _assignments(tuple(shape), torus):
@@ -186,20 +187,18 @@ def counted_axes(topology: Topology) -> tuple[int, ...]:
     """Returns the axes of a machine in the order in which device numbers count them, the fastest first.
 
     The cores of a chip, which have the number after the last axis, have neighboring numbers. Then follow
-    the first axis of a torus and so on, or the GPUs of a host and then the hosts.
+    the first axis of a torus and so on, and at last the slices; or the GPUs of a host and then the hosts.
     """
-    axes = range(len(topology.shape))
+    axes = range(len(topology.grid))
     return (len(axes), *(reversed(axes) if isinstance(topology.chip, Gpu) else axes))
 
 
 def coordinates_by_number(topology: Topology) -> np.ndarray:
     """Returns int[devices, axes of the torus], the coordinates of the chip of each device number."""
-    sizes = (*topology.shape, topology.num_devices // topology.num_chips)
+    sizes = (*topology.grid, topology.num_devices // topology.num_chips)
     slowest_first = counted_axes(topology)[::-1]
     grid = np.indices([sizes[axis] for axis in slowest_first]).reshape(len(sizes), -1)
-    return np.stack(
-        [grid[slowest_first.index(axis)] for axis in range(len(topology.shape))], axis=1
-    )
+    return np.stack([grid[slowest_first.index(axis)] for axis in range(len(topology.grid))], axis=1)
 
 
 def place_on(topology: Topology, mesh: Mesh, axes: Sequence[str]) -> links.Placement:

@@ -7,8 +7,8 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.inspection import links
-from gshard_nmt.inspection.causes import Context, explain
+from gshard_nmt.inspection import links, slices
+from gshard_nmt.inspection.causes import Context, Reason, explain
 from gshard_nmt.inspection.compute import Origins
 from gshard_nmt.inspection.groups import axes_of_group, replica_group
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
@@ -37,6 +37,7 @@ class Source:
       remedy: for a collective that is not asked for, a change that may remove it; "" if none is known.
       overrides: entries for Mesh.overrides that keep small weights whole on every device: the name of
         a weight -> its letters that are not to be split.
+      slices: number of TPU slices that exchange it; 1 if it stays inside each slice.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Source:
     asked_for: bool = True
     remedy: str = ""
     overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
+    slices: int = 1
 
     @property
     def bytes_per_step(self) -> int:
@@ -105,8 +107,13 @@ def _kind(instruction: Instruction, inner: Instruction) -> str:
       instruction: an instruction that a device executes.
       inner: the same instruction, or one inside it if it is a fusion.
     """
-    kind = inner.opcode.removesuffix("-start")
-    if kind == "all-reduce" and instruction is not inner and len(instruction.arrays) == 1:
+    kind = slices.transfer_kind(inner) or inner.opcode.removesuffix("-start")
+    if (
+        kind == "all-reduce"
+        and inner.opcode != "send"
+        and instruction is not inner
+        and len(instruction.arrays) == 1
+    ):
         local_size = instruction.arrays[0].size
         return "reduce-scatter" if local_size < inner.arrays[0].size else kind
     return kind
@@ -116,14 +123,15 @@ def _is_new(instruction: Instruction, channels: set[str]) -> bool:
     """Returns whether this is the first time that a collective occurs, and notes its channel.
 
     From v5e on, the TPU compiler prints an asynchronous collective several times: in the fusions
-    that start it, overlap it and wait for it. All copies have the same channel.
+    that start it, overlap it and wait for it. All copies have the same opcode and the same channel.
     """
     match = _CHANNEL.search(instruction.attributes)
     if match is None:
         return True
-    if match[1] in channels:
+    key = f"{instruction.opcode} {match[1]}"
+    if key in channels:
         return False
-    channels.add(match[1])
+    channels.add(key)
     return True
 
 
@@ -138,6 +146,9 @@ def _sources(
 ) -> list[Source]:
     """Returns a Source for each tensor of a collective that runs `times` times in a step."""
     operands = [module.by_name[name] for name in instruction.operands if name in module.by_name]
+    if instruction.opcode == "send":
+        # The second operand orders the transfers.
+        operands = operands[:1]
     if len(operands) == 1 and kind == "all-reduce":
         operands = _unpacked(module, operands[0])
     inputs = [array for operand in operands for array in operand.arrays]
@@ -146,8 +157,12 @@ def _sources(
         arrays: Sequence[Array] = instruction.arrays[-max(1, len(operands)) :]
     else:
         arrays = inputs[: max(1, len(operands))] or instruction.arrays
-    group = replica_group(instruction.attributes, context.mesh.num_devices)
+    group = _group(instruction, context)
     axes = axes_of_group(context.mesh, group)
+    if instruction.opcode == "send":
+        arrays = operands[0].arrays
+        if kind == "all-gather":
+            arrays = [dataclasses.replace(a, dims=(len(group), *a.dims)) for a in arrays]
     if kind == "all-to-all" and len(arrays) > 1:
         # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
         pieces = arrays
@@ -164,14 +179,34 @@ def _sources(
         if chip is not None and placement is not None:
             seconds = times * links.seconds(kind, array.nbytes, placement, chip)
         reason = explain(kind, array, origin, axes, context)
+        if kind == "all-gather" and slices.ends_an_all_reduce(module, instruction):
+            reason = Reason(
+                "ends an all-reduce between slices: each device has a share of the sums"
+            )
+        crossed = placement.slices if placement else 1
+        if crossed > 1:
+            why = f"{reason.why}, between {crossed} slices"
+            reason = dataclasses.replace(reason, why=why)
         size, devices = array.nbytes, len(group)
         sources.append(
             Source(
                 kind, origin, str(array), size, times, devices, axes, seconds,
-                reason.why, reason.asked_for, reason.remedy, reason.overrides,
+                reason.why, reason.asked_for, reason.remedy, reason.overrides, crossed,
             )
         )  # fmt: skip
     return sources
+
+
+def _group(instruction: Instruction, context: Context) -> tuple[int, ...]:
+    """Returns the first group of devices of a collective, by their places in the mesh."""
+    number = context.topology.slices
+    if number == 1 or context.coordinates is None:
+        return replica_group(instruction.attributes, context.mesh.num_devices)
+    slice_of_place = context.coordinates[:, -1].tolist()
+    if instruction.opcode == "send":
+        return slices.transfer_group(instruction, slice_of_place)
+    group = replica_group(instruction.attributes, context.mesh.num_devices // number)
+    return slices.group_in_slice(group, slice_of_place)
 
 
 def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:

@@ -1,7 +1,8 @@
 """Computes the least time of a collective on the links between chips, or between GPUs.
 
 We count only bandwidth, and leave out latency and overlap. The time depends on the positions of the
-group's chips: they may be a few neighbors, every eighth chip of a row, or all chips.
+group's chips: they may be a few neighbors, every eighth chip of a row, or all chips. Between TPU slices
+there is only the data center network. A group of several slices uses both, one after the other.
 """
 
 import dataclasses
@@ -48,12 +49,16 @@ class Placement:
       shape: number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host.
       chips: number of chips that hold the group's devices.
       devices_of_chip: number of the group's devices on each of these chips.
+      slices: number of slices that hold the group. The other fields describe its part in one of them.
+      slice_bandwidth: bytes per second between a chip and those of other slices.
     """
 
     lines: tuple[Line, ...]
     shape: tuple[int, ...]
     chips: int
     devices_of_chip: int
+    slices: int = 1
+    slice_bandwidth: float = 0.0
 
 
 def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> Placement:
@@ -61,10 +66,16 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
 
     Args:
       group: devices, by their positions in the mesh.
-      coordinates: int[devices, axes], coordinates of each device's chip, in the order of the mesh.
-      topology: the slice.
+      coordinates: int[devices, axes], coordinates of each device's chip, in the order of the mesh. With
+        several slices, the last coordinate is the slice.
+      topology: the slice, or several. The group has an equal part in each slice that it uses.
     """
-    chips = np.unique(coordinates[list(group)], axis=0)
+    members, slices = coordinates[list(group)], 1
+    if topology.slices > 1:
+        of_member = members[:, -1]
+        slices = len(np.unique(of_member))
+        members = members[of_member == of_member[0], :-1]
+    chips = np.unique(members, axis=0)
     along = [np.unique(column) for column in chips.T]
     is_box = len(chips) == math.prod(map(len, along))
     lines = []
@@ -78,13 +89,18 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
             count, stride = int(places[-1] - places[0]) + 1, 1
         lines.append(Line(count, stride, wraps and count * stride == size))
     return Placement(
-        tuple(lines), tuple(map(len, along)), len(chips), max(1, len(group) // len(chips))
+        tuple(lines),
+        tuple(map(len, along)),
+        len(chips),
+        max(1, len(members) // len(chips)),
+        slices,
+        topology.slice_bandwidth,
     )
 
 
 def whole(topology: Topology) -> Placement:
-    """Returns the placement of all devices of a slice."""
-    coordinates = np.array(list(itertools.product(*map(range, topology.shape))))
+    """Returns the placement of all devices of a machine."""
+    coordinates = np.array(list(itertools.product(*map(range, topology.grid))))
     placement = place(range(topology.num_chips), coordinates, topology)
     per_chip = topology.chip.devices_per_chip if topology.chip else 1
     return dataclasses.replace(placement, devices_of_chip=per_chip)
@@ -106,6 +122,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     """
     if isinstance(chip, Gpu):
         return _seconds_of_gpus(kind, nbytes, placement, chip)
+    if placement.slices > 1:
+        return _seconds_of_slices(kind, nbytes, placement, chip)
     lines, bandwidth = placement.lines, chip.link_bandwidth
     if not lines:
         # The cores of one chip share its memory.
@@ -122,6 +140,26 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     payload = chip_bytes / placement.devices_of_chip * (1 - 1 / placement.chips)
     passes = 2 if kind == "all-reduce" else 1
     return passes * payload / (bandwidth * sum(line.links for line in lines))
+
+
+def _seconds_of_slices(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
+    """Returns the least time of one collective between TPU slices, in seconds.
+
+    A reduction adds up inside each slice first. Then each device sends its share to its partners in the
+    other slices. A gather inside the slice ends an all-reduce. The TPU compiler writes it in this way.
+    """
+    slices, inside = placement.slices, dataclasses.replace(placement, slices=1)
+    outside = 1 - 1 / slices
+    of_group = placement.chips * placement.devices_of_chip
+    if kind == "all-to-all":
+        sent, local = nbytes * outside, seconds(kind, nbytes / slices, inside, chip)
+    elif kind == "collective-permute":
+        sent, local = nbytes, 0.0
+    else:
+        passes = 2 if kind == "all-reduce" else 1
+        sent = passes * nbytes / of_group * outside
+        local = seconds(kind, nbytes, inside, chip) if of_group > 1 else 0.0
+    return local + sent * chip.devices_per_chip / placement.slice_bandwidth
 
 
 def _seconds_of_gpus(kind: str, nbytes: float, placement: Placement, gpu: Gpu) -> float:

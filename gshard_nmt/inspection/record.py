@@ -251,6 +251,7 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
                         "bytes_per_device": source.bytes_per_step,
                         "group_size": source.group_size,
                         "mesh_axes": list(source.axes),
+                        "slices": source.slices,
                         "seconds": source.seconds,
                         "why": source.why,
                         "asked_for": source.asked_for,

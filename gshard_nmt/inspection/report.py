@@ -158,13 +158,12 @@ def temporaries(inspection: Inspection) -> Table:
 def collective_kinds(inspection: Inspection) -> Table:
     """Returns number, bytes and time of the collectives of each kind."""
     rows: list[list[Value]] = []
-    for kind in COLLECTIVE_KINDS:
-        if sources := [source for source in inspection.sources if source.kind == kind]:
-            groups = sorted({source.group_size for source in sources})
-            size = inspection.collective_bytes(kind)
-            seconds = _timed(inspection, inspection.collective_seconds(kind))
-            words = ", ".join(map(str, groups))
-            rows.append([kind, inspection.kind_count(kind), size, seconds, words])
+    for name, sources in _by_links(inspection).items():
+        groups = sorted({source.group_size for source in sources})
+        size = sum(source.bytes_per_step for source in sources)
+        seconds = _timed(inspection, sum(source.seconds or 0.0 for source in sources))
+        words = ", ".join(map(str, groups))
+        rows.append([name, sum(source.count for source in sources), size, seconds, words])
     return Table(
         "Communication of one device in a step",
         "The collectives of each kind: the tensors that they send, their bytes, the time of the links, "
@@ -175,6 +174,17 @@ def collective_kinds(inspection: Inspection) -> Table:
         ],
         rows,
     )
+
+
+def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
+    """Returns the sources by kind. Those between slices, on slower links, have a name of their own."""
+    by_name: dict[str, list[Source]] = {}
+    for kind in COLLECTIVE_KINDS:
+        for source in inspection.sources:
+            if source.kind == kind:
+                name = f"{kind} between slices" if source.slices > 1 else kind
+                by_name.setdefault(name, []).append(source)
+    return by_name
 
 
 def expected(inspection: Inspection) -> Table:
@@ -267,9 +277,9 @@ def work(inspection: Inspection) -> Table:
         [kind, work.flops, work.seconds, work.roofline_seconds, share(work.seconds, step)]
         for kind, work in inspection.by_kind().items()
     ]
-    for kind in COLLECTIVE_KINDS:
-        if seconds := inspection.collective_seconds(kind):
-            rows.append([kind, "", "", seconds, share(seconds, step)])
+    for name, sources in _by_links(inspection).items():
+        if seconds := sum(source.seconds or 0.0 for source in sources):
+            rows.append([name, "", "", seconds, share(seconds, step)])
     return Table(
         "Compute of one device in a step",
         "The predicted time of each kind of work (GShard's Figure 8). The estimate is the compiler's. "

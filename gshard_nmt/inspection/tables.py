@@ -43,6 +43,9 @@ FLOPS = Kind(
     ],
 )
 MILLISECONDS = Kind(lambda value: f"{value * 1e3:,.2f} ms", (("ms", 1e-3, ",.2f"),))
+MICROSECONDS = Kind(lambda value: f"{value * 1e6:,.1f} us", (("us", 1e-6, ",.1f"),))
+RATE = Kind(lambda value: f"{value / 1e9:,.2f} GB/s", (("GB/s", 1e9, ",.2f"),))
+RATIO = Kind("{:.2f}".format, (("", 1, ",.2f"),))
 STEP_SECONDS = Kind("{:.3f} s".format, (("s", 1, ",.3f"), ("ms", 1e-3, ",.2f")))
 LONG_SECONDS = Kind("{:.0f} s".format, (("s", 1, ",.1f"),))
 SHARE = Kind("{:.1%}".format, (("%", 0.01, ",.1f"),), is_share=True)

@@ -19,7 +19,7 @@ from gshard_nmt.model.parameters import Parameter, normal
 from gshard_nmt.spmd.sharding import annotate
 
 BUCKETS = 32
-_MAX_DISTANCE = 128
+MAX_DISTANCE = 128
 _MASKED = -1e9
 
 
@@ -205,7 +205,7 @@ def buckets(distances: "tf.Tensor", causal: bool) -> "tf.Tensor":
     ratio = tf.cast(tf.maximum(distances, 1), tf.float32) / exact
     # If a distance is at the lower edge of a bucket, rounding could put it into the bucket below. We
     # add 1e-5 to prevent this.
-    log = tf.math.log(ratio) / math.log(_MAX_DISTANCE / exact) * (count - exact) + 1e-5
+    log = tf.math.log(ratio) / math.log(MAX_DISTANCE / exact) * (count - exact) + 1e-5
     far = tf.minimum(exact + tf.cast(log, tf.int32), count - 1)
     return later + tf.where(distances < exact, distances, far)
 

@@ -20,7 +20,7 @@ from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
 from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages
-from gshard_nmt.spmd.sharding import annotate
+from gshard_nmt.spmd.sharding import annotate, annotate_gradient
 
 Values = Mapping[str, "tf.Tensor"]
 
@@ -285,9 +285,9 @@ class Blocks:
         return Part(weights, apply, low_precision)
 
     def annotate_gradient(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
-        """Annotates the gradient [R, ...] of a parameter of the block like the parameter."""
+        """Annotates the gradient [R, ...] of a parameter of the block."""
         letters = "R" + declare_block(self.model, self.stack)[name].letters
-        return annotate(gradient, letters, f"{self.stack}/block/{name}")
+        return annotate_gradient(gradient, letters, f"{self.stack}/block/{name}")
 
     def random_keys(self, key: Key | None) -> KeyTable | None:
         """Returns the keys of all random numbers of a stack, or None if nothing is random.

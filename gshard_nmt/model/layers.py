@@ -14,8 +14,8 @@ from gshard_nmt.model.packed import Packed, is_low_precision, low_precision_prod
 from gshard_nmt.model.parameters import ONES, SUMMED, ZEROS, Parameter, Parameters, fan_in_uniform
 from gshard_nmt.spmd.sharding import annotate
 
-_EPSILON = 1e-6
-_LAYER_NORM_EPSILON = 1e-5
+EPSILONS = {"rms": 1e-6, "layer": 1e-5}
+"""The number that each norm adds to the variance."""
 ACTIVATIONS = ("relu", "gelu", "swish", "geglu")
 NORMS = ("rms", "layer")
 
@@ -66,7 +66,7 @@ def layer_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     x32 = to_float32(x)
     centered = x32 - tf.reduce_mean(x32, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-    normed = centered * tf.math.rsqrt(variance + _LAYER_NORM_EPSILON)
+    normed = centered * tf.math.rsqrt(variance + EPSILONS["layer"])
     return tf.cast(normed * p["scale"] + p["bias"], x.dtype)
 
 
@@ -78,7 +78,7 @@ def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
     """
     x32 = to_float32(x)
     mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
-    return tf.cast(x32 * tf.math.rsqrt(mean_square + _EPSILON) * p["scale"], x.dtype)
+    return tf.cast(x32 * tf.math.rsqrt(mean_square + EPSILONS["rms"]) * p["scale"], x.dtype)
 
 
 def to_float32(x: "tf.Tensor") -> "tf.Tensor":

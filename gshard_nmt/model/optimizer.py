@@ -155,14 +155,14 @@ def update(
       optimizer: the settings.
       declared: every parameter that is trained.
       values: the parameters, float32.
-      gradients: the gradients, with the names and shapes of the parameters.
+      gradients: the gradients, with the names and shapes of the parameters, split like `values`.
       moments: the optimizer's state, with the names that `declare_moments` gives.
       step: int32[], the number of updates that the moments will have seen, 1 for the first.
       rate: float32[], the learning rate.
     """
     new_values, new_moments, bounds = {}, {}, []
     for name, parameter in declared.items():
-        gradient = annotate(gradients[name], parameter.letters, name)
+        gradient = gradients[name]
         factors = _factors(optimizer, parameter)
         square = tf.square(gradient) + optimizer.epsilon1
         beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))

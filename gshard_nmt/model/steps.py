@@ -30,7 +30,7 @@ from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
 from gshard_nmt.model.stack import Totals, run_time_zeros
-from gshard_nmt.spmd.sharding import annotate
+from gshard_nmt.spmd.sharding import annotate, annotate_gradient, exchange_parts, own_part
 
 Arrays = Mapping[str, "tf.Tensor"]
 
@@ -142,6 +142,11 @@ class StepFunctions:
         parameters, moments = within(state, "parameters"), within(state, "moments")
         step = state["step"] + 1
         gradients, metrics = self.gradients(parameters, batch, control, step)
+        # The norm and the optimizer read the same sums over the devices.
+        trained = self.declare_trained()
+        gradients = {
+            name: annotate_gradient(g, trained[name].letters, name) for name, g in gradients.items()
+        }
         with tf.name_scope("token_counts"):
             seen = token_counts.to_numbers(state["tokens"])
             tokens = token_counts.to_words(seen + token_counts.count(batch, self.languages))
@@ -151,15 +156,11 @@ class StepFunctions:
                 state["step"], total, control["max_steps"], max_tokens
             )
         rate = adafactor.learning_rate(self.optimizer, step, last_step)
+        moment_step = step + self.moment_steps if self.moment_steps else step
+        own = {name: own_part(parameters[name], p.letters, name) for name, p in trained.items()}
         with tf.name_scope("adafactor"):
             update = adafactor.update(
-                self.optimizer,
-                self.declare_trained(),
-                parameters,
-                gradients,
-                moments,
-                step + self.moment_steps if self.moment_steps else step,
-                rate,
+                self.optimizer, trained, own, gradients, moments, moment_step, rate
             )
         squares = [tf.reduce_sum(tf.square(g)) for g in gradients.values()]
         gradient_norm = tf.sqrt(tf.add_n(squares))
@@ -168,8 +169,11 @@ class StepFunctions:
             verdict = guards.judge(
                 self.guard, reference, metrics["loss"], gradient_norm, update.bound
             )
-            values = guards.applied(verdict.is_fine, update.values, parameters)
-            values = {**parameters, **values}
+            values = guards.applied(verdict.is_fine, update.values, own)
+            values = parameters | {
+                name: exchange_parts(value, trained[name].letters, name, control["one"])
+                for name, value in values.items()
+            }
             moments = guards.applied(verdict.is_fine, update.moments, moments)
         metrics |= {
             "tokens_seen": tokens,
@@ -232,7 +236,7 @@ class StepFunctions:
         functions = dataclasses.replace(self, model=whole.model_of_microbatch)
 
         def split(name: str, gradient: "tf.Tensor") -> "tf.Tensor":
-            return annotate(gradient, declared[name].letters, name)
+            return annotate_gradient(gradient, declared[name].letters, name)
 
         def add(index: "tf.Tensor", microbatch: Arrays, sums: Arrays) -> Arrays:
             mode = Mode(training=True, key=key.fold("microbatch", index))

@@ -7,6 +7,7 @@ source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 budget.json       tokens seen of each language, steps, seconds
 init.json         the run that this one started from, and what each array began as (starting_point.py)
+guard.json        what the old languages lose, if the run adds a language (evaluation/language_guard.py)
 trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """

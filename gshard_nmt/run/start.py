@@ -1,6 +1,7 @@
 """What the user asks of one start of a run."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from gshard_nmt import paths
@@ -43,9 +44,11 @@ class Start:
       profile: whether to write a trace of a few steps.
       command: the command that the user typed; it is recorded in the run folder.
       init: the run that a new run starts from; None starts with random weights.
+      files: texts that the run folder gets before the first step, by the names of their files.
     """
 
     limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
     profile: bool = False
     command: str = ""
     init: Init | None = None
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -90,7 +90,8 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
 def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     """Returns int[devices, axes of the torus], the coordinates of each device's chip on the torus.
 
-    The devices are in the order of the mesh. The coordinates of a GPU are its host and its place there.
+    The devices are in the order of the mesh. With several slices, the slice is the last coordinate. The
+    coordinates of a GPU are its host and its place there.
     CPU devices have none; the result is None for them.
     """
     if topology.chip is None:
@@ -99,6 +100,10 @@ def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     if isinstance(topology.chip, Gpu):
         ids = [device.id for device in devices.devices.devices.ravel()]
         return np.stack(np.divmod(ids, topology.shape[1]), axis=1)
+    if topology.slices > 1:
+        return np.array(
+            [(*d.coords[:axes], d.slice_index) for d in devices.devices.devices.ravel()]
+        )
     return np.array([device.coords[:axes] for device in devices.devices.devices.ravel()])
 
 
@@ -148,6 +153,8 @@ def _tpu_devices(topology: Topology) -> list[Any]:
     if topology.chip and topology.chip.name == "v4":
         # On Cloud, both cores of a v4 chip are one device, which libtpu calls "megacore".
         options["chip_config_name"] = "megacore"
+    if topology.slices > 1:
+        options["num_slices"] = topology.slices
     if topology.num_chips == 1:
         options["chips_per_host_bounds"] = (1, 1, 1)
     with silenced_stderr():
@@ -156,7 +163,7 @@ def _tpu_devices(topology: Topology) -> list[Any]:
 
         try:
             description = topologies.get_topology_desc(
-                platform="tpu", topology_name=topology.name, **options
+                platform="tpu", topology_name=topology.one_slice, **options
             )
         except jax.errors.JaxRuntimeError as error:
             raise UserError(

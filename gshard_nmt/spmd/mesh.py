@@ -93,6 +93,14 @@ class Mesh:
     letters. The first pattern that matches a name is used.
     """
 
+    shared_update: bool = False
+    """Whether the devices that hold copies of a weight share its update (Xu et al. 2020).
+
+    Each device then adds up the gradients of a part of the weight, updates this part and sends it to the
+    others. The gradients need less memory, and the optimizer less time, but the links may take longer;
+    compare both with gshard-inspect. It needs the partitioner 'gspmd'.
+    """
+
     # Order of the devices
     device_order: Sequence[int] | str = ()
     """The device at each place of the mesh, row by row. An empty list takes them in jax's order.
@@ -146,6 +154,13 @@ class Mesh:
                 f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
                 f"{MOST_DEVICES}.",
                 ["Mesh.shape"],
+            )
+        if self.shared_update and self.partitioner == "shardy":
+            raise UserError(
+                "Mesh.shared_update is True, but Mesh.partitioner is 'shardy', which cannot split an "
+                "array over a part of a mesh axis. Set Mesh.partitioner = 'gspmd', or "
+                "Mesh.shared_update = False.",
+                ["Mesh.shared_update", "Mesh.partitioner"],
             )
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):

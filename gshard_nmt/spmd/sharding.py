@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.annotation import (
     DimsMapping,
     active,
@@ -41,10 +42,13 @@ __all__ = [
     "Mesh",
     "active_mesh",
     "annotate",
+    "annotate_gradient",
     "auto_to_manual",
+    "exchange_parts",
     "manual_axes",
     "manual_to_auto",
     "mesh_split",
+    "own_part",
     "replicate",
     "rules",
     "shard",
@@ -82,6 +86,55 @@ def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
         active_mesh.annotated.add((letters, tuple(x.shape)))
     unspecified = [dim for dim, letter in enumerate(letters) if letter == "?"]
     return _annotated(x, mesh, mesh.partition(letters, name), unspecified)
+
+
+def annotate_gradient(x: "tf.Tensor", letters: str, name: str) -> "tf.Tensor":
+    """Splits the gradient of a weight like the weight, or over all devices if they share its update.
+
+    >>> annotations_of(lambda x: annotate_gradient(x, "MH", "wi"), (32, 256), mesh=mesh)
+    ['{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}']
+    >>> sharing = Mesh(("x", "y"), (2, 4), rules={"H": "y"}, shared_update=True)
+    >>> annotations_of(lambda x: annotate_gradient(x, "MH", "wi"), (32, 256), mesh=sharing)
+    ['{devices=[2,4]<=[8]}']
+
+    Args:
+      x: the gradient.
+      letters: the letters of the weight.
+      name: its name.
+    """
+    return own_part(x, letters, name) if _shares_updates() else annotate(x, letters, name)
+
+
+def own_part(x: "tf.Tensor", letters: str, name: str) -> "tf.Tensor":
+    """Gives each device the part of a weight that it updates; changes nothing if no update is shared.
+
+    The arguments are those of `annotate_gradient`.
+    """
+    mesh = active.get().mesh
+    if mesh is None or not _shares_updates():
+        return x
+    fine, partition = shared_update.fine_mesh(mesh, letters, tuple(x.shape), name)
+    return _annotated(x, fine, partition)
+
+
+def exchange_parts(x: "tf.Tensor", letters: str, name: str, one: "tf.Tensor") -> "tf.Tensor":
+    """Gathers an updated weight from the parts of all devices; changes nothing if none is shared.
+
+    Args:
+      x: the new weight, of which each device has computed its own part.
+      letters: the letters of the weight.
+      name: its name.
+      one: float32[], the number 1.0, which the compiler does not know. The product makes XLA write the
+        new weight where the old one was. The TPU compiler would copy both otherwise.
+    """
+    if not _shares_updates():
+        return x
+    return annotate(own_part(x, letters, name), letters, name) * one
+
+
+def _shares_updates() -> bool:
+    mesh = active.get().mesh
+    return mesh is not None and mesh.shared_update and not active.get().manual
 
 
 def active_mesh() -> Mesh | None:

@@ -1,8 +1,10 @@
 """Names and shapes of the machines that a program can be compiled for: TPU slices, GPUs and CPU devices.
 
 A TPU slice is named by its generation and its number of chips along each axis of the torus, such as
-`v3:32x32`. GPUs and CPU devices are named by their number, such as `h100:8` and `cpu:8`. This module is
-arithmetic only: it imports neither jax nor a compiler. `ahead_of_time.py` compiles for a topology.
+`v3:32x32`. Several equal slices, which only the data center network joins, are named by their number:
+`v5e:16x16*4` is four slices. GPUs and CPU devices are named by their number, such as `h100:8` and
+`cpu:8`. This module is arithmetic only: it imports neither jax nor a compiler. `ahead_of_time.py`
+compiles for a topology.
 """
 
 import dataclasses
@@ -10,11 +12,13 @@ import math
 import re
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.chips import CHIPS, Chip, Gpu
+from gshard_nmt.spmd.chips import CHIPS, SLICE_BANDWIDTH, Chip, Gpu
 
 EXAMPLES = ("v3:32x32", "v4:4x4x4", "v5e:16x16", "v5p:8x8x8", "v6e:16x16", "h100:8", "cpu:8")
 
 MAX_CPU_DEVICES = 512
+
+MAX_SLICES = 256
 
 INSTALL_CUDA = "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'"
 """The command that makes GPU topologies work. Each release of jax needs its own compiler."""
@@ -25,7 +29,7 @@ INSTALL_LIBTPU = "pip install 'libtpu==0.0.42.*'"
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A TPU slice, a number of GPUs, or a number of CPU devices."""
+    """A TPU slice or several, a number of GPUs, or a number of CPU devices."""
 
     name: str
     """The name that `parse` read."""
@@ -34,11 +38,23 @@ class Topology:
     shape: tuple[int, ...]
     """Number of chips along each axis of the torus; (hosts, GPUs of a host) for GPUs, (n,) for n CPU
     devices."""
+    slices: int = 1
+    """Number of equal TPU slices, each of this shape."""
+    slice_bandwidth: float = 0.0
+    """Bytes per second between a chip and those of other slices, in one direction; 0 for one slice."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of chips along each axis of the torus, and then the number of slices if it is above 1.
+
+        The coordinates of a chip count these axes.
+        """
+        return (*self.shape, self.slices) if self.slices > 1 else self.shape
 
     @property
     def num_chips(self) -> int:
         """Number of chips, GPUs or CPU devices."""
-        return math.prod(self.shape)
+        return math.prod(self.grid)
 
     @property
     def num_devices(self) -> int:
@@ -46,11 +62,17 @@ class Topology:
         return self.num_chips * (self.chip.devices_per_chip if self.chip else 1)
 
     @classmethod
-    def parse(cls, name: str) -> "Topology":
+    def parse(cls, name: str, slice_link: float | None = None) -> "Topology":
         """Returns the topology of a name.
 
+        Args:
+          name: for instance "v4:4x4x4", or "v4:4x4x4*4" for four slices.
+          slice_link: bytes per second between a chip and those of other slices; None takes the figure
+            of the chip's documentation.
+
         Raises:
-          UserError: no topology has this name; the message lists those that exist.
+          UserError: no topology has this name; the message lists those that exist. Or nothing is known
+            about the network between the slices.
         """
         kind, _, size = name.partition(":")
         if kind == "cpu" and re.fullmatch(r"\d+", size) and 1 <= int(size) <= MAX_CPU_DEVICES:
@@ -60,17 +82,31 @@ class Topology:
                 f"--topology {name}: the number of CPU devices must be from 1 to "
                 f"{MAX_CPU_DEVICES}. Write for instance cpu:8."
             )
-        if kind not in CHIPS or not re.fullmatch(r"\d+(x\d+)*", size):
+        size, _, slices = size.partition("*")
+        if kind not in CHIPS or not re.fullmatch(r"\d+(x\d+)*", size) or name.endswith("*"):
             raise UserError(
                 f"--topology {name}: there is no such topology; known are {', '.join(_ranges())} and "
                 f"cpu:1 to cpu:{MAX_CPU_DEVICES}, for instance {', '.join(EXAMPLES)}."
             )
         chip = CHIPS[kind]
         if isinstance(chip, Gpu):
+            if slices:
+                raise UserError(
+                    f"--topology {name}: only TPUs form slices. Give the number of all GPUs, for "
+                    f"instance {chip.name}:64; the network between their hosts is counted."
+                )
             return cls(name, chip, _hosts(name, chip, size))
         shape = tuple(int(n) for n in size.split("x"))
         _check_shape(name, chip, shape)
-        return cls(name, chip, shape)
+        if not slices:
+            return cls(name, chip, shape)
+        number, bandwidth = _slices(name, chip, slices, slice_link)
+        return cls(name, chip, shape, number, bandwidth)
+
+    @property
+    def one_slice(self) -> str:
+        """The name of one of the slices."""
+        return self.name.partition("*")[0]
 
     def wraps(self) -> tuple[bool, ...]:
         """Returns for each axis whether its chips form a ring.
@@ -84,6 +120,22 @@ class Topology:
             # Optical switches close the rings, and they are wired to whole cubes of 4 x 4 x 4 chips.
             return (all(n % 4 == 0 for n in self.shape),) * 3
         return tuple(n == largest for n, largest in zip(self.shape, self.chip.pod, strict=True))
+
+
+def _slices(name: str, chip: Chip, slices: str, slice_link: float | None) -> tuple[int, float]:
+    """Returns the number of slices, and the bandwidth between them."""
+    if not slices.isdigit() or not 2 <= int(slices) <= MAX_SLICES:
+        raise UserError(
+            f"--topology {name}: the number of slices after * must be from 2 to {MAX_SLICES}. Write for "
+            f"instance {name.partition('*')[0]}*2, or leave it out for one slice."
+        )
+    bandwidth = slice_link or SLICE_BANDWIDTH.get(chip.name)
+    if bandwidth is None:
+        raise UserError(
+            f"--topology {name}: the documentation of {chip.name} has no bandwidth between slices. Give "
+            "it with --slice_link, in GB/s for each chip, for instance --slice_link 3."
+        )
+    return int(slices), bandwidth
 
 
 def _hosts(name: str, gpu: Gpu, size: str) -> tuple[int, int]:

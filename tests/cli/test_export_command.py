@@ -20,12 +20,13 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     assert commands.main(["export", *flags, "--length_norm=lingvo", "--checkpoint=last"]) == 0
     gin = ["--gin=Decode.rows = 8", "--gin=Decode.beam = 3"]
     assert commands.export_program([*flags, *gin, "--beam=5"]) == 0
-    assert [(*places, checkpoint) for *places, _, checkpoint in exported] == [
+    assert [(*places, checkpoint) for *places, _, checkpoint, _ in exported] == [
         (tmp_path, tmp_path / "out", checkpoint) for checkpoint in ("best", "500", "last", "best")
     ]
+    assert {form for *_, form in exported} == {"savedmodel"}
     settings = [
         {name: setting.value for (_, name), setting in changes.settings.items()}
-        for _, _, changes, _ in exported
+        for _, _, changes, *_ in exported
     ]
     assert settings == [
         *({}, {"beam": 2, "alpha": 0.8}, {"length_norm": "lingvo"}),
@@ -37,13 +38,27 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     ("flags", "message"),
     [
         (
-            ["--out=out", "--format=huggingface"],
-            "--format is 'huggingface'; it must be one of savedmodel. See gshard-export --help.",
+            ["--out=out", "--format=onnx"],
+            "--format is 'onnx'; it must be one of savedmodel, huggingface, ctranslate2, native. See "
+            "gshard-export --help.",
         ),
         (
             ["--out=out"],
             "--format is missing. For example:\n  gshard-export --workdir runs/demo --out exported "
             "--format savedmodel\nSee gshard-export --help.",
+        ),
+        (
+            ["--out=out", "--format=ctranslate2", "--languages=de"],
+            "--languages and --corpus make a smaller run folder, and --format is ctranslate2. Give "
+            "--format native",
+        ),
+        (
+            ["--out=out", "--format=native", "--languages=de,fr"],
+            "--format native makes a smaller model and needs --languages and --corpus.",
+        ),
+        (
+            ["--out=out", "--format=native", "--languages=de", "--corpus=.", "--keep_choices=90"],
+            "--keep_choices is 90; it must be from 0 to 1.",
         ),
         (
             ["--out=gs://bucket/out", "--format=savedmodel"],
@@ -71,3 +86,18 @@ def test_a_mistake_writes_nothing(exported, tmp_path, capsys, flags, message):
     assert out == ""
     assert err.startswith(f"gshard-export: {message}")
     assert exported == []
+
+
+def test_a_smaller_model_has_its_languages_and_corpus(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(
+        "gshard_nmt.export_smaller.export_smaller", lambda *arguments: calls.append(arguments)
+    )
+    flags = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--format=native"]
+    flags += [f"--corpus={tmp_path}", "--keep_choices=0.98"]
+    assert commands.export_program([*flags, "--languages", "de", "fr"]) == 0
+    assert commands.export_program([*flags, "--languages=de,fr", "--checkpoint=last"]) == 0
+    assert calls == [
+        (tmp_path, tmp_path / "out", ["de", "fr"], tmp_path, 0.98, checkpoint)
+        for checkpoint in ("best", "last")
+    ]

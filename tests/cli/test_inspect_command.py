@@ -11,12 +11,16 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
-TABLE = """ Give only flags of one inspection. Besides --config and --gin,
-  the default    takes --topology, --scale_with_devices, --decoding, --tokens, --json, --html
-  --advise       takes --topology, --best, --tokens, --json, --html
+DEFAULT_FLAGS = (
+    "--topology, --slice_link, --scale_with_devices, --decoding, --tokens, --json, --html"
+)
+TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
+  the default    takes {DEFAULT_FLAGS}
+  --advise       takes --topology, --slice_link, --best, --tokens, --json, --html
   --parameters   takes no other flag
   --equivalence  takes --devices
-  --doctor       takes --topology, --data, --read_data, --workdir
+  --measure      takes --rounds, --json, --html
+  --doctor       takes --topology, --slice_link, --data, --read_data, --workdir
 """
 
 
@@ -35,6 +39,12 @@ TABLE = """ Give only flags of one inspection. Besides --config and --gin,
             "one of them at a time.\n",
         ),
         (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
+        (["--measure", "--topology=cpu:2"], f"--topology has no effect with --measure.{TABLE}"),
+        (
+            ["--slice_link=3", "--topology=v4:4x4x4"],
+            "--slice_link has no effect without several slices. Name them with --topology, for instance "
+            "v4:4x4x4*2.\n",
+        ),
         (
             ["--advise"],
             "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
@@ -104,3 +114,27 @@ def test_the_folder_of_an_output_file_must_exist(capsys, tmp_path):
     assert capsys.readouterr().err == (
         f"gshard-inspect: --json {file}: there is no folder {file.parent}; make it first.\n"
     )
+
+
+def test_measure_needs_no_config(capsys, monkeypatch):
+    configs = []
+    monkeypatch.setattr(
+        "gshard_nmt.checks.measure.measure", lambda *arguments: configs.append(arguments)
+    )
+    assert commands.inspect_program(["--measure", "--rounds=3", "--gin", "Mesh.shape = (4,)"]) == 0
+    ((config, name, rounds, json_file, page),) = configs
+    assert (config.mesh.num_devices, name, rounds) == (4, "demo", 3)
+    assert (json_file, page) == (None, None)
+    assert commands.inspect_program([]) == 2
+    assert "--config is missing" in capsys.readouterr().err
+
+
+def test_an_interrupted_measurement_leaves_no_file(capsys, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gshard_nmt.checks.measure.measurement_of", interrupt)
+    file = tmp_path / "m.json"
+    assert commands.inspect_program(["--measure", f"--json={file}"]) == 130
+    assert capsys.readouterr() == ("", "gshard-inspect: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

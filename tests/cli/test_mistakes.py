@@ -26,6 +26,7 @@ GOOD = {
     "harvest": {"out": "new", "root": "corpus"},
     "prepare": {"config": "demo", "corpus": "corpus", "out": "new"},
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
+    "adding": {"add_language": "nn", "init_from": "run", "data": "corpus", "workdir": "new"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
     "eval": {
         "workdir": "run",
@@ -36,6 +37,13 @@ GOOD = {
     },
     "score": {"hypotheses": "text", "references": "text", "target": "en"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
+    "native": {
+        "workdir": "run",
+        "out": "new",
+        "format": "native",
+        "languages": "fr",
+        "corpus": "corpus",
+    },
     "import": {"from": "run", "workdir": "new"},
     "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
     "serve": {"workdir": "run", "port": "0"},
@@ -50,9 +58,10 @@ GOOD = {
 }
 """A good command line of each program; the paths are in the folder of the test.
 
-"score" stands for gshard-eval without a run.
+"score" stands for gshard-eval without a run, "adding" for gshard-train that adds a language, "native" for
+gshard-export of a smaller model.
 """
-NAMES = {"score": "eval"}
+NAMES = {"score": "eval", "adding": "train", "native": "export"}
 
 READ_FOLDERS = [
     *[
@@ -63,15 +72,17 @@ READ_FOLDERS = [
         ("train", "baselines_of"),
         ("train", "init_from"),
     ],
-    *[("train", "own_data")],
+    *[("train", "own_data"), ("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    ("native", "corpus"),
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
     *[("checkpoint diff", "other"), ("data translate", "workdir")],
 ]
 WRITTEN_FOLDERS = [
     *[("harvest", "out"), ("prepare", "out"), ("train", "workdir"), ("eval", "report")],
+    ("adding", "workdir"),
     *[("import", "workdir"), ("export", "out"), ("checkpoint average", "out")],
     ("data translate", "out"),
 ]

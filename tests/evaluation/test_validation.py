@@ -1,12 +1,14 @@
 """Validation: scores of each language."""
 
 import math
+import pathlib
 import types
 
 import numpy as np
 import pytest
 
 from gshard_nmt.evaluation import validation
+from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.retention import Scores
@@ -14,6 +16,8 @@ from gshard_nmt.settings.gin_reader import load_config
 
 DEMO = load_config("demo").replace(train={"dev_batches": 2, "bleu_sentences": 0})
 STATE = {"parameters/w": "weights", "moments/w": "moments", "step": 1}
+
+NO_GUARD = pathlib.Path("a run without a guard")
 
 
 class Log(dict):
@@ -40,7 +44,7 @@ def validate(monkeypatch):
         return [{"nll_sum": batch["tokens"] * batch["nats"], "tokens": batch["tokens"]}]
 
     def dev_pairs(data, config, language):
-        return [types.SimpleNamespace(language=language, target="en")]
+        return [types.SimpleNamespace(language=language, target="en", folder=f"{language}-en")]
 
     monkeypatch.setattr(validation, "dev_batches", dev_batches)
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
@@ -144,7 +148,7 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     monkeypatch.setattr(validation, "dev_examples", dev_examples)
     log = Log()
     config = DEMO.replace(train={"bleu_sentences": 3})
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+    folder = types.SimpleNamespace(path=NO_GUARD, vocabularies=lambda: (None, Words()))
     run = validate(config, folder)
     line, scores = run.run(RunCounters(step=1), STATE, log)
     assert log[1]["dev_bleu/de"] == pytest.approx(100)
@@ -172,7 +176,7 @@ def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
     pair = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
     monkeypatch.setattr(validation, "Translator", SilentTranslator)
     monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [pair])
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+    folder = types.SimpleNamespace(path=NO_GUARD, vocabularies=lambda: (None, Words()))
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
     assert run.run(RunCounters(step=1), STATE, Log())[1].values["dev_bleu"] == 0
 
@@ -182,7 +186,9 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
 ):
     def dev_pairs(data, config, language):
         targets = {"de": ("en",), "fr": ("en", "zh")}[language]
-        return [types.SimpleNamespace(language=language, target=target) for target in targets]
+        return [
+            types.SimpleNamespace(language=language, target=target, folder="") for target in targets
+        ]
 
     def score(hypotheses, references, target):
         return types.SimpleNamespace(bleu={"en": 10.0, "zh": 40.0}[target])
@@ -199,8 +205,41 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
     monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [example])
     monkeypatch.setattr(validation.bleu, "score", score)
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+    folder = types.SimpleNamespace(path=NO_GUARD, vocabularies=lambda: (None, Words()))
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
     scores = run.run(RunCounters(step=1), STATE, Log())[1].values
     names = ("dev_bleu/de", "dev_bleu/fr", "dev_bleu")
     assert [scores[name] for name in names] == [10.0, 25.0, 17.5]
+
+
+def test_a_checkpoint_that_the_guard_refuses_gets_no_score(validate, monkeypatch, tmp_path):
+    class CopyingTranslator:
+        def __init__(self, *arguments) -> None:
+            self.parameters = None
+
+        def translate_ids(self, sources, _prefixes):
+            return [[(ids if self.parameters["w"] == "weights" else [9], 0.0)] for ids in sources]
+
+    def dev_examples(data, pair, limit):
+        return [
+            types.SimpleNamespace(source=row, target=row) for row in np.arange(60).reshape(-1, 6)
+        ]
+
+    monkeypatch.setattr(validation, "Translator", CopyingTranslator)
+    monkeypatch.setattr(validation, "dev_examples", dev_examples)
+    references = [" ".join(f"w{i}" for i in row) for row in np.arange(60).reshape(-1, 6)]
+    Guard(tmp_path / "guard.json", "de", "the old run", {"fr-en": references}).write()
+    config = DEMO.replace(train={"bleu_sentences": 10, "best_metric": "dev_bleu/de"})
+    folder = types.SimpleNamespace(path=tmp_path, vocabularies=lambda: (None, Words()))
+    run, log = validate(config, folder), Log()
+    line, scores = run.run(RunCounters(step=1), STATE, log)
+    assert line.endswith("0 of 1 directions significantly worse: passes")
+    assert scores.values["dev_bleu/de"] == pytest.approx(100)
+    later = {**STATE, "parameters/w": "later weights"}
+    line, scores = run.run(RunCounters(step=2), later, log)
+    assert line.endswith("1 of 1 directions significantly worse: does not pass")
+    # The log has the score; the checkpoint does not, so it is never the best one.
+    assert "dev_bleu/de" in log[2]
+    assert "dev_bleu/de" not in scores.values
+    assert "dev_bleu/fr" in scores.values
+    assert [(v.step, v.passes) for v in Guard.of(tmp_path).verdicts] == [(1, True), (2, False)]

@@ -63,11 +63,13 @@ def test_all_shapes_of_the_families_that_suit_a_model():
         ("v5e:4x8", (2, 4, 4)),
         ("v4:2x2x4", (2, 1, 8)),
         ("v5e:8x2", (4, 4)),
+        ("v5e:2x4*2", (4, 4)),
+        ("v3:2x2*2", (2, 8)),
         ("h100:32", (4, 8)),
     ],
 )
 def test_the_text_of_an_order_puts_the_devices_where_the_formula_has_them(name, shape):
-    topology = Topology.parse(name)
+    topology = Topology.parse(name, slice_link=1e9)
     axes = ("a", "b", "c")[: len(shape)]
     orders = list(device_orders(topology, shape))
     assert len({order.text for order in orders}) > 1
@@ -116,8 +118,13 @@ def test_numbers_count_the_gpus_of_a_host_first_and_the_first_axis_of_a_torus_fi
     ]
 
 
+def test_numbers_count_slices_last():
+    numbered = coordinates_by_number(Topology.parse("v5e:2x2*2")).tolist()
+    assert numbered[:5] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
 def test_there_is_an_order_for_every_shape_of_a_slice():
-    for name in ("v3:8x4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12", "h100:64"):
+    for name in ("v3:8x4", "v5e:4x4*4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12", "h100:64"):
         topology = Topology.parse(name)
         for _, mesh in meshes(topology.num_devices, has_experts=True):
             assert math.prod(mesh.shape) == topology.num_devices

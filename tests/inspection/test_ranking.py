@@ -82,6 +82,36 @@ def test_large_experts_take_the_papers_hybrid_mesh(name, topology, shape):
     assert (best.name, tuple(best.mesh.shape)) == ("hybrid", shape)
 
 
+@pytest.mark.parametrize(
+    ("name", "topology", "title", "between"),
+    [
+        ("gspmd_dense_64b", "v5p:4x4x4*2", "data_expert_tensor data=8 tensor=16", ["data"]),
+        ("gspmd_hybrid_33b", "v5e:4x4*2", "hybrid x=8 y=4", ["x"]),
+    ],
+)
+def test_the_axis_of_the_rows_goes_between_slices(name, topology, title, between):
+    """The tensor axis sends activations in every layer, so it stays inside a slice."""
+    machine = Topology.parse(topology)
+    best = ranked(name, topology).candidates[0]
+    assert best.title == title
+    crossing = [a for a in best.mesh.axes if place_on(machine, best.mesh, [a]).slices > 1]
+    assert crossing == between
+    assert "B" in {letter for letter, axes in best.mesh.rules.items() if between[0] in axes}
+
+
+def test_a_faster_network_makes_the_step_shorter_up_to_that_of_one_slice():
+    def best(topology: Topology) -> float:
+        config = load_config("gspmd_hybrid_33b", [])
+        functions = step_functions(config)
+        arrays = training_arrays(config, functions)
+        result = ranking.rank(config, weight_specs(functions), arrays, topology)
+        return result.candidates[0].prediction.step_seconds
+
+    slow, fast = (best(Topology.parse("v5e:4x4*2", slice_link=rate)) for rate in (1e9, 1e12))
+    assert slow > 1.5 * fast
+    assert fast == pytest.approx(best(Topology.parse("v5e:4x8")), rel=0.35)
+
+
 @pytest.mark.slow
 def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_as_well():
     """GShard Table 1. See docs/inspect.md for the meshes that are a few percent faster by formula."""

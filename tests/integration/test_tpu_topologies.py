@@ -178,3 +178,74 @@ def test_decoding_counts_every_step_of_the_search(tmp_path):
     assert record["step"] == "decoding"
     assert "all 128 steps of the search" in report
     assert any(collective["count"] >= 128 for collective in record["collectives"])
+
+
+PARTITIONED = """
+import json, sys
+from gshard_nmt.inspection import communication, hlo
+from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.spmd import ahead_of_time
+from gshard_nmt.spmd.lowering import lower
+from gshard_nmt.spmd.topology import Topology
+from tests.multidevice.test_meshes import BATCH, RUNS, mesh_of, steps
+
+topology, counts = Topology.parse("v5e:4x2"), {}
+for partitioner in ("gspmd", "shardy"):
+    mesh, functions = mesh_of(sys.argv[1], partitioner), steps(RUNS[sys.argv[1]].model)
+    specs = state_specs(functions)
+    letters = {name: spec.letters for name, spec in specs.items()}
+    lowered = lower(functions.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh)
+    devices = ahead_of_time.devices_of(topology, mesh)
+    compiled = ahead_of_time.compile_for(topology, devices, lowered, donate=(0,))
+    counts[partitioner] = communication.count_instructions(hlo.parse(compiled.text))
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mesh", "gspmd", "shardy"),
+    [
+        # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
+        ("data_tensor", (0, 19, 22, 5, 2), (0, 18, 22, 5, 0)),
+        ("hybrid", (4, 22, 23, 3, 2), (4, 21, 22, 3, 0)),
+    ],
+)
+def test_both_partitioners_have_the_collectives_that_the_page_gives(mesh, gspmd, shardy):
+    """docs/sharding.md has these numbers."""
+    process = subprocess.run(
+        [sys.executable, "-c", PARTITIONED, mesh],
+        capture_output=True,
+        text=True,
+        env=environment() | {"PYTHONPATH": "."},
+    )
+    assert process.returncode == 0, process.stderr
+    counts = json.loads(process.stdout.splitlines()[-1])
+    assert tuple(counts["gspmd"].values()) == gspmd
+    assert tuple(counts["shardy"].values()) == shardy
+
+
+# The axis of the rows lies between the slices, that of the experts inside.
+TWO_SLICES = (
+    *(setting for setting in SMALL if not setting.startswith("Mesh")),
+    "include 'meshes/data_expert.gin'",
+    "DATA_DEVICES = 2",
+    "EXPERT_DEVICES = 8",
+    "Model.num_groups = 16",
+)
+
+
+def test_on_two_slices_only_gradients_cross(tmp_path):
+    record, report = inspect(tmp_path, "--topology=v5e:2x4*2", settings=TWO_SLICES)
+    assert record["devices"] == 16
+    crossing = [
+        (collective["kind"], source)
+        for collective in record["collectives"]
+        for source in collective["sources"]
+        if source["slices"] > 1
+    ]
+    assert {kind for kind, _ in crossing} == {"all-reduce"}
+    assert all(source["mesh_axes"] == ["data"] for _, source in crossing)
+    assert all(source["seconds"] > 0 and source["asked_for"] for _, source in crossing)
+    all_to_alls = collective_of(record, "all-to-all")["sources"]
+    assert {(s["slices"], tuple(s["mesh_axes"])) for s in all_to_alls} == {(1, ("expert",))}
+    assert "all-reduce between slices" in report

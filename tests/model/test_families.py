@@ -149,6 +149,7 @@ def reduced(steps: StepFunctions) -> StepFunctions:
         head_dim=4,
         experts=4 if model.experts else 0,
         num_groups=2,
+        stages=min(model.stages, 2),
     )
     return dataclasses.replace(steps, model=small, source_vocabulary=16, target_vocabulary=16)
 

@@ -60,6 +60,19 @@ def test_another_key_or_mesh_is_lowered_again(compiled):
     assert compiled(Lowering(4.0), mesh=Mesh(("x",), (2,), rules={})) == (4.0, True)
 
 
+def test_another_partitioner_has_entries_of_its_own(compiled, tmp_path):
+    """Both entries stay in the cache, and each partitioner finds its own."""
+    shardy = dataclasses.replace(PAIR, partitioner="shardy")
+    assert compiled(Lowering(2.0)) == (2.0, True)
+    assert compiled(Lowering(3.0), mesh=shardy) == (3.0, True)
+    assert compiled(Lowering(4.0)) == (2.0, False)
+    assert compiled(Lowering(5.0), mesh=shardy) == (3.0, False)
+    gspmd_key, shardy_key = (
+        runtime.Runtime(mesh, None, tmp_path)._artifact("key") for mesh in (PAIR, shardy)
+    )
+    assert gspmd_key != shardy_key
+
+
 def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):
     compiled(Lowering(2.0))
     monkeypatch.setattr(runtime, "source_fingerprint", lambda: "changed")

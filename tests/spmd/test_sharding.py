@@ -29,6 +29,7 @@ API = (
     "split",
     "shard",
     "mesh_split",
+    "annotate_gradient",
 )
 
 

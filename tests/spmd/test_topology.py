@@ -18,6 +18,7 @@ from gshard_nmt.spmd.topology import EXAMPLES, Topology
         ("v5e:16x16", 256, 256),
         ("v5p:8x8x8", 512, 512),
         ("v6e:16x16", 256, 256),
+        ("v5e:4x8*4", 128, 128),
         ("h100:8", 8, 8),
         ("cpu:8", 8, 8),
     ],
@@ -97,3 +98,40 @@ def test_the_examples_are_topologies():
 def test_a_topology_needs_no_jax():
     code = "import sys, gshard_nmt.spmd.topology; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_several_slices_have_the_torus_of_one_and_a_network():
+    slices = Topology.parse("v5e:16x16*4")
+    assert (slices.shape, slices.slices, slices.grid) == ((16, 16), 4, (16, 16, 4))
+    assert slices.wraps() == (True, True)
+    assert slices.one_slice == "v5e:16x16"
+    assert slices.slice_bandwidth == 25e9 / 8
+    assert Topology.parse("v5e:16x16*4", slice_link=1e9).slice_bandwidth == 1e9
+    assert Topology.parse("v4:4x4x4*2", slice_link=3e9).slice_bandwidth == 3e9
+    assert Topology.parse("v4:4x4x4").grid == (4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "v4:4x4x4*2",
+            "the documentation of v4 has no bandwidth between slices. Give it with --slice_link, in GB/s "
+            "for each chip, for instance --slice_link 3.",
+        ),
+        (
+            "v5e:4x4*1",
+            "the number of slices after * must be from 2 to 256. Write for instance v5e:4x4*2, or leave "
+            "it out for one slice.",
+        ),
+        (
+            "h100:8*2",
+            "only TPUs form slices. Give the number of all GPUs, for instance h100:64; the network "
+            "between their hosts is counted.",
+        ),
+    ],
+)
+def test_wrong_slices_are_explained(name, message):
+    with pytest.raises(UserError) as raised:
+        Topology.parse(name)
+    assert str(raised.value) == f"--topology {name}: {message}"

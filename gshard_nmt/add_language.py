@@ -1,0 +1,342 @@
+"""gshard-train --add_language: a run that learns one more language and keeps the others.
+
+It puts other parts together, in this order:
+
+1. The vocabularies of the run get a tag and pieces for the new language (`data/vocabulary_growth.py`).
+2. The new text is prepared with them. Its shards come beside those of the run (`data/joined_data.py`).
+3. The old run translates its dev text. The guard compares with this (`evaluation/language_guard.py`).
+4. A new run starts from the old one and trains on both texts. Its best checkpoint passes the guard.
+"""
+
+import dataclasses
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from gshard_nmt import outputs, paths
+from gshard_nmt.data.batches import dev_pairs
+from gshard_nmt.data.corpus import CorpusPair, find_pairs
+from gshard_nmt.data.directions import candidates, directions_of
+from gshard_nmt.data.joined_data import ADDED, join
+from gshard_nmt.data.language_codes import folder_tag
+from gshard_nmt.data.manifest import read_manifest
+from gshard_nmt.data.preparation.job import Job, Options
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.vocabulary_pair_growth import Newcomer, grow_pair
+from gshard_nmt.data_tools.terminal import Terminal, narrow_table
+from gshard_nmt.decoding.text_translator import load_translator
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict
+from gshard_nmt.evaluation.validation import dev_outputs
+from gshard_nmt.run import training_command
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.identity import data_differences
+from gshard_nmt.run.start import Init
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.gin_reader import load_config, read_statements
+from gshard_nmt.settings.values import read_run_config
+
+STEPS = 800
+"""The default of Train.steps: some minutes of the demo's model on two cores."""
+
+SHARE = 0.5
+"""The part of the training examples that is in the new language."""
+
+RATE = 0.3
+"""The learning rate, as a part of the old run's. It falls to 0 over the whole run."""
+
+VALIDATIONS = 4
+"""The number of validations of a run."""
+
+DEV_SENTENCES = 2000
+LEAST_SENTENCES, MOST_SENTENCES = 20, 200
+"""A validation translates about `DEV_SENTENCES`, within these limits for each direction."""
+
+Train = Callable[[Config, Path, Init | None, Mapping[str, str], str], bool]
+"""(config, data, --init_from, files for the run folder, command) -> whether the run is finished."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+      language: the BCP 47 tag of the new language.
+      run: the run folder to start from.
+      checkpoint: its weights, the value of --checkpoint.
+      corpus: the corpus folder with text of the new language.
+      workdir: the folder of the new run.
+      replay: the prepared data of the old run; None takes what its last command names.
+      new_pieces: the largest number of new pieces of each vocabulary.
+      settings: the values of --gin.
+    """
+
+    language: str
+    run: Path
+    checkpoint: str
+    corpus: Path
+    workdir: Path
+    replay: Path | None = None
+    new_pieces: int = 500
+    settings: Sequence[str] = ()
+
+    @property
+    def data(self) -> Path:
+        """The folder of the prepared data of all languages."""
+        return self.workdir.with_name(f"{self.workdir.name}-data")
+
+    @property
+    def subset(self) -> str:
+        """The name of the new corpus in the prepared data."""
+        return f"added-{self.language}"
+
+
+def add_language(request: Request, train: Train) -> bool:
+    """Trains a run with one more language, or resumes it.
+
+    Args:
+      request: what the user asks for.
+      train: trains the new run.
+
+    Returns:
+      Whether the run is finished.
+
+    Raises:
+      UserError: the language is known already, the text does not fit, or a folder is not what it should
+        be.
+    """
+    run, init = RunFolder(request.workdir), None
+    if (request.workdir / "data.json").exists():
+        data, config = _data_of_started(request), load_config(str(run.config), request.settings)
+    else:
+        old = RunFolder(request.run)
+        data = _make_data(request, old)
+        config = _config(request, old, data)
+        init = Init.of(request.run, request.checkpoint)
+    texts = {}
+    if not (request.workdir / NAME).exists():
+        texts[NAME] = _new_guard(request, config, data).text
+    command = ["gshard-train", f"--config={run.config}", f"--data={data.folder}"]
+    command.append(f"--workdir={request.workdir}")
+    is_finished = train(config, data.folder, init, texts, shlex.join(command))
+    guard = Guard.of(request.workdir)
+    if guard and guard.verdicts:
+        show(guard)
+    return is_finished
+
+
+def _data_of_started(request: Request) -> PreparedData:
+    manifest = read_manifest(request.data) or {}
+    if manifest.get(ADDED) != request.language:
+        raise UserError(
+            f"--workdir {request.workdir} has a run that does not add {request.language}: {request.data} "
+            "is not the data of such a run. Give another --workdir."
+        )
+    return PreparedData.open(request.data)
+
+
+def _make_data(request: Request, old: RunFolder) -> PreparedData:
+    """Makes the prepared data of all languages."""
+    config = read_run_config(old.config)
+    pairs = _new_pairs(request, old, config)
+    old_data = _old_data(request, old)
+    if request.data.exists() and ADDED not in (read_manifest(request.data) or {}):
+        raise UserError(
+            f"{request.data} is in the way: the data of the new run comes there. Move it, or give "
+            "another --workdir."
+        )
+    outputs.check_folder("--workdir", request.data, replaced=True)
+    console = Console(stderr=True, highlight=False)
+    request.data.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=request.data.parent, prefix=f".{request.data.name}."))
+    try:
+        models = grow_pair(_newcomer(request, old, config, pairs), old_data, folder, console.print)
+        data = dataclasses.replace(
+            config.data,
+            languages=(request.language,),
+            source_model=str(models["source"]),
+            target_model="" if config.data.vocabulary == "joint" else str(models["target"]),
+        )
+        options = Options(cleaning=config.cleaning)
+        new = folder / "new"
+        Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
+        return join(old_data, PreparedData.open(new), request.language, request.data)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusPair]:
+    """Returns the pairs of the new language in the corpus.
+
+    Raises:
+      UserError: the run has the language, or the corpus does not have its text.
+    """
+    language = request.language
+    if folder_tag(language) != language:
+        spelled = folder_tag(language)
+        advice = f"did you mean {spelled}?" if spelled else "give one such as nn or pt-BR."
+        raise UserError(f"--add_language is {language!r}, which is no BCP 47 tag; {advice}")
+    known = {pair[key] for pair in old.data["pairs"] for key in ("source", "target")}
+    if language in known:
+        raise UserError(
+            f"--add_language is {language}, which {old.path} has already; it has "
+            f"{', '.join(sorted(known))}. To train it further, leave out --add_language."
+        )
+    found = find_pairs(request.corpus, subset=request.subset)
+    pairs = [pair for pair in found if pair.language == language]
+    if not pairs:
+        names = ", ".join(pair.folder.name for pair in found[:5])
+        raise UserError(
+            f"--data {request.corpus} has no text of {language} and English, only {names}. With "
+            f"--add_language, --data is a corpus folder with {language}-en/train.{language}, train.en, "
+            f"dev.{language} and dev.en."
+        )
+    for split in ("train", "dev"):
+        if not any(pair.inputs(split) for pair in pairs):
+            raise UserError(
+                f"--data {request.corpus} has no {split} text of {language}. Add "
+                f"{language}-en/{split}.{language} and {split}.en; dev text chooses the best checkpoint."
+            )
+    if not any(True for pair in pairs for _ in _directions(config, pair)):
+        raise UserError(
+            f"{old.path} has Data.direction = {config.data.direction!r}, which does not use "
+            f"{pairs[0].folder.name}."
+        )
+    return pairs
+
+
+def _newcomer(
+    request: Request, old: RunFolder, config: Config, pairs: Sequence[CorpusPair]
+) -> Newcomer:
+    directions = [direction for pair in pairs for direction in _directions(config, pair)]
+    targets = {pair["target"] for pair in old.data["pairs"]}
+    return Newcomer(
+        request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
+    )
+
+
+def _directions(config: Config, pair: CorpusPair) -> list[tuple[str, str]]:
+    return list(directions_of(config.data.direction, pair.source, pair.target))
+
+
+def _old_data(request: Request, old: RunFolder) -> PreparedData:
+    """Returns the prepared data that the old run was trained on.
+
+    Raises:
+      UserError: it is not known where it is, or it has changed.
+    """
+    folder = request.replay
+    advice = "Give the folder that the run was trained on with --replay."
+    if folder is None:
+        words = shlex.split((training_command.read(old) or [""])[-1])
+        named = [word.partition("=")[2] for word in words if word.startswith("--data=")]
+        if not named:
+            raise UserError(f"{old.path} does not record its prepared data. {advice}")
+        folder = paths.folder_path("replay", named[-1])
+        if not folder.is_dir():
+            raise UserError(
+                f"{old.path} was trained on {folder}, and there is no such folder. {advice}"
+            )
+    data = PreparedData.open(folder)
+    if changed := data_differences(old.data, data):
+        raise UserError(
+            f"{folder} is not the data that {old.path} was trained on:\n  "
+            + "\n  ".join(changed)
+            + f"\n{advice}"
+        )
+    return data
+
+
+def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
+    """Returns the config of the new run: the old one, our defaults, and what the user sets."""
+    given = read_statements(request.settings).keys()
+    before = read_run_config(old.config)
+    languages = before.data.languages and (*before.data.languages, request.language)
+    base = load_config(str(old.config), request.settings).replace(data={"languages": languages})
+    steps = base.train.steps if ("Train", "steps") in given else STEPS
+    directions = sum(len(dev_pairs(data, base.data, name)) for name in data.languages(base.data))
+    sentences = min(max(DEV_SENTENCES // directions, LEAST_SENTENCES), MOST_SENTENCES)
+    every = -(-steps // VALIDATIONS)
+    defaults: dict[tuple[str, str], object] = {
+        ("Data", "languages"): languages,
+        ("Data", "schedule"): _schedule(request.language, base, data),
+        ("Optimizer", "learning_rate"): RATE * before.optimizer.learning_rate,
+        ("Optimizer", "linear_warmup_steps"): steps // 20,
+        ("Optimizer", "cooldown_steps"): steps,
+        ("Train", "steps"): steps,
+        ("Train", "tokens"): 0,
+        ("Train", "patience"): 0,
+        ("Train", "dev_every"): every,
+        ("Train", "checkpoint_every"): every,
+        ("Train", "keep_best"): 1,
+        ("Train", "bleu_sentences"): sentences,
+        ("Train", "best_metric"): f"dev_bleu/{request.language}",
+    }
+    ours = [f"{c}.{n} = {value!r}" for (c, n), value in defaults.items() if (c, n) not in given]
+    return load_config(str(old.config), [*ours, *request.settings])
+
+
+def _schedule(language: str, config: Config, data: PreparedData) -> list[dict[str, object]]:
+    """Returns the mixture of the end of the old run, with a share of `SHARE` for the new language."""
+    components = data.components(dataclasses.replace(config.data, schedule=()))
+    phase = dataclasses.replace(config.data.phases[-1], from_step=0)
+    rates = phase.rates(components)
+    share = sum(rates[[component.language == language for component in components]])
+    weight = SHARE / (1 - SHARE) * (1 - share) / share
+    weights = {**phase.weights, language: round(float(weight), 4)}
+    return [{"from_step": 0, "temperature": phase.temperature, "weights": weights}]
+
+
+def _new_guard(request: Request, config: Config, data: PreparedData) -> Guard:
+    """Translates the dev text of the old languages with the old run."""
+    old = RunFolder(request.run)
+    before = read_run_config(old.config)
+    search = dataclasses.replace(config.decode, method="beam")
+    translator = load_translator(
+        before.replace(mesh=config.mesh, decode=search), old, checkpoint=request.checkpoint
+    )
+    _, vocabulary = old.vocabularies()
+    pairs = [
+        pair
+        for language in data.languages(config.data)
+        if language != request.language
+        for pair in dev_pairs(data, config.data, language)
+    ]
+    sentences = config.train.bleu_sentences
+    translated = dev_outputs(translator.of_ids, vocabulary, data, pairs, sentences)
+    translations = {output.direction: output.hypotheses for output in translated}
+    weights = f"{translator.origin} of {request.run}"
+    return Guard(request.workdir / NAME, request.language, weights, translations)
+
+
+def show(guard: Guard) -> None:
+    """Prints the verdicts of a run, and the old directions at its best step, or at the last one."""
+    console, best = Terminal(), guard.best
+    header = ("step", f"BLEU {guard.language}", "old mean", "significantly worse", "guard")
+    rows = [_row(verdict, verdict is best) for verdict in guard.verdicts]
+    console.print(narrow_table(f"{guard.language} and the old languages", header, rows))
+    chosen = best or guard.verdicts[-1]
+    changes = [
+        (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
+        for c in sorted(chosen.changes, key=lambda change: change.delta)
+    ]
+    title = f"step {chosen.step} beside {guard.weights}, BLEU on dev text"
+    console.print(narrow_table(title, ("direction", "before", "now", "change", "p"), changes))
+    if best is None:
+        console.print(
+            "No checkpoint passes the guard, so there is no best one, and decoding uses the last. Train "
+            "anew in another --workdir with a lower Optimizer.learning_rate, fewer Train.steps, or less "
+            "of the new language in Data.schedule.",
+            style="bold",
+            soft_wrap=True,
+        )
+
+
+def _row(verdict: Verdict, is_best: bool) -> tuple[str, ...]:
+    guard = "passes, best" if is_best else "passes" if verdict.passes else "does not pass"
+    worse = f"{len(verdict.losses)} of {len(verdict.changes)}"
+    return (str(verdict.step), f"{verdict.bleu:.1f}", f"{verdict.mean:+.2f}", worse, guard)

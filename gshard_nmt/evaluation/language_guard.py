@@ -1,0 +1,219 @@
+"""The guard of the old languages while a run learns a new one.
+
+At each validation, the translations of dev text are compared with those of the run that it started from,
+by paired bootstrap. All old directions are one family of tests, with a false discovery rate of 5 %. If
+the old languages lose, the checkpoint gets no score, so it never becomes the best one.
+
+guard.json in the run folder has the translations of the old run, and the verdict of each validation.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from gshard_nmt import files, json_shape
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation import significance
+
+NAME = "guard.json"
+
+RATE = 0.05
+"""The false discovery rate."""
+
+LARGEST_LOSS = 0.5
+"""The largest loss of BLEU that is allowed, as a mean of the old directions."""
+
+_SHAPE = json_shape.fields(
+    {
+        "language": json_shape.text(),
+        "weights": json_shape.text(),
+        "translations": json_shape.mapping_of(json_shape.list_of(json_shape.text())),
+        "steps": json_shape.list_of(json_shape.anything()),
+    }
+)
+_REMEDY = "Restore it from a copy of the run folder."
+
+
+@dataclasses.dataclass(frozen=True)
+class DevOutput:
+    """The translations of the dev text of a direction.
+
+    Attributes:
+      direction: the direction, such as "fr-en".
+      language: its language that is not English.
+      target: BCP 47 tag of the target language.
+      hypotheses, references: the translation and the reference of each sentence.
+    """
+
+    direction: str
+    language: str
+    target: str
+    hypotheses: list[str]
+    references: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """The change of an old direction.
+
+    Attributes:
+      direction: the direction.
+      before, after: BLEU of the old run and of this one.
+      p: the p-value of the difference, adjusted for the false discovery rate.
+    """
+
+    direction: str
+    before: float
+    after: float
+    p: float
+
+    @property
+    def delta(self) -> float:
+        """BLEU won; below 0 it is lost."""
+        return self.after - self.before
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the direction has lost significantly."""
+        return self.delta < 0 and self.p <= RATE
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the guard found at a validation.
+
+    Attributes:
+      step: the training step.
+      bleu: dev BLEU of the new language.
+      changes: the change of each old direction.
+    """
+
+    step: int
+    bleu: float
+    changes: Sequence[Change]
+
+    @property
+    def mean(self) -> float:
+        """The mean change of the old directions; 0 if there are none."""
+        return sum(c.delta for c in self.changes) / max(len(self.changes), 1)
+
+    @property
+    def losses(self) -> list[str]:
+        """The old directions that have lost significantly."""
+        return [change.direction for change in self.changes if change.is_loss]
+
+    @property
+    def passes(self) -> bool:
+        """Whether the old languages lose nothing significantly, and at most `LARGEST_LOSS` on average."""
+        return not self.losses and self.mean >= -LARGEST_LOSS
+
+    @property
+    def text(self) -> str:
+        """The verdict as a part of a sentence."""
+        verdict = "passes" if self.passes else "does not pass"
+        return (
+            f"old languages {self.mean:+.2f} BLEU on average, {len(self.losses)} of "
+            f"{len(self.changes)} directions significantly worse: {verdict}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """The guard of a run.
+
+    Attributes:
+      file: guard.json of the run folder.
+      language: the new language.
+      weights: the weights of the old run, in words.
+      translations: the translations of the old run, by direction.
+      verdicts: the verdicts so far, in the order of their steps.
+    """
+
+    file: Path
+    language: str
+    weights: str
+    translations: Mapping[str, list[str]]
+    verdicts: Sequence[Verdict] = ()
+
+    @classmethod
+    def of(cls, run: Path) -> Self | None:
+        """Returns the guard of a run folder; None if it has none.
+
+        Raises:
+          UserError: guard.json is damaged.
+        """
+        file = run / NAME
+        if not file.exists():
+            return None
+        record = json_shape.read(file, _SHAPE, _REMEDY)
+        try:
+            verdicts = [_verdict(entry) for entry in record["steps"]]
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{file} is damaged: {error!r}. {_REMEDY}") from error
+        return cls(file, record["language"], record["weights"], record["translations"], verdicts)
+
+    @property
+    def text(self) -> str:
+        """The content of guard.json."""
+        record = {
+            "language": self.language,
+            "weights": self.weights,
+            "translations": self.translations,
+            "steps": [dataclasses.asdict(verdict) for verdict in self.verdicts],
+        }
+        return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+
+    def judge(self, step: int, bleu: float, outputs: Sequence[DevOutput]) -> Verdict:
+        """Compares translations with those of the old run.
+
+        Args:
+          step: the training step.
+          bleu: dev BLEU of the new language.
+          outputs: the translations of all directions, the same sentences as those of the old run.
+
+        Raises:
+          UserError: the numbers of sentences differ.
+        """
+        old = [output for output in outputs if output.direction in self.translations]
+        comparisons = []
+        for output in old:
+            before = self.translations[output.direction]
+            if len(before) != len(output.hypotheses):
+                raise UserError(
+                    f"{self.file} has {len(before)} translations of {output.direction} by the old run, "
+                    f"and now {len(output.hypotheses)} sentences are translated. Set "
+                    "Train.bleu_sentences as it was when the run began."
+                )
+            sides = [
+                significance.statistics(lines, [output.references], output.target)
+                for lines in (before, output.hypotheses)
+            ]
+            scores = [float(significance.bleu_of(rows.sum(0))) for rows in sides]
+            comparisons.append((scores, significance.compare_statistics(sides[1], sides[0])))
+        adjusted = significance.adjusted_p_values([c.p_value for _, c in comparisons])
+        changes = [
+            Change(output.direction, scores[0], scores[1], p)
+            for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
+        ]
+        return Verdict(step, bleu, changes)
+
+    def with_verdict(self, verdict: Verdict) -> Self:
+        """Returns the guard with one more verdict, which replaces those of this step and later ones."""
+        earlier = [known for known in self.verdicts if known.step < verdict.step]
+        return dataclasses.replace(self, verdicts=[*earlier, verdict])
+
+    def write(self) -> None:
+        """Writes guard.json."""
+        files.write(self.file, self.text)
+
+    @property
+    def best(self) -> Verdict | None:
+        """The verdict with the best BLEU of the new language among those that pass; the earliest wins."""
+        passing = [verdict for verdict in self.verdicts if verdict.passes]
+        return max(passing, key=lambda verdict: (verdict.bleu, -verdict.step), default=None)
+
+
+def _verdict(entry: Mapping[str, Any]) -> Verdict:
+    return Verdict(entry["step"], entry["bleu"], [Change(**c) for c in entry["changes"]])

@@ -1,0 +1,178 @@
+"""A smaller model for some languages: rows of the vocabulary and experts that these do not use are cut.
+
+A BPE vocabulary splits a word by merges, so the pieces that a merge passes through stay too. Then all
+text that the cut was made with is split as before, and its tokens have the same embeddings.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from gshard_nmt.data.vocabulary import (
+    SPACE,
+    SPECIALS,
+    Vocabulary,
+    first_tag,
+    source_tag,
+    target_tag,
+)
+from gshard_nmt.decoding.expert_use import ExpertUse
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.parameters import Parameter
+
+_SIDES = {"source": "source_embedding", "target": "target_embedding"}
+
+
+def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]:
+    """Returns the ids that occur in text, with the ids that their merges pass through.
+
+    The ids of single characters in the text are among them, so that new words have few bytes.
+
+    Args:
+      vocabulary: the vocabulary.
+      texts: blocks of lines.
+    """
+    used: set[int] = set()
+    # Spelled in bytes, SentencePiece's space would not become a space again.
+    characters = {SPACE}
+    for lines in texts:
+        for line, ids in zip(lines, vocabulary.encode(lines), strict=True):
+            used.update(ids)
+            characters.update(line)
+    scores = {piece: score for piece, (_, score) in vocabulary.subwords.items()}
+    pieces = [piece for piece in vocabulary.pieces(sorted(used)) if piece in scores]
+    needed = {character for character in characters if character in scores}
+    if vocabulary.algorithm == "bpe":
+        for piece in pieces:
+            needed |= merges(piece, scores)
+    return used | {vocabulary.subwords[piece][0] for piece in needed}
+
+
+def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
+    """Returns the pieces that BPE makes on its way to a piece, with the piece itself.
+
+    Each step merges the two neighbours whose piece has the highest score; of equal ones the first.
+    """
+    symbols = list(piece)
+    made: set[str] = set()
+    while True:
+        joined = [a + b for a, b in itertools.pairwise(symbols)]
+        known = [i for i, text in enumerate(joined) if text in scores]
+        if not known:
+            return made
+        best = max(known, key=lambda i: (scores[joined[i]], -i))
+        symbols[best : best + 2] = [joined[best]]
+        made.add(joined[best])
+
+
+def kept_ids(
+    vocabulary: Vocabulary, used: Collection[int], dropped_languages: Collection[str]
+) -> np.ndarray:
+    """Returns the ids that stay, int64[V'], in rising order.
+
+    Special ids, bytes and all tags stay, but those of languages that are dropped.
+    """
+    tags = {
+        tag(language)
+        for language in dropped_languages
+        for tag in (source_tag, target_tag, first_tag)
+    }
+    kept = [
+        i
+        for i, (kind, piece) in enumerate(vocabulary.keys())
+        if i < SPECIALS or i in used or kind == "byte" or (kind == "control" and piece not in tags)
+    ]
+    return np.array(kept)
+
+
+def cut_vocabulary(vocabulary: Vocabulary, kept: np.ndarray) -> bytes:
+    """Returns the content of a SentencePiece model that has only some of the ids, in their order."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)
+    pieces = [model.pieces[int(i)] for i in kept]
+    copies = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    names = {piece.piece for piece in copies}
+    del model.pieces[:]
+    model.pieces.extend(copies)
+    symbols = [symbol for symbol in model.trainer_spec.control_symbols if symbol in names]
+    del model.trainer_spec.control_symbols[:]
+    model.trainer_spec.control_symbols.extend(symbols)
+    model.trainer_spec.vocab_size = len(copies)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
+    """Returns the experts of each layer that stay, int64[layers, E'], in rising order.
+
+    All layers keep as many. E' is the smallest number with which each layer keeps `share` of the
+    choices of its router.
+
+    Args:
+      use: the counts of the router.
+      share: from 0 to 1.
+    """
+    # Shape: [layers, directions, A, E] -> [layers, E]
+    chosen = use.chosen.sum(axis=(1, 2))
+    order = np.argsort(-chosen, axis=1, kind="stable")
+    sums = np.cumsum(np.take_along_axis(chosen, order, axis=1), axis=1)
+    missing = sums < share * sums[:, -1:]
+    # A layer needs two experts, one for each choice.
+    count = max(2, int(missing.sum(axis=1).max()) + 1)
+    return np.sort(order[:, :count], axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """The parts of a model that stay.
+
+    Attributes:
+      ids: the ids of "source" and "target" that stay, int64[V'] each.
+      layers: the names of the MoE layers, such as "decoder_3".
+      experts: int64[layers, E'], their experts that stay; None if all do.
+    """
+
+    ids: Mapping[str, np.ndarray]
+    layers: Sequence[str] = ()
+    experts: np.ndarray | None = None
+
+    def weights(
+        self, model: Model, declared: Mapping[str, Parameter], weights: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Returns the weights of the smaller model.
+
+        Args:
+          model: the settings of the whole model.
+          declared: its parameters.
+          weights: its weights.
+        """
+        smaller = {}
+        for name, array in weights.items():
+            values = np.asarray(array)
+            if name in (*_SIDES.values(), "output_bias"):
+                values = values[self.ids["source" if name == "source_embedding" else "target"]]
+            elif self.experts is not None and "/moe_" in name:
+                values = self._with_experts(model, name, declared[name], values)
+            smaller[name] = values
+        return smaller
+
+    def _with_experts(
+        self, model: Model, name: str, parameter: Parameter, values: np.ndarray
+    ) -> np.ndarray:
+        """Returns the part of a weight [R, ...] of the experts that stay; others are unchanged."""
+        assert self.experts is not None
+        is_gate = name.endswith("/gate")
+        if not is_gate and "E" not in parameter.letters:
+            return values
+        # The gate is [R, M, E], and the letter of its last dimension is not E.
+        axis = 1 if is_gate else parameter.letters.index("E") - 1
+        stack, layer = name.split("/")[0], int(name.split("/moe_")[1].split("/")[0])
+        every = model.block_layers(stack)
+        blocks = [
+            np.take(block, self.experts[self.layers.index(f"{stack}_{r * every + layer}")], axis)
+            for r, block in enumerate(values)
+        ]
+        return np.stack(blocks)

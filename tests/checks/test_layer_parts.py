@@ -1,0 +1,66 @@
+"""The parts of a layer: together they are the MoE layer, and each takes what the one before returns."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gshard_nmt.checks import layer_parts
+from gshard_nmt.settings.find import find_config
+from gshard_nmt.settings.gin_reader import load_config
+
+SMALL = (
+    *("Model.model_dim = 16", "Model.hidden_dim = 32", "Model.heads = 2", "Model.head_dim = 8"),
+    *("Data.rows = 8", "Data.target_length = 12", "Model.num_groups = 4"),
+    "Model.expert_hidden_dim = 32",
+)
+
+
+def config(*settings: str):
+    return load_config(str(find_config("demo")), [*SMALL, *settings])
+
+
+@pytest.mark.parametrize("dispatch", ["gather", "einsum"])
+def test_gating_dispatch_experts_and_combine_are_the_layer(dispatch):
+    parts = layer_parts.parts(config(f"Model.dispatch = {dispatch!r}"))
+    assert [part.name for part in parts] == [
+        *("attention", "feed-forward", "gating", "dispatch", "experts", "combine"),
+        *(layer_parts.LAYER, layer_parts.TRAINED_LAYER),
+    ]
+    arrays: dict = {}
+    for part in parts[:-1]:
+        missing = {name: spec for name, spec in part.inputs.items() if name not in arrays}
+        arrays |= {n: tf.constant(v) for n, v in layer_parts.values(missing).items()}
+        for name, spec in part.inputs.items():
+            assert arrays[name].shape == spec.shape, name
+        arrays |= part.function({name: arrays[name] for name in part.inputs})
+    whole = np.asarray(arrays["y"])
+    np.testing.assert_allclose(np.asarray(arrays["combined"]).reshape(whole.shape), whole, 1e-6)
+    assert np.abs(whole).max() > 0.01
+    assert np.abs(arrays["attended"]).max() > 0.01
+
+
+def test_the_gradient_of_the_layer_has_the_shape_of_each_input():
+    trained = layer_parts.parts(config())[-1]
+    group = {n: tf.constant(v) for n, v in layer_parts.values(trained.inputs).items()}
+    gradients = trained.function(group)
+    assert gradients.keys() == trained.outputs.keys()
+    for name, gradient in gradients.items():
+        assert gradient.shape == trained.inputs[name.removeprefix("gradient/")].shape
+        assert np.abs(gradient).max() > 0
+
+
+def test_layers_without_slots_are_not_divided_and_dense_models_have_no_experts():
+    names = [part.name for part in layer_parts.parts(config("Model.dispatch = 'dense'"))]
+    assert names == [
+        *("attention", "feed-forward", layer_parts.LAYER, layer_parts.TRAINED_LAYER),
+    ]
+    dense = config()
+    dense = dataclasses.replace(dense, model=dataclasses.replace(dense.model, experts=0))
+    assert [part.name for part in layer_parts.parts(dense)] == ["attention", "feed-forward"]
+
+
+def test_weights_have_the_names_that_overrides_match():
+    inputs = {name for part in layer_parts.parts(config()) for name in part.inputs}
+    assert {"decoder/block/moe_0/gate", "decoder/block/self_attention_0/query"} <= inputs

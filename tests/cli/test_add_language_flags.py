@@ -1,0 +1,53 @@
+"""The flags that add a language: what contradicts, and what the program gets."""
+
+import pytest
+
+from gshard_nmt import add_language as program
+from gshard_nmt import train as train_module
+from gshard_nmt.cli import commands
+
+FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (FLAGS, "--add_language is given, but --init_from is not. Add --init_from RUN"),
+        ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
+        ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
+        ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
+        ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
+        (
+            ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
+            "--new_pieces is given, but --add_language is not.",
+        ),
+        (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
+    ],
+)
+def test_wrong_flags_are_refused(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert commands.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    requests, starts = [], []
+
+    def add_language(request, train):
+        requests.append(request)
+        train("config", tmp_path / "new-data", None, {"guard.json": "{}"}, "a command")
+
+    monkeypatch.setattr(program, "add_language", add_language)
+    monkeypatch.setattr(train_module, "train", lambda *arguments: starts.append(arguments))
+    words = [*FLAGS, "--init_from=.", "--replay=.", "--new_pieces=7", "--gin=Train.steps = 3"]
+    assert commands.main([*words, "--checkpoint=last", "--max_minutes=2"]) == 0
+    (request,) = requests
+    assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
+    assert request.settings == ("Train.steps = 3",)
+    assert (request.workdir.name, request.data.name) == ("new", "new-data")
+    ((config, data, workdir, _, start),) = starts
+    assert (config, data, workdir) == ("config", tmp_path / "new-data", request.workdir)
+    assert (start.files, start.command) == ({"guard.json": "{}"}, "a command")
+    assert start.limit.minutes == 2

@@ -1,0 +1,126 @@
+"""The guard of the old languages: what it finds, which step it chooses, and what it refuses."""
+
+import json
+
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict
+
+REFERENCES = [
+    f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)
+]
+WORSE = [line.replace("near the", "by a") for line in REFERENCES]
+SLIGHTLY_WORSE = [*WORSE[:1], *REFERENCES[1:]]
+
+
+def guard(tmp_path, **translations) -> Guard:
+    before = {f"{language}-en": lines for language, lines in translations.items()}
+    return Guard(tmp_path / "guard.json", "nn", "step 7 of old", before)
+
+
+def outputs(**hypotheses) -> list[DevOutput]:
+    return [
+        DevOutput(f"{language}-en", language, "en", lines, REFERENCES)
+        for language, lines in hypotheses.items()
+    ]
+
+
+def test_a_significant_loss_of_one_language_does_not_pass(tmp_path):
+    before = guard(tmp_path, fr=REFERENCES, de=WORSE)
+    verdict = before.judge(5, 12.0, outputs(fr=WORSE, de=REFERENCES, nn=WORSE))
+    # The new language is not guarded, and what de wins does not make up for fr.
+    assert [change.direction for change in verdict.changes] == ["fr-en", "de-en"]
+    assert verdict.mean == pytest.approx(0)
+    assert verdict.losses == ["fr-en"]
+    assert not verdict.passes
+    assert verdict.text == (
+        "old languages +0.00 BLEU on average, 1 of 2 directions significantly worse: does not pass"
+    )
+
+
+def test_a_loss_by_chance_passes_and_so_do_equal_translations(tmp_path):
+    before = guard(tmp_path, fr=REFERENCES, de=REFERENCES)
+    equal = before.judge(5, 12.0, outputs(fr=REFERENCES, de=REFERENCES))
+    assert [(c.before, c.after, c.p) for c in equal.changes] == [
+        (pytest.approx(100),) * 2 + (1.0,)
+    ] * 2
+    assert equal.passes
+    # One sentence of 40 is worse: in many draws it is not there.
+    few = before.judge(5, 12.0, outputs(fr=SLIGHTLY_WORSE, de=REFERENCES))
+    assert few.changes[0].delta < -0.1
+    assert few.changes[0].p > 0.05
+    assert not few.losses
+
+
+def test_p_values_are_adjusted_for_the_number_of_directions(tmp_path):
+    languages = [f"x{i}" for i in range(9)]
+    before = guard(tmp_path, fr=REFERENCES, **dict.fromkeys(languages, REFERENCES))
+    alone = guard(tmp_path, fr=REFERENCES).judge(1, 0.0, outputs(fr=WORSE)).changes[0]
+    rest = dict.fromkeys(languages, REFERENCES)
+    among = before.judge(1, 0.0, outputs(fr=WORSE, **rest)).changes[0]
+    assert among.p == pytest.approx(10 * alone.p)
+
+
+def verdict(step: int, bleu: float, *deltas: float, p: float = 1.0) -> Verdict:
+    changes = [Change(f"x{i}-en", 20.0, 20.0 + delta, p) for i, delta in enumerate(deltas)]
+    return Verdict(step, bleu, changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "passes"),
+    [
+        (verdict(1, 9.0, -0.5, -0.5), True),
+        (verdict(1, 9.0, -0.6, -0.5), False),
+        (verdict(1, 9.0, -0.1, 0.3, p=0.05), False),
+        (verdict(1, 9.0, -0.1, 0.3, p=0.051), True),
+        (verdict(1, 9.0, 0.1, 0.3, p=0.001), True),
+        (verdict(1, 9.0), True),
+    ],
+)
+def test_what_passes(found, passes):
+    assert found.passes == passes
+
+
+def test_the_best_step_is_the_best_one_that_passes(tmp_path):
+    before = guard(tmp_path)
+    for found in (
+        verdict(100, 5.0, 0.0),
+        verdict(200, 8.0, -0.4),
+        verdict(300, 9.0, -0.7),
+        verdict(400, 8.0, -0.3),
+        verdict(500, 9.5, -0.1, p=0.01),
+    ):
+        before = before.with_verdict(found)
+    assert before.best.step == 200
+    assert guard(tmp_path).with_verdict(verdict(1, 9.0, -3.0)).best is None
+
+
+def test_a_verdict_replaces_those_that_a_resumed_run_has_undone(tmp_path):
+    before = guard(tmp_path).with_verdict(verdict(100, 1.0)).with_verdict(verdict(200, 2.0))
+    assert [v.bleu for v in before.with_verdict(verdict(200, 3.0)).verdicts] == [1.0, 3.0]
+    assert [v.bleu for v in before.with_verdict(verdict(100, 4.0)).verdicts] == [4.0]
+
+
+def test_the_file_gives_the_guard_back(tmp_path):
+    assert Guard.of(tmp_path) is None
+    before = guard(tmp_path, fr=["é", ""]).with_verdict(verdict(100, 1.0, -0.25))
+    before.write()
+    assert Guard.of(tmp_path) == before
+
+
+def test_other_sentences_are_refused(tmp_path):
+    message = (
+        r"has 39 translations of fr-en by the old run, and now 40 .* Set Train\.bleu_sentences"
+    )
+    with pytest.raises(UserError, match=message):
+        guard(tmp_path, fr=REFERENCES[1:]).judge(1, 0.0, outputs(fr=WORSE))
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    before = guard(tmp_path).with_verdict(verdict(100, 1.0, -0.25))
+    record = json.loads(before.text)
+    del record["steps"][0]["changes"][0]["p"]
+    (tmp_path / "guard.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=r"guard\.json is damaged"):
+        Guard.of(tmp_path)

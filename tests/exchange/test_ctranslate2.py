@@ -1,0 +1,163 @@
+"""Folders of CTranslate2: the names that its own converters write, and the place of each weight.
+
+scripts/make_ctranslate2_goldens.py wrote the names with CTranslate2 itself.
+"""
+
+import dataclasses
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import ctranslate2
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.transformer import declare
+from tests.exchange.test_huggingface_writer import vocabulary  # noqa: F401 (a fixture)
+
+GOLDEN = Path(__file__).parent / "goldens" / "ctranslate2.json"
+SMALL = Model(
+    *(2, 1, 8, 12),
+    heads=2,
+    head_dim=4,
+    experts=0,
+)
+MODELS = {
+    "relative": SMALL,
+    "geglu": dataclasses.replace(SMALL, activation="geglu"),
+    "m2m_100": dataclasses.replace(
+        SMALL,
+        norm="layer",
+        biases=True,
+        shared_embedding=True,
+        positions="sinusoidal",
+        position_offset=2,
+        output_bias=True,
+    ),
+    "marian": dataclasses.replace(
+        SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani"
+    ),
+}
+
+
+def weights_of(model: Model, size: int) -> dict[str, np.ndarray]:
+    """Returns weights that are all different."""
+    start, weights = 0, {}
+    for name, parameter in declare(model, size, size).items():
+        count = int(np.prod(parameter.shape))
+        weights[name] = np.arange(start, start + count, dtype=np.float32).reshape(parameter.shape)
+        start += count
+    return weights
+
+
+def read_binary(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Reads model.bin with the rules of CTranslate2's `Model::load`."""
+    place = 0
+
+    def take(form: str):
+        nonlocal place
+        values = struct.unpack_from(f"<{form}", content, place)
+        place += struct.calcsize(f"<{form}")
+        return values[0]
+
+    def take_text() -> str:
+        nonlocal place
+        length = take("H")
+        text = content[place : place + length]
+        place += length
+        assert text[-1] == 0
+        return text[:-1].decode()
+
+    assert take("I") == 6
+    assert take_text() == "TransformerSpec"
+    assert take("I") == 7
+    variables = {}
+    for _ in range(take("I")):
+        name = take_text()
+        shape = [take("I") for _ in range(take("B"))]
+        dtype = [np.float32, np.int8, np.int16, np.int32][take("B")]
+        size = take("I")
+        variables[name] = np.frombuffer(content[place : place + size], dtype).reshape(shape)
+        place += size
+    aliases = {take_text(): take_text() for _ in range(take("I"))}
+    assert place == len(content)
+    return variables, aliases
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_names_are_those_of_ctranslate2(tmp_path, vocabulary, name):  # noqa: F811
+    model = MODELS[name]
+    weights = weights_of(model, vocabulary.size)
+    sides = {"source": vocabulary, "target": vocabulary}
+    ctranslate2.write(model, weights, sides, tmp_path)
+    variables, aliases = read_binary((tmp_path / "model.bin").read_bytes())
+    golden = json.loads(GOLDEN.read_text())[name]
+    assert set(golden["needed"]) <= variables.keys() | aliases.keys()
+    assert variables.keys() | aliases.keys() <= {*golden["needed"], *golden["optional"]}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ctranslate2.FILES)
+    pieces = json.loads((tmp_path / "source_vocabulary.json").read_text())
+    assert pieces == vocabulary.pieces(range(vocabulary.size))
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["decoder_start_token"], config["eos_token"]) == (pieces[3], pieces[1])
+    assert config["layer_norm_epsilon"] == (1e-6 if model.norm == "rms" else 1e-5)
+    assert config["add_source_eos"]
+
+
+def test_a_layer_has_its_weights():
+    model = dataclasses.replace(MODELS["m2m_100"], positions="relative", position_offset=0)
+    weights = weights_of(model, 9)
+    variables, aliases = ctranslate2.variables_of(model, weights)
+    block = {
+        name.removeprefix("encoder/block/"): array[1]
+        for name, array in weights.items()
+        if name.startswith("encoder/block/")
+    }
+    x = np.random.default_rng(1).normal(size=8).astype(np.float32)
+    attention = "encoder/layer_1/self_attention"
+    joined = variables[f"{attention}/linear_0/weight"] @ x + variables[f"{attention}/linear_0/bias"]
+    for part, name in zip(np.split(joined, 3), ("query", "key", "value"), strict=True):
+        expected = np.einsum("m,mnd->nd", x, block[f"self_attention_0/{name}"])
+        expected += block[f"self_attention_0/{name}_bias"]
+        np.testing.assert_allclose(part, expected.ravel(), rtol=1e-5)
+    context = np.random.default_rng(2).normal(size=(2, 4)).astype(np.float32)
+    np.testing.assert_allclose(
+        variables[f"{attention}/linear_1/weight"] @ context.ravel(),
+        np.einsum("nd,ndm->m", context, block["self_attention_0/output"]),
+        rtol=1e-5,
+    )
+    bias = variables[f"{attention}/relative_attention_bias"]
+    np.testing.assert_array_equal(bias, block["self_attention_0/relative_bias"].T)
+    norm = variables["encoder/layer_1/ffn/layer_norm/beta"]
+    np.testing.assert_array_equal(norm, block["feed_forward_0/norm/bias"])
+    assert variables["decoder/scale_outputs"] == np.float32(8**-0.5)
+    assert aliases["encoder/embeddings_0/weight"] == "decoder/embeddings/weight"
+    assert variables["encoder/num_heads"].dtype == np.int16
+
+
+def test_the_sinusoids_are_those_of_the_model():
+    model = MODELS["m2m_100"]
+    table = ctranslate2.variables_of(model, weights_of(model, 9))[0][
+        "encoder/position_encodings/encodings"
+    ]
+    # Position 5 of a sentence is the seventh, as the first one is 2; M / 2 = 4 wavelengths.
+    angles = 7 * 10_000.0 ** -(np.arange(4) / 3)
+    np.testing.assert_allclose(table[5], [*np.sin(angles), *np.cos(angles)], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"experts": 4, "moe_every": 1},
+            "Model.experts is 4; it must be 0 for --format ctranslate2",
+        ),
+        ({"encoder_layers": 0}, "Model.encoder_layers is 0; it must be at least 1"),
+        ({"head_dim": 3}, "Model.heads * Model.head_dim is 6; it must be Model.model_dim = 8"),
+    ],
+)
+def test_a_model_that_ctranslate2_lacks_is_refused(changes, message):
+    with pytest.raises(UserError) as error:
+        ctranslate2.check(dataclasses.replace(SMALL, **changes))
+    assert message in str(error.value)

@@ -1,0 +1,158 @@
+"""Our models as Hugging Face folders: what was imported goes back, and what goes out comes back."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import huggingface_writer
+from gshard_nmt.exchange.foreign_vocabulary import NEVER
+from gshard_nmt.exchange.huggingface import Source, model_of, read_config
+from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
+from gshard_nmt.exchange.huggingface_writer import Layout, layout_of, own_tokenizer, tensors_of
+from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.model.transformer import declare
+from gshard_nmt.settings.gin_reader import load_config
+from tests.exchange.test_huggingface import FAMILIES, GOLDENS
+
+CONFIG = load_config("m2m_demo").replace(model={"model_dim": 64, "head_dim": 16, "hidden_dim": 48})
+EXPERTS = CONFIG.replace(
+    model={"experts": 3, "moe_every": 2, "encoder_layers": 4, "expert_stacks": "encoder"}
+)
+
+
+def weights_of(model, size: int) -> dict[str, np.ndarray]:
+    """Returns random weights."""
+    random = np.random.default_rng(7)
+    return {
+        name: random.normal(size=parameter.shape).astype(np.float32)
+        for name, parameter in declare(model, size, size).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    """A vocabulary with our special ids."""
+    contents = read_config(GOLDENS / "m2m_100")
+    return Vocabulary(read_tokenizer(GOLDENS / "m2m_100", contents).orders["target"].model)
+
+
+def read_back(folder, tokenizer, contents):
+    """Returns the weights that gshard-import reads in a folder, without an output bias."""
+    model = model_of(contents)
+    source = Source(contents, model, Tensors(folder), tokenizer.orders)
+    sizes = [len(tokenizer.orders[side].rows) for side in ("source", "target")]
+    weights = {
+        name: source.weight(name, parameter) for name, parameter in declare(model, *sizes).items()
+    }
+    assert source.leftovers() == []
+    return weights
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_imported_model_goes_back_to_its_own_weights(name):
+    folder = GOLDENS / name
+    contents = read_config(folder)
+    tokenizer = read_tokenizer(folder, contents)
+    layout = Layout(contents, model_of(contents), tokenizer.orders)
+    tensors = tensors_of(layout, read_back(folder, tokenizer, contents))
+    golden = Tensors(folder)
+    # transformers computes the sinusoids itself.
+    expected = {name for name in golden.unread if "embed_positions" not in name}
+    assert set(tensors) == expected
+    half = {"nllb_moe": "bfloat16", "marian": np.float16}.get(name)
+    for tensor, values in tensors.items():
+        original = golden.read(tensor, values.shape)
+        if half == "bfloat16":
+            # The upper half of the bits, rounded.
+            bits = np.ascontiguousarray(values).view(np.uint32)
+            values = ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
+        elif half:
+            values = values.astype(half)
+        # A factor that is no power of 2 is rounded twice.
+        np.testing.assert_allclose(values, original, rtol=0 if half else 2e-7, atol=0)
+
+
+@pytest.mark.parametrize("config", [CONFIG, EXPERTS], ids=["m2m_100", "nllb-moe"])
+def test_a_model_of_our_own_comes_back_to_the_bit(tmp_path, vocabulary, config):
+    weights = weights_of(config.model, vocabulary.size)
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    huggingface_writer.write(layout, weights, tmp_path)
+    for side, name in huggingface_writer.SIDES.items():
+        (tmp_path / name).write_bytes(layout.orders[side].model)
+    facts = {"directions": [["en", "fr"], ["fr", "en"]], "never": []}
+    (tmp_path / "gshard_nmt.json").write_text(json.dumps(facts))
+    tokenizer = own_tokenizer(tmp_path)
+    assert tokenizer.directions == [("en", "fr"), ("fr", "en")]
+    assert tokenizer.orders["source"].model == vocabulary.content
+    contents = read_config(tmp_path)
+    back = read_back(tmp_path, tokenizer, contents)
+    assert np.ptp(back.pop("output_bias")) == 0
+    assert set(back) == set(weights)
+    for name, values in weights.items():
+        np.testing.assert_array_equal(back[name], values)
+    model = model_of(contents)
+    same = ("encoder_layers", "hidden_dim", "experts", "moe_place", "positions", "expert_stacks")
+    for setting in same[: 6 if config is EXPERTS else 2]:
+        assert getattr(model, setting) == getattr(config.model, setting)
+
+
+def test_the_special_ids_are_those_of_fairseq(vocabulary):
+    weights = weights_of(CONFIG.model, vocabulary.size)
+    layout = layout_of(CONFIG, {"source": vocabulary, "target": vocabulary})
+    table = tensors_of(layout, weights)["model.shared.weight"]
+    ours = weights["target_embedding"] / 8  # the square root of 64
+    np.testing.assert_array_equal(table[[0, 1, 2, 3]], ours[[3, 0, 1, 2]])
+    np.testing.assert_array_equal(table[4:], ours[4:])
+    assert [layout.config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")] == [
+        *(1, 2, 0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        (
+            {"norm": "rms", "positions": "relative", "position_offset": 0},
+            [
+                "Model.norm is 'rms'; it must be 'layer'",
+                "Model.positions is 'relative'; it must be 'sinusoidal'",
+                "Model.position_offset is 0; it must be 2",
+            ],
+        ),
+        ({"activation": "geglu"}, ["Model.activation is 'geglu'; it must be 'relu' or 'gelu' or"]),
+        (
+            {"head_dim": 8},
+            ["Model.heads * Model.head_dim is 32; it must be Model.model_dim = 64"],
+        ),
+        ({"encoder_layers": 0}, ["Model.encoder_layers is 0; it must be at least 1"]),
+        (
+            {"experts": 4, "moe_every": 1, "routing": "switch", "expert_hidden_dim": 9},
+            [
+                "Model.routing is 'switch'; it must be 'top2'",
+                "Model.expert_hidden_dim is 9; it must be Model.hidden_dim = 48",
+            ],
+        ),
+    ],
+)
+def test_settings_that_the_layout_lacks_are_named(vocabulary, changes, lines):
+    with pytest.raises(UserError) as error:
+        layout_of(CONFIG.replace(model=changes), {"source": vocabulary, "target": vocabulary})
+    told = str(error.value).splitlines()
+    assert len(told) == len(lines) + 2
+    for line, expected in zip(told[1:-1], lines, strict=True):
+        assert line.strip().startswith(expected)
+    assert "configs/models/m2m_100.gin has them" in told[-1]
+
+
+def test_an_output_bias_must_be_empty(vocabulary):
+    config = CONFIG.replace(model={"output_bias": True})
+    weights = weights_of(config.model, vocabulary.size)
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    weights["output_bias"] = np.array([NEVER] + [0.0] * (vocabulary.size - 1), np.float32)
+    assert "final_logits_bias" not in tensors_of(layout, weights)
+    weights["output_bias"][5] = 0.5
+    with pytest.raises(UserError, match="output_bias is True and 1 of its values are not 0"):
+        tensors_of(layout, weights)

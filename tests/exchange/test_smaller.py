@@ -1,0 +1,95 @@
+"""A smaller model: text is split as before, tokens keep their embeddings, layers their experts."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.decoding.expert_use import ExpertUse
+from gshard_nmt.exchange.smaller import (
+    Cut,
+    cut_vocabulary,
+    kept_experts,
+    kept_ids,
+    merges,
+    used_ids,
+)
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.transformer import declare
+
+GERMAN = ["Die Datei wurde nicht gefunden.", "Der Ordner ist leer; öffnen Sie die Datei Ω."]
+FRENCH = ["Le fichier est introuvable.", "Ouvrez un autre fichier, le dossier est vide !"]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def vocabulary(request, tmp_path_factory) -> Vocabulary:
+    tags = ("<2de>", "<2fr>", "<spare1>")
+    spec = VocabularySpec(size=400, model=request.param, tags=tags)
+    path = tmp_path_factory.mktemp("vocabulary") / "source.model"
+    return train_vocabulary(GERMAN + FRENCH, spec, path)
+
+
+def test_text_is_split_as_before(vocabulary):
+    kept = kept_ids(vocabulary, used_ids(vocabulary, [GERMAN]), ["fr"])
+    smaller = Vocabulary(cut_vocabulary(vocabulary, kept))
+    assert smaller.size == len(kept) < vocabulary.size
+    table = np.random.default_rng(1).normal(size=(vocabulary.size, 4))
+    for line in GERMAN:
+        (old,), (new,) = vocabulary.encode([line]), smaller.encode([line])
+        assert smaller.pieces(new) == vocabulary.pieces(old)
+        np.testing.assert_array_equal(table[kept][new], table[old])
+    # Text of the other language is still text: bytes spell what has no piece.
+    assert smaller.decode(smaller.encode(FRENCH)) == FRENCH
+    assert smaller.tag("<2fr>") is None
+    assert smaller.tag("<2de>") is not None
+    assert smaller.tag("<spare1>") is not None
+    assert Vocabulary(smaller.content).keys()[:4] == vocabulary.keys()[:4]
+
+
+def test_merges_are_the_pieces_on_the_way():
+    """abab: ab has the highest score, twice; then abab. abc: bc comes before ab."""
+    scores = {"ab": -1.0, "abab": -3.0, "bc": 0.0, "abc": -4.0}
+    assert merges("abab", scores) == {"ab", "abab"}
+    assert merges("abc", scores) == {"bc", "abc"}
+    assert merges("a", scores) == set()
+
+
+def use_of(chosen) -> ExpertUse:
+    counts = np.array(chosen, float)[:, np.newaxis, np.newaxis]
+    nothing = np.zeros(1)
+    return ExpertUse(["encoder_0", "encoder_2"], nothing, counts, counts, nothing, nothing)
+
+
+def test_layers_keep_the_experts_that_are_chosen():
+    use = use_of([[50, 0, 49, 1], [10, 20, 30, 40]])
+    assert kept_experts(use, 0.9).tolist() == [[0, 2, 3], [1, 2, 3]]
+    # Each layer keeps all of its choices, so the second one needs all four.
+    assert kept_experts(use, 1.0).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert kept_experts(use, 0.0).tolist() == [[0, 2], [2, 3]]
+
+
+def test_the_weights_are_those_of_the_parts_that_stay():
+    model = Model(
+        encoder_layers=4, decoder_layers=2, model_dim=8, hidden_dim=6, experts=4,
+        expert_stacks="encoder", biases=True, shared_expert_dim=5,
+    )  # fmt: skip
+    declared = declare(model, 9, 7)
+    random = np.random.default_rng(3)
+    weights = {name: random.normal(size=p.shape) for name, p in declared.items()}
+    ids = {"source": np.array([0, 1, 2, 3, 8]), "target": np.array([0, 1, 2, 3, 5, 6])}
+    cut = Cut(ids, ["encoder_0", "encoder_2"], np.array([[0, 3], [1, 2]]))
+    smaller = cut.weights(model, declared, weights)
+    expected = declare(dataclasses.replace(model, experts=2), 5, 6)
+    assert {name: array.shape for name, array in smaller.items()} == {
+        name: parameter.shape for name, parameter in expected.items()
+    }
+    for leaf in ("wi", "wi_bias", "wo", "wo_bias"):
+        name = f"encoder/block/moe_0/{leaf}"
+        np.testing.assert_array_equal(smaller[name][0], weights[name][0][[0, 3]])
+        np.testing.assert_array_equal(smaller[name][1], weights[name][1][[1, 2]])
+    gate = "encoder/block/moe_0/gate"
+    np.testing.assert_array_equal(smaller[gate][1], weights[gate][1][:, [1, 2]])
+    shared = "encoder/block/moe_0/shared/wi"
+    np.testing.assert_array_equal(smaller[shared], weights[shared])
+    np.testing.assert_array_equal(smaller["target_embedding"][4], weights["target_embedding"][5])

@@ -1,0 +1,187 @@
+"""gshard-train --add_language, without training: the data, the config, the guard, and what is refused."""
+
+import dataclasses
+import shutil
+import types
+
+import pytest
+
+from gshard_nmt import add_language as program
+from gshard_nmt.add_language import Request, add_language
+from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.vocabulary_match import match_rows
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.language_guard import NAME, Change, DevOutput, Guard, Verdict
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.start import Init
+from tests.newcomer import CONFIG, make_run, write_corpus
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("add language")
+    write_corpus(folder / "new", "el")
+    run, _ = make_run(folder)
+    return folder, run
+
+
+@pytest.fixture
+def request_for(made, tmp_path, monkeypatch):
+    """Returns a function that makes a request; the old run translates each source as itself."""
+    folder, run = made
+    translator = types.SimpleNamespace(of_ids="the old run", origin="step 7")
+    monkeypatch.setattr(program, "load_translator", lambda config, run, checkpoint: translator)
+
+    def outputs(translator, vocabulary, data, pairs, sentences):
+        return [DevOutput(p.folder, p.language, "en", [f"{sentences}"], []) for p in pairs]
+
+    monkeypatch.setattr(program, "dev_outputs", outputs)
+
+    def make(**values) -> Request:
+        request = Request("el", run.path, "best", folder / "new", tmp_path / "run", new_pieces=40)
+        return dataclasses.replace(request, **values)
+
+    return make
+
+
+class Trainer:
+    """Records what is to be trained, and makes the run folder."""
+
+    calls: int = 0
+
+    def __call__(self, config, data, init, texts, command) -> bool:
+        self.config, self.data, self.init, self.texts = config, data, init, texts
+        self.command, self.calls = command, self.calls + 1
+        run = RunFolder(data.parent / "run")
+        run.claim(config, PreparedData.open(data))
+        for name, text in texts.items():
+            run.write_text(name, text)
+        return True
+
+
+def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, request_for):
+    (_, old), trained = made, Trainer()
+    request = request_for()
+    assert add_language(request, trained)
+    data = PreparedData.open(trained.data)
+    assert trained.data == request.data
+    assert {p.folder for p in data.pairs} == {"fr-en", "de-en", "el-en.added-el"}
+    assert trained.init == Init.of(old.path, "best")
+    assert trained.command.endswith(f"--data={request.data} --workdir={request.workdir}")
+    # All old rows of the embeddings are copied to the same place.
+    before, after = old.vocabularies(), RunFolder(request.workdir).vocabularies()
+    match = match_rows(before[0], after[0])
+    assert [tuple(ids) for ids in match.sources[: before[0].size]] == [
+        (i,) for i in range(before[0].size)
+    ]
+    assert match.means > 0
+    assert match.drawn == 0
+    # The new model can be made and fits the data.
+    assert list(data.misfits(trained.config.data)) == []
+    guard = Guard.of(request.workdir)
+    sentences = trained.config.train.bleu_sentences
+    assert guard.translations == {d: [f"{sentences}"] for d in ("fr-en", "de-en")}
+    assert guard.weights == f"step 7 of {old.path}"
+
+
+def test_half_of_the_examples_are_in_the_new_language(request_for):
+    trained = Trainer()
+    add_language(request_for(), trained)
+    data = PreparedData.open(trained.data)
+    (phase,) = trained.config.data.phases
+    components = data.components(trained.config.data)
+    rates = dict(zip((c.language for c in components), phase.rates(components), strict=True))
+    assert rates["el"] == pytest.approx(0.5, abs=0.001)
+    assert rates["fr"] == pytest.approx(rates["de"])
+
+
+def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(request_for):
+    trained = Trainer()
+    settings = ("Train.steps = 40", "Optimizer.learning_rate = 0.25", "Train.bleu_sentences = 3")
+    add_language(request_for(settings=settings), trained)
+    train, optimizer = trained.config.train, trained.config.optimizer
+    assert (train.steps, train.dev_every, train.best_metric) == (40, 10, "dev_bleu/el")
+    assert (train.bleu_sentences, optimizer.learning_rate, optimizer.cooldown_steps) == (
+        3,
+        0.25,
+        40,
+    )
+    assert optimizer.warmup_steps == CONFIG.optimizer.warmup_steps
+    assert trained.config.model == CONFIG.model
+
+
+def test_a_second_start_resumes_the_run(request_for, made):
+    trained = Trainer()
+    add_language(request_for(), trained)
+    first, data = trained.config, trained.data.stat().st_ino
+    add_language(request_for(), trained)
+    assert (trained.config, trained.init, trained.texts, trained.calls) == (first, None, {}, 2)
+    assert trained.data.stat().st_ino == data
+
+
+def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsys, tmp_path):
+    changes = [Change("fr-en", 20.0, 19.0, 0.01), Change("de-en", 10.0, 10.5, 1.0)]
+    verdicts = [Verdict(10, 3.0, changes[1:]), Verdict(20, 4.0, changes)]
+    guard = Guard(tmp_path / NAME, "el", "step 7 of old", {}, verdicts)
+    program.show(guard)
+    shown = capsys.readouterr().out
+    assert "passes, best" in shown
+    assert "does not pass" in shown
+    assert "+0.5" in shown
+    assert "19.0" not in shown
+    program.show(dataclasses.replace(guard, verdicts=verdicts[1:]))
+    shown = capsys.readouterr().out
+    assert shown.index("fr-en") < shown.index("de-en")
+    assert "No checkpoint passes the guard, so there is no best one" in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"language": "fr"}, "--add_language is fr, which .* has already; it has de, en, fr"),
+        ({"language": "ell_Grek"}, r"'ell_Grek', which is no BCP 47 tag; did you mean el\?"),
+        ({"language": "Greek!"}, "which is no BCP 47 tag; give one such as nn or pt-BR"),
+        ({"language": "nn"}, "has no text of nn and English, only el-en. With --add_language"),
+    ],
+)
+def test_a_wrong_language_is_refused(request_for, values, message):
+    with pytest.raises(UserError, match=message):
+        add_language(request_for(**values), Trainer())
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_missing_text_is_refused(request_for, made, tmp_path, split):
+    shutil.copytree(made[0] / "new", tmp_path / "part")
+    for file in (tmp_path / "part" / "el-en").glob(f"{split}.*"):
+        file.unlink()
+    with pytest.raises(UserError, match=f"has no {split} text of el. Add el-en/{split}.el and"):
+        add_language(request_for(corpus=tmp_path / "part"), Trainer())
+    assert not (tmp_path / "run-data").exists()
+
+
+def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, tmp_path):
+    folder, run = made
+    unknown = tmp_path / "copied run"
+    shutil.copytree(run.path, unknown)
+    (unknown / "command.txt").unlink()
+    with pytest.raises(UserError, match=r"does not record its prepared data\. Give .* --replay"):
+        add_language(request_for(run=unknown), Trainer())
+    (unknown / "command.txt").write_text(f"gshard-train --data={tmp_path / 'gone'}\n")
+    with pytest.raises(UserError, match="gone, and there is no such folder"):
+        add_language(request_for(run=unknown), Trainer())
+    trained = Trainer()
+    add_language(request_for(run=unknown, replay=folder / "prepared"), trained)
+    other = trained.data
+    with pytest.raises(UserError, match=r"is not the data that .* was trained on"):
+        add_language(request_for(replay=other, workdir=tmp_path / "second"), Trainer())
+
+
+def test_folders_of_something_else_are_not_replaced(request_for, tmp_path):
+    (tmp_path / "run-data").mkdir()
+    with pytest.raises(UserError, match="run-data is in the way"):
+        add_language(request_for(), Trainer())
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.json").write_text("{}")
+    with pytest.raises(UserError, match="has a run that does not add el"):
+        add_language(request_for(), Trainer())
+    assert list((tmp_path / "run-data").iterdir()) == []
