@@ -26,8 +26,9 @@ def test_a_language_is_added_and_the_same_command_resumes(prepared, trained, tmp
     assert "0 are split in another way" in stopped.stderr
     begins = [row["begins"] for row in json.loads((workdir / "init.json").read_text())["arrays"]]
     (source,) = [text for text in begins if "means of old rows" in text]
+    # Up to three new spare tags make the size a multiple of 4; no text uses them.
     assert re.fullmatch(
-        r"\d+ rows copied by their pieces, [1-9]\d* means of old rows, 0 new; 0 old rows left out",
+        r"\d+ rows copied by their pieces, [1-9]\d* means of old rows, [0-3] new; 0 old rows left out",
         source,
     )
     again = succeed(program("train", *words, "--gin=Train.steps = 4"))
