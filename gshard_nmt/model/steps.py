@@ -142,9 +142,8 @@ class StepFunctions:
         parameters, moments = within(state, "parameters"), within(state, "moments")
         step = state["step"] + 1
         gradients, metrics = self.gradients(parameters, batch, control, step)
-        # The norm and the optimizer read the same sums over the devices.
         trained = self.declare_trained()
-        gradients = {
+        summed = {
             name: annotate_gradient(g, trained[name].letters, name) for name, g in gradients.items()
         }
         with tf.name_scope("token_counts"):
@@ -160,9 +159,11 @@ class StepFunctions:
         own = {name: own_part(parameters[name], p.letters, name) for name, p in trained.items()}
         with tf.name_scope("adafactor"):
             update = adafactor.update(
-                self.optimizer, trained, own, gradients, moments, moment_step, rate
+                self.optimizer, trained, own, summed, moments, moment_step, rate
             )
-        squares = [tf.reduce_sum(tf.square(g)) for g in gradients.values()]
+        # If devices share the update, the norm reads the parts that the optimizer reads.
+        parts = [own_part(g, trained[name].letters, name) for name, g in gradients.items()]
+        squares = [tf.reduce_sum(tf.square(part)) for part in parts]
         gradient_norm = tf.sqrt(tf.add_n(squares))
         with tf.name_scope("guard"):
             reference = within(state, "guard")
