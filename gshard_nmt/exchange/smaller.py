@@ -20,6 +20,7 @@ from gshard_nmt.data.vocabulary import (
 )
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.figures import moe_layer_name
 from gshard_nmt.model.parameters import Parameter
 
 _SIDES = {"source": "source_embedding", "target": "target_embedding"}
@@ -169,10 +170,9 @@ class Cut:
             return values
         # The gate is [R, M, E], and the letter of its last dimension is not E.
         axis = 1 if is_gate else parameter.letters.index("E") - 1
-        stack, layer = name.split("/")[0], int(name.split("/moe_")[1].split("/")[0])
-        every = model.block_layers(stack)
-        blocks = [
-            np.take(block, self.experts[self.layers.index(f"{stack}_{r * every + layer}")], axis)
-            for r, block in enumerate(values)
+        stack = name.split("/")[0]
+        kept = [
+            self.experts[self.layers.index(moe_layer_name(model, stack, r))]
+            for r in range(len(values))
         ]
-        return np.stack(blocks)
+        return np.stack([np.take(*pair, axis) for pair in zip(values, kept, strict=True)])

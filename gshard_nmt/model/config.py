@@ -339,6 +339,10 @@ class Model:
         """
         return self.moe_every if self.has_experts(stack) else 1
 
+    def moe_layer(self, stack: str) -> int:
+        """Returns the number of the layer with experts in a block of a stack that has them, from 0."""
+        return 0 if self.moe_place == "first" else self.block_layers(stack) - 1
+
     def repeats(self, stack: str) -> int:
         """Returns R, the number of blocks of a stack."""
         return self.depth(stack) // self.block_layers(stack)

@@ -25,11 +25,16 @@ OF_TOKENS = ("lost_one", "lost_both")
 def moe_layer_names(model: Model) -> list[str]:
     """Returns the names of the MoE layers, encoder first, such as "decoder_3"; layers count from 1."""
     return [
-        f"{stack}_{layer + 1}"
+        moe_layer_name(model, stack, block)
         for stack in STACK_NAMES
         if model.has_experts(stack)
-        for layer in range(0, model.depth(stack), model.moe_every)
+        for block in range(model.repeats(stack))
     ]
+
+
+def moe_layer_name(model: Model, stack: str, block: int) -> str:
+    """Returns the name of the MoE layer of a block, see `moe_layer_names`; blocks count from 0."""
+    return f"{stack}_{block * model.block_layers(stack) + model.moe_layer(stack) + 1}"
 
 
 def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dict[str, Total]:

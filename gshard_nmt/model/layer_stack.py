@@ -41,12 +41,11 @@ def sublayers(model: Model, stack: str) -> list[str]:
 def _layers(model: Model, stack: str) -> list[list[str]]:
     """Returns the names of the sub-layers of each layer of a block."""
     layers_of_block = []
-    sparse = 0 if model.moe_place == "first" else model.block_layers(stack) - 1
     for layer in range(model.block_layers(stack)):
         names = [f"self_attention_{layer}"]
         if stack == "decoder" and model.encoder_layers:
             names.append(f"cross_attention_{layer}")
-        is_moe = layer == sparse and model.has_experts(stack)
+        is_moe = layer == model.moe_layer(stack) and model.has_experts(stack)
         names.append(f"moe_{layer}" if is_moe else f"feed_forward_{layer}")
         layers_of_block.append(names)
     return layers_of_block

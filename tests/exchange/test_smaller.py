@@ -16,6 +16,7 @@ from gshard_nmt.exchange.smaller import (
     used_ids,
 )
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.figures import moe_layer_names
 from gshard_nmt.model.transformer import declare
 
 GERMAN = ["Die Datei wurde nicht gefunden.", "Der Ordner ist leer; öffnen Sie die Datei Ω."]
@@ -58,7 +59,7 @@ def test_merges_are_the_pieces_on_the_way():
 def use_of(chosen) -> ExpertUse:
     counts = np.array(chosen, float)[:, np.newaxis, np.newaxis]
     nothing = np.zeros(1)
-    return ExpertUse(["encoder_0", "encoder_2"], nothing, counts, counts, nothing, nothing)
+    return ExpertUse(["encoder_1", "encoder_3"], nothing, counts, counts, nothing, nothing)
 
 
 def test_layers_keep_the_experts_that_are_chosen():
@@ -69,27 +70,29 @@ def test_layers_keep_the_experts_that_are_chosen():
     assert kept_experts(use, 0.0).tolist() == [[0, 2], [2, 3]]
 
 
-def test_the_weights_are_those_of_the_parts_that_stay():
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_the_weights_are_those_of_the_parts_that_stay(place):
     model = Model(
-        encoder_layers=4, decoder_layers=2, model_dim=8, hidden_dim=6, experts=4,
+        encoder_layers=4, decoder_layers=2, model_dim=8, hidden_dim=6, experts=4, moe_place=place,
         expert_stacks="encoder", biases=True, shared_expert_dim=5,
     )  # fmt: skip
     declared = declare(model, 9, 7)
     random = np.random.default_rng(3)
     weights = {name: random.normal(size=p.shape) for name, p in declared.items()}
     ids = {"source": np.array([0, 1, 2, 3, 8]), "target": np.array([0, 1, 2, 3, 5, 6])}
-    cut = Cut(ids, ["encoder_0", "encoder_2"], np.array([[0, 3], [1, 2]]))
+    cut = Cut(ids, moe_layer_names(model), np.array([[0, 3], [1, 2]]))
     smaller = cut.weights(model, declared, weights)
     expected = declare(dataclasses.replace(model, experts=2), 5, 6)
     assert {name: array.shape for name, array in smaller.items()} == {
         name: parameter.shape for name, parameter in expected.items()
     }
+    moe = f"encoder/block/moe_{model.moe_layer('encoder')}"
     for leaf in ("wi", "wi_bias", "wo", "wo_bias"):
-        name = f"encoder/block/moe_0/{leaf}"
+        name = f"{moe}/{leaf}"
         np.testing.assert_array_equal(smaller[name][0], weights[name][0][[0, 3]])
         np.testing.assert_array_equal(smaller[name][1], weights[name][1][[1, 2]])
-    gate = "encoder/block/moe_0/gate"
+    gate = f"{moe}/gate"
     np.testing.assert_array_equal(smaller[gate][1], weights[gate][1][:, [1, 2]])
-    shared = "encoder/block/moe_0/shared/wi"
+    shared = f"{moe}/shared/wi"
     np.testing.assert_array_equal(smaller[shared], weights[shared])
     np.testing.assert_array_equal(smaller["target_embedding"][4], weights["target_embedding"][5])

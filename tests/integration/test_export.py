@@ -1,5 +1,6 @@
 """gshard-export, as a user runs it, and its SavedModel in a process that has no other library."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -56,3 +57,29 @@ def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
     assert len(set(texts)) > 3
     # gshard-decode rounds a score to four digits.
     assert scores == pytest.approx([float(score) for _, score, _ in rows], abs=1.5e-4)
+
+
+@pytest.mark.slow
+def test_a_cut_run_translates_like_the_whole_one(prepared, trained, tmp_path):
+    """All pieces that the text uses and all experts that it chooses stay, so nothing changes."""
+    out, corpus = tmp_path / "small", prepared / "corpus"
+    cut = ["--format", "native", "--languages", "fr", "--corpus", corpus, "--keep_choices", "0.999"]
+    succeed(program("export", "--workdir", trained, "--out", out, *cut))
+    words = [word[::-1] for word in WORDS]
+    lines = "".join(f"{a} {b}\n" for a, b in itertools.pairwise(words))
+    rows = [
+        [line.split("\t") for line in done.stdout.splitlines()]
+        for run in (trained, out)
+        for done in [
+            succeed(program("decode", "--workdir", run, "--lang", "fr", "--scores", stdin=lines))
+        ]
+    ]
+    assert [text for _, _, text in rows[1]] == [text for _, _, text in rows[0]]
+    assert len(rows[0]) == len(words) - 1
+    sizes = [
+        sum(f.stat().st_size for f in (run / "checkpoints").rglob("*")) for run in (trained, out)
+    ]
+    assert sizes[1] < sizes[0]
+    refused = program("decode", "--workdir", out, "--lang", "de", stdin=lines)
+    assert refused.returncode == 2
+    assert "fr" in refused.stderr
