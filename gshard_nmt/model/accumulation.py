@@ -7,11 +7,14 @@ are those of the whole batch, so every mean over the batch gets a term from each
     mean over groups         the mean of the microbatch, divided by n
     figures of a layer       computed at the end, from sums over all microbatches
     figures of a language    computed at the end, from the values of all tokens
+
+If a stack is a loop over its blocks, its backward loop adds the gradients of the blocks to the sums of
+the former microbatches. So the gradients of one microbatch need no memory besides the sums.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gshard_nmt.model import figures, microbatches
@@ -24,6 +27,8 @@ from gshard_nmt.model.stack import Total, Totals, read_at, write_at
 from gshard_nmt.model.token_counts import SIDES
 
 Arrays = Mapping[str, "tf.Tensor"]
+
+_SUMS = "sums"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +43,23 @@ class Forward:
     loss: TokenLoss
     encoder: Totals
     decoder: Totals
+
+
+def adding_parameters(model: Model, names: Iterable[str]) -> list[str]:
+    """Returns the names of the parameters whose stack adds up their gradients; see `scanned`."""
+    if model.stack != "scan":
+        return []
+    return [name for name in names if name.split("/")[1:2] == ["block"]]
+
+
+def with_sums(parameters: Arrays, sums: Arrays) -> dict[str, "tf.Tensor"]:
+    """Returns the parameters together with sums of gradients, for `sums_of_block`."""
+    return {**parameters, **{f"{_SUMS}/{name}": total for name, total in sums.items()}}
+
+
+def sums_of_block(values: Arrays, stack: str) -> dict[str, "tf.Tensor"]:
+    """Returns the sums that `with_sums` put beside the parameters of the blocks of a stack."""
+    return within(values, f"{_SUMS}/{stack}/block")
 
 
 def for_each(

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model import attention, figures, layers, microbatches
+from gshard_nmt.model import accumulation, attention, figures, layers, microbatches
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
 from gshard_nmt.model.figures import LayerCounter
@@ -184,7 +184,7 @@ def run_stack(
     Args:
       model: the settings of the model.
       stack: "encoder" or "decoder".
-      p: all parameters of the model.
+      p: all parameters of the model, and perhaps sums of gradients; see `accumulation`.
       x: [B, L, M].
       inputs: the segments, and the settings of the MoE layers.
       mode: the mode for the dropouts.
@@ -203,7 +203,11 @@ def run_stack(
     elif model.stack == "scan":
         parts = blocks.parts(inputs, blocks.random_keys(mode.key))
         declared_totals = inputs.declare_totals(blocks.repeats)
-        x, totals = scanned(parts, weights, blocks.annotate_gradient, x, memory, declared_totals)
+        x, totals = scanned(
+            *(parts, weights, blocks.annotate_gradient, x, memory),
+            declared_totals,
+            accumulation.sums_of_block(p, stack),
+        )
     else:
         parts = blocks.parts(inputs, blocks.random_keys(mode.key))
         x, totals = unrolled(parts, weights, x, memory, recompute=model.remat != "none")

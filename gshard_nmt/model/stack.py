@@ -72,12 +72,9 @@ class Part:
             # gshard-inspect recognizes recomputation in a compiled program by this name.
             with tf.name_scope("recomputed"):
                 y, totals = self.apply(values, x, shared, repeat)
-        targets, seeds = [y], [dy]
-        for name, total in totals.items():
-            targets.append(total)
-            seeds.append(d_totals[name])
         sources = [x, list(shared), dict(values)]
-        return tape.gradient(targets, sources, output_gradients=seeds)
+        seeds = [dy, *(d_totals[name] for name in totals)]
+        return tape.gradient([y, *totals.values()], sources, output_gradients=seeds)
 
 
 def unrolled(
@@ -111,10 +108,7 @@ def unrolled(
             values = {name: layers[name][repeat] for name in part.names}
             apply = _recomputed(part) if recompute else part.apply
             x, part_totals = apply(values, x, shared, repeat)
-            totals = {
-                **totals,
-                **{k: v + totals[k] if k in totals else v for k, v in part_totals.items()},
-            }
+            totals |= {k: v + totals[k] if k in totals else v for k, v in part_totals.items()}
     return x, totals
 
 
@@ -163,6 +157,7 @@ def scanned(
     x: "tf.Tensor",
     shared: Sequence["tf.Tensor"],
     totals: Mapping[str, Total],
+    sums: Mapping[str, "tf.Tensor"] = {},
 ) -> tuple["tf.Tensor", Totals]:
     """Applies every repeat of the block in a loop that is compiled once, with recomputation.
 
@@ -181,14 +176,17 @@ def scanned(
       x: [B, L, M].
       shared: tensors [B, T, M] that every repeat reads and that need gradients.
       totals: the totals of the whole block.
+      sums: the sums of gradients in former microbatches, float32[R, ...], by the parameter's name; {} if
+        there are none. The backward loop adds to them and makes no other array of gradients: the
+        parameter has no gradient then, and the "gradient" of its sum is the new sum.
 
     Returns:
       x after the last block, and the totals.
     """
     if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
         return unrolled(parts, stacked, x, shared, recompute=True)
-    names, total_names = sorted(stacked), sorted(totals)
-    sizes = [1, len(shared), len(names)]
+    names, total_names, summed = sorted(stacked), sorted(totals), sorted(sums)
+    sizes = [1, len(shared), len(names), len(summed)]
     repeats = _repeats(stacked)
 
     def add_total(name: str, total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
@@ -197,21 +195,25 @@ def scanned(
     # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
     def run(*arguments):
-        (x,), shared, flat = _cut(arguments, sizes)
+        (x,), shared, flat, flat_sums = _cut(arguments, sizes)
         loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
         inputs = [annotate(run_time_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
         zeros = {name: totals[name].zeros() for name in total_names}
-        y, inputs, sums = loop.forward(x, inputs, zeros, add_total)
+        y, inputs, values = loop.forward(x, inputs, zeros, add_total)
 
-        def gradient(dy, *d_sums):
-            d_totals = dict(zip(total_names, d_sums, strict=True))
-            dx, d_shared, d_stacked = _gradients_of(loop, annotate_gradient, inputs, dy, d_totals)
-            return (dx, *d_shared, *[d_stacked[name] for name in names])
+        def gradient(dy, *d_values):
+            d_totals = dict(zip(total_names, d_values, strict=True))
+            sums = dict(zip(summed, flat_sums, strict=True))
+            results = _gradients_of(loop, annotate_gradient, inputs, dy, d_totals, sums)
+            dx, d_shared, d_stacked = results
+            d_sums = [d_stacked.pop(name) for name in summed]
+            return (dx, *d_shared, *[d_stacked.get(name) for name in names], *d_sums)
 
-        return (y, *[sums[name] for name in total_names]), gradient
+        return (y, *[values[name] for name in total_names]), gradient
 
-    y, *sums = run(x, *shared, *[stacked[name] for name in names])
-    return y, dict(zip(total_names, sums, strict=True))
+    arguments = [x, *shared, *[stacked[name] for name in names], *[sums[name] for name in summed]]
+    y, *values = run(*arguments)
+    return y, dict(zip(total_names, values, strict=True))
 
 
 def _gradients_of(
@@ -220,20 +222,22 @@ def _gradients_of(
     inputs: Sequence["tf.Tensor"],
     dy: "tf.Tensor",
     d_totals: Totals,
+    sums: Values,
 ) -> tuple["tf.Tensor", list["tf.Tensor"], dict[str, "tf.Tensor"]]:
-    """Returns the gradients of x, of `loop.shared` and of `loop.stacked`."""
+    """Returns the gradients of x, of `loop.shared` and of `loop.stacked`, which are added to `sums`."""
     # The loop keeps all gradients until the optimizer reads them. If a weight is cast to bfloat16 before
     # use, its gradient has bfloat16 precision, so we store it as bfloat16 and halve its memory.
     low_precision = {name for part in loop.parts for name in part.low_precision}
-    zeros = {
-        name: annotate_gradient(
-            name, run_time_zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
-        )
-        for name, v in loop.stacked.items()
-    }
+    start = dict(sums)
+    for name, v in loop.stacked.items():
+        if name not in sums:
+            start[name] = run_time_zeros(v.shape, dy.dtype if name in low_precision else v.dtype)
+    start = {name: annotate_gradient(name, value) for name, value in start.items()}
     d_shared = [annotate(run_time_zeros(t.shape, t.dtype), "BLM") for t in loop.shared]
+
+    put = _add_at if sums else write_at
     dx, d_shared, d_stacked = loop.backward(
-        inputs, dy, d_totals, d_shared, zeros, lambda total, term: total + term, write_at
+        inputs, dy, d_totals, d_shared, start, lambda total, term: total + term, put
     )
     d_stacked = {
         name: tf.cast(annotate_gradient(name, d_stacked[name]), v.dtype)
@@ -389,3 +393,8 @@ def write_at(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "t
 
     starts = tf.stack([index, *[tf.zeros([], tf.int32)] * (stacked.shape.rank - 1)])
     return gen_xla_ops.xla_dynamic_update_slice(stacked, value[tf.newaxis], starts)
+
+
+def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
+    """Returns a copy of `stacked` in which stacked[index] has grown by `term`; index is int32[]."""
+    return write_at(stacked, index, read_at(stacked, index) + tf.cast(term, stacked.dtype))

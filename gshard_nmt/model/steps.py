@@ -233,6 +233,7 @@ class StepFunctions:
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
         """Returns the same as `gradients`, from microbatches that are computed one after another."""
         declared = self.declare_trained()
+        adding = accumulation.adding_parameters(self.model, declared)
         whole = WholeBatch(self.model, batch, self.microbatches)
         functions = dataclasses.replace(self, model=whole.model_of_microbatch)
 
@@ -244,22 +245,22 @@ class StepFunctions:
             shares = whole.shares(microbatch)
             # The tape sees only tensors of the loop.
             values = {name: tf.identity(value) for name, value in parameters.items()}
-            trained = {name: value for name, value in values.items() if name in declared}
+            before = {name: tf.identity(sums["gradients"][name]) for name in adding}
+            # The "gradient" of a sum is the new sum; see `scanned`.
+            sources = {name: before.get(name, values[name]) for name in declared}
             with tf.GradientTape() as tape:
-                tape.watch(trained)
+                tape.watch(sources)
+                given = accumulation.with_sums(values, before)
                 counters = whole.counters(shares)
-                forward = functions._forward(values, _annotated(microbatch), mode, counters)
+                forward = functions._forward(given, _annotated(microbatch), mode, counters)
                 term = whole.term(forward, shares)
                 total = functions._objective(term)
-            gradients = tape.gradient(total, trained, output_gradients=one)
+            gradients = tape.gradient(total, sources, output_gradients=one)
             with tf.name_scope("accumulation"):
-                return {
-                    "gradients": {
-                        name: split(name, sums["gradients"][name] + tf.convert_to_tensor(gradient))
-                        for name, gradient in gradients.items()
-                    },
-                    "results": whole.added(index, term, sums["results"]),
-                }
+                after = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
+                after |= {n: sums["gradients"][n] + g for n, g in after.items() if n not in before}
+                after = {name: split(name, total) for name, total in after.items()}
+                return {"gradients": after, "results": whole.added(index, term, sums["results"])}
 
         zeros = {
             name: split(name, run_time_zeros(p.shape, tf.float32)) for name, p in declared.items()

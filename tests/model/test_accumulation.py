@@ -1,6 +1,7 @@
 """Microbatches one after another: random numbers, shares, evaluation, bad values."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -91,3 +92,31 @@ def test_a_microbatch_takes_its_part_of_the_groups_and_of_the_tokens():
     target = (2 * len(TWO[1]) + len(ONE[1])) / (2 * len(ONE[1] + TWO[1]))
     assert float(shares["source"]) == pytest.approx(source)
     assert float(shares["target"]) == pytest.approx(target)
+
+
+def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradients():
+    """Without microbatches a loop keeps the gradients of these weights, in bfloat16."""
+    model = dataclasses.replace(SHALLOW, stack="scan", activation_dtype="bfloat16")
+
+    weights = functions(1, model).declare_parameters()
+    wi = weights["decoder/block/feed_forward_0/wi"]
+
+    def carried(microbatches: int) -> set:
+        """Returns the dtype and the shape of all arrays that a loop carries."""
+        steps, batch = functions(microbatches, model), rows([ONE], [TWO], length=8)
+        specs = {name: tf.TensorSpec(p.shape, p.dtype) for name, p in weights.items()}
+        step = tf.function(lambda p: steps.gradients(p, batch, CONTROL, 1)[0], autograph=False)
+        graph = step.get_concrete_function(specs).graph.as_graph_def()
+        nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+        return {
+            (tf.as_dtype(dtype), tuple(dim.size for dim in shape.dim))
+            for node in itertools.chain(*nodes)
+            if node.op in ("While", "StatelessWhile")
+            for dtype, shape in zip(
+                node.attr["T"].list.type, node.attr["output_shapes"].list.shape, strict=True
+            )
+        }
+
+    assert (tf.bfloat16, wi.shape) in carried(1)
+    assert (tf.bfloat16, wi.shape) not in carried(2)
+    assert (tf.float32, wi.shape) in carried(2)
