@@ -92,18 +92,31 @@ def row_of(values: "tf.Tensor", repeat: Index, repeats: int) -> "tf.Tensor":
     return write_at(tf.broadcast_to(zero, [repeats, *values.shape]), repeat, values)
 
 
-def of_batch(totals: Totals, length: int) -> Totals:
-    """Returns the totals of a batch from those of its n microbatches, which have a leading dimension n.
+def of_batch(totals: Totals, segments: "tf.Tensor") -> Totals:
+    """Returns the totals of a batch from those of its microbatches.
 
-    Losses and figures are means over the microbatches. The values of tokens are [B, L], in the order of
-    the batch.
+    Args:
+      totals: the totals of `totals_of` and of `LayerSums`, with a leading dimension n, the number of
+        microbatches; or {}. `LayerSums` has counted each microbatch with the share 1.
+      segments: int32[n, B/n, L], the segments of the microbatches.
+
+    Returns:
+      The totals of `totals_of`, as for the whole batch. The values of tokens are [B, L], in the order of
+      the batch.
     """
-    return {
-        name: microbatches.join(tf.reshape(total, [total.shape[0], -1, length]), "BL")
-        if name in OF_TOKENS
-        else tf.reduce_mean(total, axis=0)
-        for name, total in totals.items()
-    }
+    if not totals:
+        return {}
+    tokens = tf.reduce_sum(tf.cast(segments > 0, tf.float32), axis=[1, 2])
+    shares = tokens / tf.maximum(tf.reduce_sum(tokens), 1.0)
+    # A mean over groups has equal terms. A mean over tokens has a term by the number of tokens.
+    joined = {"aux_loss": tf.reduce_mean(totals["aux_loss"], axis=0)}
+    joined |= {name: tf.tensordot(shares, totals[name], axes=1) for name in ("z_loss", "load")}
+    for name in OF_TOKENS:
+        joined[name] = microbatches.join(tf.reshape(totals[name], segments.shape), "BL")
+    entropy, counts, load = tf.split(totals["layer_sums"], [1, 2, -1], axis=2)
+    terms = [tf.tensordot(shares, entropy, axes=1), tf.reduce_sum(counts, axis=0)]
+    terms.append(tf.tensordot(shares, load, axes=1))
+    return joined | {"by_layer": from_layer_sums(tf.concat(terms, axis=1))}
 
 
 def _of_layer(
@@ -137,7 +150,7 @@ class LayerSums:
     """
 
     experts: int
-    share: "tf.Tensor"
+    share: "tf.Tensor | float"
 
     def declare(self, repeats: int) -> dict[str, Total]:
         """Declares `layer_sums`; see `totals_of`."""
@@ -152,8 +165,7 @@ class LayerSums:
         """
         counts = [routing.entropy * self.share, tf.reduce_sum(routing.lost), routing.requests]
         terms = tf.stop_gradient(tf.concat([tf.stack(counts), routing.load * self.share], axis=0))
-        row = tf.one_hot(repeat, repeats, dtype=terms.dtype)
-        return {"layer_sums": row[:, tf.newaxis] * terms[tf.newaxis]}
+        return {"layer_sums": row_of(terms, repeat, repeats)}
 
 
 def declare_layer_sums(experts: int, repeats: int) -> dict[str, Total]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gshard_nmt.model import accumulation, attention, figures, layers, microbatches
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
-from gshard_nmt.model.figures import LayerCounter
+from gshard_nmt.model.figures import LayerCounter, LayerSums
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -321,6 +321,8 @@ class Blocks:
     ) -> tuple["tf.Tensor", Totals]:
         """Applies the blocks as a pipeline; see `run_stack`."""
         model, number = self.model, inputs.microbatches
+        if inputs.moe is not None:
+            inputs = dataclasses.replace(inputs, counter=LayerSums(model.experts, 1.0))
         split = {n: _split(tensor, number, "BL") for n, tensor in inputs.tensors().items()}
         side = {name: Lettered(tensor, "_BL") for name, tensor in split.items()}
         keys = self._keys_of_microbatches(number)
@@ -347,7 +349,7 @@ class Blocks:
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
         y, totals = pipeline.run(weights, x_split, memory_split)
         y = microbatches.join(y, "BLM", annotate_for_stages)
-        return annotate(y, "BLM"), figures.of_batch(totals, x.shape[1])
+        return annotate(y, "BLM"), figures.of_batch(totals, split["segments"])
 
     def _keys_of_microbatches(self, number: int) -> KeyTable | None:
         """Returns keys of which each microbatch has its own: uint32[n, R, streams]."""

@@ -132,13 +132,10 @@ def _recomputed(part: Part):
             def gradient(*seeds):
                 d_y, *d_totals = seeds
                 (x,), shared, flat, (dy,) = _cut(_barrier([*arguments, d_y]), [*sizes, 1])
+                values = dict(zip(names, flat, strict=True))
+                seeds_of_totals = dict(zip(total_names, d_totals, strict=True))
                 dx, d_shared, d_values = part.recompute_gradients(
-                    dict(zip(names, flat, strict=True)),
-                    x,
-                    shared,
-                    repeat,
-                    dy,
-                    dict(zip(total_names, d_totals, strict=True)),
+                    values, x, shared, repeat, dy, seeds_of_totals
                 )
                 return (dx, *d_shared, *[d_values[name] for name in names])
 
@@ -397,4 +394,6 @@ def write_at(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "t
 
 def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
     """Returns a copy of `stacked` in which stacked[index] has grown by `term`; index is int32[]."""
-    return write_at(stacked, index, read_at(stacked, index) + tf.cast(term, stacked.dtype))
+    # Without the barrier XLA sums over devices after the loop, and needs two more arrays of gradients.
+    (term,) = _barrier([tf.cast(term, stacked.dtype)])
+    return write_at(stacked, index, read_at(stacked, index) + term)

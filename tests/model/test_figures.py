@@ -144,3 +144,34 @@ def test_totals_have_the_declared_shapes():
     }
     assert not totals["by_layer"].numpy()[0].any()
     assert figures.declare_totals(None, 4, 8, 2) == figures.totals_of([], 0, 2) == {}
+
+
+def test_the_totals_of_a_batch_weigh_its_microbatches_by_their_tokens():
+    """The first microbatch has three tokens and the second one, in groups of two rows of two tokens."""
+    segments = tf.constant([[[1, 1], [1, 0]], [[1, 0], [0, 0]]])
+    # Entropy, choices without a slot, requests, and the load of two experts.
+    layer_sums = tf.constant([[[0.4, 1.0, 6.0, 0.0, 1.0]], [[0.8, 2.0, 2.0, 1.0, 0.0]]])
+    totals = {
+        "aux_loss": tf.constant([1.0, 2.0]),
+        "z_loss": tf.constant([1.0, 2.0]),
+        "load": layer_sums[:, 0, 3:],
+        "by_layer": tf.zeros([2, 1, 4]),
+        "lost_one": tf.constant([[[0.0, 1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0, 7.0]]]),
+        "lost_both": tf.zeros([2, 1, 4]),
+        "layer_sums": layer_sums,
+    }
+    joined = figures.of_batch(totals, segments)
+    assert set(joined) == {*totals} - {"layer_sums"}
+    assert float(joined["aux_loss"]) == 1.5
+    assert float(joined["z_loss"]) == 1.25
+    np.testing.assert_allclose(joined["load"], [0.25, 0.75])
+    (row,) = joined["by_layer"].numpy()
+    expected = {
+        "router_entropy": 0.5,
+        "overflow_fraction": 3 / 8,
+        "busiest_expert": 1.5,
+        "effective_experts": np.exp(-0.25 * np.log(0.25) - 0.75 * np.log(0.75)),
+    }
+    assert dict(zip(figures.LAYER_FIGURES, row, strict=True)) == pytest.approx(expected)
+    np.testing.assert_array_equal(joined["lost_one"], [[0, 1], [4, 5], [2, 3], [6, 7]])
+    assert figures.of_batch({}, segments) == {}
