@@ -168,7 +168,8 @@ def advise(
 
     def compile_candidate(candidate: ranking.Candidate) -> None:
         sys.stderr.write(f"{candidate.title}\n")
-        target = Target(topology, config.replace(mesh=candidate.mesh), functions, [candidate.title])
+        own = candidate.config(config)
+        target = Target(topology, own, step_functions(own), [candidate.title])
         inspection = inspect_one(request, target)
         compiled.append((candidate, inspection))
         sys.stderr.write(f"{ranking.compiled_text(inspection)}\n")

@@ -64,6 +64,31 @@ FAMILIES = (
     ),
 )
 
+_STAGES = {"P": "stage", "R": "stage", "B": ("stage", "data"), "G": ("stage", "data"), "E": "data"}
+_IN_STAGES = {"H": "tensor", "N": "tensor", "V": ("tensor", "stage")}
+_PIPELINE_AXES = ("stage", "data", "tensor")
+
+PIPELINES = (
+    Family("pipeline", _PIPELINE_AXES, _STAGES | _IN_STAGES),
+    Family(
+        "pipeline_tensor",
+        _PIPELINE_AXES,
+        _STAGES | {"M": "tensor"} | _IN_STAGES,
+        {"*": {"M": None}},
+    ),
+)
+
+
+def pipelines(num_devices: int) -> Iterator[tuple[Family, Mesh]]:
+    """Yields every mesh of the families of pipelines, with two stages or more."""
+    divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
+    for family, stages, tensor in itertools.product(PIPELINES, divisors[1:], divisors):
+        data, rest = divmod(num_devices, stages * tensor)
+        # With one device along `tensor`, both families are the same.
+        if not rest and (tensor > 1 or family is PIPELINES[0]):
+            shape = (stages, data, tensor)
+            yield family, Mesh(family.axes, shape, family.rules, family.overrides)
+
 
 def meshes(num_devices: int, has_experts: bool) -> Iterator[tuple[Family, Mesh]]:
     """Yields every mesh of every family that suits a model.

@@ -103,6 +103,10 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     traffic: dict[tuple[str, tuple[str, ...]], float] = {}
     for (_, _, kind, axes), nbytes in sent.items():
         traffic[kind, axes] = traffic.get((kind, axes), 0.0) + nbytes
+    stages = tuple(axis for axis in mesh.partition("P")[0] if mesh.axis_size((axis,)) > 1)
+    for kind, tensor, times in step.along_stages if stages else ():
+        nbytes = times * partitioner.layout(tensor).local
+        traffic[kind, stages] = traffic.get((kind, stages), 0.0) + nbytes
     weights = sum(shard_bytes(name, spec, mesh) for name, spec in step.weights.items())
     optimizer = _OPTIMIZER_PASSES * weights / chip.hbm_bandwidth
     kept = sum(times * partitioner.layout(tensor).local for tensor, times in step.kept)

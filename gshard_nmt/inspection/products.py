@@ -42,6 +42,7 @@ class Tensor:
       shape: its sizes.
       item_bytes: the bytes of an element; 0 if moving the tensor costs nothing.
       weight: the name by which Mesh.overrides knows it; "" for an activation.
+      in_stage: whether it is inside a stage of a pipeline, where the axes of the stages split nothing.
     """
 
     name: str
@@ -49,14 +50,17 @@ class Tensor:
     shape: tuple[int, ...]
     item_bytes: int
     weight: str = ""
+    in_stage: bool = False
 
     def partition(self, mesh: Mesh) -> Partition:
         """Returns the mesh axes of each dimension."""
         if not self.weight:
-            return mesh.partition(self.letters)
+            return mesh.partition("P" * self.in_stage + self.letters)[self.in_stage :]
         # The weights of a stack have one more dimension, R, for which an override may have an entry.
         stacked = "/block/" in self.weight
-        return mesh.partition("R" * stacked + self.letters, self.weight)[stacked:]
+        partition = mesh.partition("R" * stacked + self.letters, self.weight)[stacked:]
+        stages = mesh.partition("P")[0] if self.in_stage else ()
+        return tuple(tuple(axis for axis in axes if axis not in stages) for axes in partition)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Step:
       products: all products.
       exchanges: dispatch and combine of the MoE layers.
       kept: the activations that are kept from the forward pass to the backward pass, with their number.
+      along_stages: (kind, tensor, times) of the collectives among the stages of a pipeline.
       weights: all weights, by name.
       state: all arrays that the step takes, by name.
     """
@@ -116,6 +121,7 @@ class Step:
     products: tuple[Product, ...]
     exchanges: tuple[Exchange, ...]
     kept: tuple[tuple[Tensor, int], ...]
+    along_stages: tuple[tuple[str, Tensor, int], ...]
     weights: Mapping[str, ArraySpec]
     state: Mapping[str, ArraySpec]
 
@@ -148,6 +154,7 @@ def step_of(
         tuple(layers.products()),
         tuple(layers.exchanges()),
         tuple(layers.kept()),
+        tuple(layers.along_stages()),
         weights,
         state,
     )
@@ -166,7 +173,8 @@ class _Layers:
         self._rows = data.rows // self._microbatches
         self._length = {"encoder": data.source_length, "decoder": data.target_length}
         self._item_bytes = 2 if model.activation_dtype == "bfloat16" else _FLOAT32
-        self._recomputed = model.stack == "scan" or model.remat != "none"
+        self._pipelined = model.stack == "pipeline"
+        self._recomputed = model.stack in ("scan", "pipeline") or model.remat != "none"
 
     def _sizes(self, stack: str) -> dict[str, int]:
         """Returns the sizes of the letters of a stack's activations."""
@@ -191,7 +199,18 @@ class _Layers:
         self, name: str, letters: str, sizes: Mapping[str, int], item_bytes: int = 0
     ) -> Tensor:
         shape = tuple(sizes[letter] for letter in letters)
-        return Tensor(name, letters, shape, item_bytes or self._item_bytes)
+        item_bytes = item_bytes or self._item_bytes
+        return Tensor(name, letters, shape, item_bytes, in_stage=self._pipelined)
+
+    def _times(self, stack: str, repeats: int) -> int:
+        """Returns how often a device computes a block of a stack, of which there are R = `repeats`.
+
+        A pipeline has R / P blocks on a device and also computes bubbles.
+        """
+        if not self._pipelined:
+            return repeats * self._microbatches
+        schedule = self._model.pipeline_schedule(stack, self._microbatches)
+        return schedule.iterations * repeats // (schedule.stages * schedule.visits)
 
     def _blocks(self) -> Iterator[tuple[str, str, int]]:
         """Yields (stack, sub-layer, executions in a step)."""
@@ -201,7 +220,7 @@ class _Layers:
                 stack, _, sublayer, *_ = name.split("/")
                 if (stack, sublayer) not in seen:
                     seen.add((stack, sublayer))
-                    yield stack, sublayer, spec.shape[0] * self._microbatches
+                    yield stack, sublayer, self._times(stack, spec.shape[0])
 
     def products(self) -> Iterator[Product]:
         """Yields all products of a step."""
@@ -230,14 +249,21 @@ class _Layers:
         return Product(
             part,
             self._activation(reads, left, sizes),
-            Tensor(name, letters, shape, _FLOAT32 if is_gate else self._item_bytes, name),
+            self._weight(name, _FLOAT32 if is_gate else self._item_bytes),
             self._activation(f"{part}/{sublayer}/{leaf}/{result}", result, sizes),
-            spec.shape[0] * self._microbatches,
+            self._times(stack, spec.shape[0]),
             _EXACT_PASSES if is_gate and self._rounds_operands else 1,
             self._recomputed,
             is_last=sublayer.startswith("feed_forward")
             and leaf == "wo"
             and self._ends_part(sublayer),
+        )
+
+    def _weight(self, name: str, item_bytes: int) -> Tensor:
+        """Returns a weight of one block."""
+        spec = self._weights[name]
+        return Tensor(
+            name, spec.letters[1:], spec.shape[1:], item_bytes, name, in_stage=self._pipelined
         )
 
     def _ends_part(self, sublayer: str) -> bool:
@@ -249,15 +275,23 @@ class _Layers:
         """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""
         stack = "encoder" if name.startswith("source") else "decoder"
         sizes = self._sizes(stack) | {"V": spec.shape[0]}
+        times = self._microbatches
+        if self._pipelined:  # outside of the stages is the whole batch
+            sizes["B"], times = self._rows * times, 1
         table = Tensor(name, "VM", spec.shape, _FLOAT32, name)
-        x = self._activation(f"{stack}/embedded", "BLM", sizes, _FLOAT32)
-        logits = self._activation(f"{stack}/logits", "BLV", sizes, _FLOAT32)
+        x, logits = (
+            dataclasses.replace(tensor, in_stage=False)
+            for tensor in (
+                self._activation(f"{stack}/embedded", "BLM", sizes, _FLOAT32),
+                self._activation(f"{stack}/logits", "BLV", sizes, _FLOAT32),
+            )
+        )
         one_hot = dataclasses.replace(logits, name=f"{stack}/tokens", item_bytes=0)
-        yield Product(name, one_hot, table, x, self._microbatches, 0)
+        yield Product(name, one_hot, table, x, times, 0)
         if stack == "decoder":
             last = dataclasses.replace(x, name="decoder/last")
             transposed = dataclasses.replace(table, name=f"{name} of the logits")
-            yield Product("logits", last, transposed, logits, self._microbatches)
+            yield Product("logits", last, transposed, logits, times)
 
     def _of_attention(self, stack: str, sublayer: str, times: int) -> Iterator[Product]:
         part, sizes = _part(stack, sublayer), self._sizes(stack)
@@ -310,11 +344,39 @@ class _Layers:
                 yield product.result, product.times // self._microbatches
             return
         parts = {
-            (stack, _part(stack, sublayer) if by_layer else stack): times // self._microbatches
+            (stack, _part(stack, sublayer) if by_layer else stack): times
             for stack, sublayer, times in self._blocks()
         }
-        for (stack, part), repeats in parts.items():
-            yield self._activation(part, "BLM", self._sizes(stack)), repeats
+        for (stack, part), times in parts.items():
+            # A pipeline keeps the inputs of all iterations, and a loop those of one microbatch.
+            times //= 1 if self._pipelined else self._microbatches
+            yield self._activation(part, "BLM", self._sizes(stack)), times
+        for x in self._states():
+            yield x, self._microbatches
+
+    def _states(self) -> Iterator[Tensor]:
+        """Yields the microbatch in a stage of each pipeline, [B/n, L, M]."""
+        for stack in dict.fromkeys(stack for stack, _, _ in self._blocks()):
+            if self._pipelined:
+                yield self._activation(f"{stack} stage", "BLM", self._sizes(stack))
+
+    def along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
+        """Yields the collectives among the stages of the pipelines, see `Pipeline`.
+
+        The state moves on by one stage in each iteration. All stages read every microbatch, and the last
+        results are summed over the stages. The gradients do the same in reverse. With several visits,
+        the weights move to their stages first, and their gradients move back.
+        """
+        for x in self._states():
+            stack = x.name.partition(" ")[0]
+            schedule = self._model.pipeline_schedule(stack, self._microbatches)
+            yield "collective-permute", x, 2 * schedule.iterations
+            yield "all-gather", x, 2 * self._microbatches
+            yield "all-reduce", x, 2 * self._microbatches
+            for name, spec in self._weights.items():
+                if schedule.visits > 1 and name.startswith(f"{stack}/block/"):
+                    times = 2 * spec.shape[0] // schedule.stages
+                    yield "all-to-all", self._weight(name, _FLOAT32), times
 
 
 def _part(stack: str, sublayer: str) -> str:

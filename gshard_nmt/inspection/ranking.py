@@ -1,15 +1,17 @@
 """Ranks the meshes of a config on a slice by formula, and writes the report of --advise."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.candidates import device_orders, meshes, place_on
+from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
-from gshard_nmt.inspection.products import step_of
+from gshard_nmt.inspection.products import Step, step_of
 from gshard_nmt.inspection.record import Inspection
 from gshard_nmt.inspection.terminal import table
+from gshard_nmt.model.config import STACK_NAMES
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
@@ -21,9 +23,13 @@ from gshard_nmt.spmd.topology import Topology
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
+Settings = Mapping[str, Mapping[str, Any]]
+"""Changed settings: the part of a config, such as "model", -> the field -> its value."""
+
 THE_CONFIGS_MESH = "the config's mesh"
 _MOST_LINES = 10
 _MOST_PARTS = 4
+_MICROBATCHES_PER_STAGE = (1, 2, 4, 8)
 _SMALL = 0.001
 """Differences below this share of a step are not told."""
 
@@ -36,17 +42,26 @@ class Candidate:
       name: the file of configs/meshes that has its rules, or THE_CONFIGS_MESH.
       mesh: the mesh, with the best order of its devices.
       prediction: time and memory of a step.
+      settings: the other settings that it needs: those of a pipeline, by part of the config.
     """
 
     name: str
     mesh: Mesh
     prediction: Prediction
+    settings: Settings = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """The name and the shape, for instance "data_tensor x=32 y=4"."""
+        """The name and the shape, for instance "data_tensor x=32 y=4", and a pipeline's microbatches."""
         axes = zip(self.mesh.axes, self.mesh.shape, strict=True)
-        return " ".join([self.name, *(f"{axis}={size}" for axis, size in axes if size > 1)])
+        sizes = [f"{axis}={size}" for axis, size in axes if size > 1]
+        if "train" in self.settings:
+            sizes.append(f"microbatches={self.settings['train']['microbatches']}")
+        return " ".join([self.name, *sizes])
+
+    def config(self, config: "Config") -> "Config":
+        """Returns the config with the mesh and the settings of this candidate."""
+        return config.replace(mesh=self.mesh, **self.settings)
 
     @property
     def memory(self) -> int:
@@ -93,19 +108,28 @@ def rank(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
             "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
-    step = step_of(config, weights, arrays, not isinstance(topology.chip, Gpu))
+    rounds_operands = not isinstance(topology.chip, Gpu)
+    steps: dict[str, Step] = {}
+
+    def cost_on(config: "Config") -> Cost:
+        key = repr((config.model, config.train.microbatches))
+        if key not in steps:
+            steps[key] = step_of(config, weights, arrays, rounds_operands)
+        assert topology.chip is not None
+        return cost_of(steps[key], config.mesh, topology.chip)
+
     tried, candidates = 0, []
-    for family, mesh in meshes(topology.num_devices, bool(config.model.experts)):
+    for family, mesh, settings in _ways(config, topology.num_devices):
         tried += 1
-        if any(problems(config.replace(mesh=mesh), arrays)):
+        changed = config.replace(mesh=mesh, **settings)
+        if any(problems(changed, arrays)):
             continue
-        cost = cost_of(step, mesh, topology.chip)
-        candidates.append(Candidate(family.name, *_in_best_order(mesh, cost, topology)))
+        cost = cost_on(changed)
+        candidates.append(Candidate(family.name, *_in_best_order(mesh, cost, topology), settings))
     own = None
     if config.mesh.num_devices == topology.num_devices and not any(problems(config, arrays)):
-        cost = cost_of(step, config.mesh, topology.chip)
         prediction = predict(
-            cost, topology.chip, lambda axes: place_on(topology, config.mesh, axes)
+            cost_on(config), topology.chip, lambda axes: place_on(topology, config.mesh, axes)
         )
         own = Candidate(THE_CONFIGS_MESH, config.mesh, prediction)
     fitting = [c for c in candidates if c.memory <= topology.chip.hbm_bytes]
@@ -116,11 +140,37 @@ def rank(
     return Ranking(tried, len(candidates), fitting, own)
 
 
+def _ways(config: "Config", num_devices: int) -> Iterator[tuple[Family, Mesh, Settings]]:
+    """Yields all meshes for a config, with the settings that they need.
+
+    Dense models, and those that are pipelines already, also get pipelines. A pipeline takes one to eight
+    times as many microbatches as stages, or the number of the config.
+    """
+    model, own = config.model, config.train.microbatches
+    is_pipeline = model.stack == "pipeline"
+    for family, mesh in meshes(num_devices, bool(model.experts)):
+        yield family, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
+    if model.experts and not is_pipeline:
+        return
+    repeats = [model.repeats(stack) for stack in STACK_NAMES if model.depth(stack)]
+    for family, mesh in pipelines(num_devices):
+        stages = mesh.shape[0]
+        if any(number % stages for number in repeats):
+            continue
+        numbers = {stages * n for n in _MICROBATCHES_PER_STAGE} | ({own} if own > 1 else set())
+        for number in sorted(numbers):
+            stack = {"stack": "pipeline", "stages": stages}
+            yield family, mesh, {"model": stack, "train": {"microbatches": number}}
+
+
 def _in_best_order(mesh: Mesh, cost: Cost, topology: Topology) -> tuple[Mesh, Prediction]:
     """Returns the mesh with the order of its devices that takes the least time, and the prediction."""
     assert topology.chip is not None
     best = None
-    for order in device_orders(topology, mesh.shape):
+    orders = device_orders(topology, mesh.shape)
+    if cost.memory > topology.chip.hbm_bytes:  # any order will do
+        orders = itertools.islice(orders, 1)
+    for order in orders:
 
         def place(axes, order=order):
             return order.place(topology, [list(mesh.axes).index(axis) for axis in axes])
@@ -190,7 +240,7 @@ def report(
         if candidate.name == THE_CONFIGS_MESH:
             continue
         lines += ["", f"{number}. {candidate.title}"]
-        lines += [f"    {line}" for line in [why(candidate, ranking), *gin_lines(candidate.mesh)]]
+        lines += [f"    {line}" for line in [why(candidate, ranking), *gin_lines(candidate)]]
         lines += [f"    {line}" for line in inspection.does_not_fit[:1]]
     return "\n".join(lines) + "\n"
 
@@ -242,9 +292,14 @@ def why(candidate: Candidate, ranking: Ranking) -> str:
     return f"By formula, its step is {length} with {rival.title}{because}. It needs {memory}."
 
 
-def gin_lines(mesh: Mesh) -> list[str]:
-    """Returns the settings of a mesh as lines for a gin file."""
-    return as_gin([mesh]).splitlines()[2:-2]
+def gin_lines(candidate: Candidate) -> list[str]:
+    """Returns the settings of a candidate as lines for a gin file."""
+    settings = [
+        f"{part.capitalize()}.{field} = {value!r}"
+        for part, fields in candidate.settings.items()
+        for field, value in fields.items()
+    ]
+    return as_gin([candidate.mesh]).splitlines()[2:-2] + settings
 
 
 def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
@@ -259,7 +314,7 @@ def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
             "seconds": dict(candidate.prediction.seconds),
             "flops_per_device": candidate.prediction.cost.flops,
             "memory_bytes": candidate.memory,
-            "gin": gin_lines(candidate.mesh),
+            "gin": gin_lines(candidate),
         }
         for candidate in candidates
     ]

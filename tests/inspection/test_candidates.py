@@ -8,10 +8,12 @@ import pytest
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.candidates import (
     FAMILIES,
+    PIPELINES,
     coordinates_by_number,
     device_orders,
     factorizations,
     meshes,
+    pipelines,
     place_on,
 )
 from gshard_nmt.settings.gin_reader import load_config
@@ -24,18 +26,21 @@ SIZES = {
     "data": ("DATA_DEVICES",),
     "expert": ("EXPERT_DEVICES",),
     "tensor": ("TENSOR_DEVICES",),
+    "stage": ("X",),
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [*FAMILIES, *PIPELINES], ids=lambda family: family.name)
 def test_a_family_is_its_file_of_configs_meshes(family):
     macros = [SIZES[axis][-1 if len(family.axes) > 1 else 0] for axis in family.axes]
+    if family in PIPELINES:
+        macros = ["X", "Y", "Z"]
     settings = [f"include 'meshes/{family.name}.gin'", *(f"{macro} = 2" for macro in macros)]
     mesh = load_config("demo", settings).mesh
     shape = (2,) * len(family.axes)
     ours = Mesh(family.axes, shape, family.rules, family.overrides)
     for name, letters in {
-        "": ("BLM", "BLH", "BLND", "BLV", "GSEC", "EGCM", "GECM", "EGCH"),
+        "": ("BLM", "PBLM", "BLH", "BLND", "BLV", "GSEC", "EGCM", "GECM", "EGCH"),
         "decoder/block/moe_0/gate": ("RM_",),
         "decoder/block/moe_0/wi": ("REMH",),
         "decoder/block/self_attention_0/query": ("RMND",),
@@ -54,6 +59,16 @@ def test_all_shapes_of_the_families_that_suit_a_model():
     assert {name for name, _ in moe} & {"data_tensor", "data_tensor_attempt1"} == set()
     assert len(dense) == len(set(dense)) == 2 + 2 + 3 * 2
     assert len(moe) == len(set(moe)) == 2 + 2 + 1 + 2
+
+
+def test_pipelines_have_two_stages_or_more():
+    found = [(family.name, tuple(mesh.shape)) for family, mesh in pipelines(4)]
+    assert found == [
+        ("pipeline", (2, 2, 1)),
+        ("pipeline", (2, 1, 2)),
+        ("pipeline", (4, 1, 1)),
+        ("pipeline_tensor", (2, 1, 2)),
+    ]
 
 
 @pytest.mark.parametrize(
