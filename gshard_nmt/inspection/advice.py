@@ -27,7 +27,7 @@ def suggestions(config: "Config", memory: Memory) -> list[str]:
             f"{size_text(activations / 2)} less"
         )
     replicated = memory.by_category["replicated_weights"]
-    # Gradients take up to three times the memory of the weights then (docs/training.md).
+    # The sums of the gradients take twice the memory of gradients in bfloat16 (docs/training.md).
     if activations > 4 * (replicated + memory.by_category["sharded_weights"]):
         lines.append(
             f"Train.microbatches = {2 * config.train.microbatches} computes the same batch in parts, one "

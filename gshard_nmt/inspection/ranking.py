@@ -11,7 +11,6 @@ from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
 from gshard_nmt.inspection.record import Inspection
 from gshard_nmt.inspection.terminal import table
-from gshard_nmt.model.config import STACK_NAMES
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
@@ -152,7 +151,7 @@ def _ways(config: "Config", num_devices: int) -> Iterator[tuple[Family, Mesh, Se
         yield family, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
     if model.experts and not is_pipeline:
         return
-    repeats = [model.repeats(stack) for stack in STACK_NAMES if model.depth(stack)]
+    repeats = [model.repeats(stack) for stack in ("encoder", "decoder") if model.depth(stack)]
     for family, mesh in pipelines(num_devices):
         stages = mesh.shape[0]
         if any(number % stages for number in repeats):
