@@ -1,18 +1,19 @@
-"""Keeps the memory that a CPU program frees, and lets the system map large arrays in large pages.
+"""Keeps the memory that a CPU program frees, for its next run.
 
 XLA:CPU allocates its arrays anew in every run of a program. By default glibc gives large arrays back to
 the system as soon as they are freed. The system then clears and maps each page of 4 KiB again in the next
 step. That takes a quarter of the CPU time of the demo's training step.
 
-If a program has several devices, each of them runs in a thread, and each thread has a heap of its own,
-which cannot hold an array of 64 MiB. The temporary array of a large step still comes from the system each
-time. In pages of 2 MiB that is cheap, but glibc asks for them only if it was told so when the process
-started. So a training program starts itself once more. One heap for all threads would need no new pages,
-but threads then wait for each other: the demo's step took 1.4 times as long.
+If a program has several devices, each of them runs in a thread, and each thread has a heap of its own.
+A heap cannot hold more than 64 MiB, so the temporary array of a large step still comes from the system
+each time. glibc has larger heaps only if it was told so when the process started, so a training program
+starts itself once more. One heap for all threads would hold the array too, but threads then wait for each
+other: the demo's step took 1.4 times as long.
 """
 
 import ctypes
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -28,7 +29,8 @@ bytes. mallopt takes 32 bits, so larger arrays still go back to the system."""
 _TUNABLES = "GLIBC_TUNABLES"
 _FIRST_GLIBC = (2, 35)
 """The first glibc with the tunable `hugetlb`."""
-_LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_KERNEL = Path("/sys/kernel/mm")
+_LARGE_PAGE = 2**30
 
 
 def keep_freed_memory() -> bool:
@@ -46,16 +48,16 @@ def keep_freed_memory() -> bool:
     return all(library.mallopt(option, value) for option, value in _OPTIONS.values())
 
 
-def restart_with_large_pages() -> None:
-    """Starts this process again, with the same command line, so that glibc asks for large pages.
+def restart_with_large_heaps() -> None:
+    """Starts this process again, with the same command line, so that glibc has large heaps.
 
     Call it before the program reads or writes anything. It does nothing if environment variables have set
-    the allocator, so the second start goes on; and if large pages need not be asked for, are not
-    allowed, or are unknown to the C library.
+    the allocator, so the second start goes on; and if the system or the C library cannot do it.
     """
-    if _allocator_is_set() or not sys.executable or not _large_pages_on_request():
+    pages = _pages()
+    if _allocator_is_set() or not pages or not sys.executable:
         return
-    settings = {name: value for name, (_, value) in _OPTIONS.items()} | {"hugetlb": 1}
+    settings = {name: value for name, (_, value) in _OPTIONS.items()} | {"hugetlb": pages}
     os.environ[_TUNABLES] = ":".join(f"glibc.malloc.{k}={v}" for k, v in settings.items())
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
@@ -64,15 +66,23 @@ def _allocator_is_set() -> bool:
     return _TUNABLES in os.environ or any(name.startswith("MALLOC_") for name in os.environ)
 
 
-def _large_pages_on_request() -> bool:
-    """Returns whether the system gives large pages to programs that ask, and glibc can ask."""
+def _pages() -> int:
+    """Returns the value of glibc's tunable `hugetlb`; 0 leaves it alone.
+
+    If it is the size of a page that the processor has, a heap holds four such pages (`heap_max_size` in
+    glibc's malloc/arena.c). None of these pages is reserved here, so the heap has usual ones. If the
+    processor has none of 1 GiB, 1 asks for transparent pages of 2 MiB: the system still maps the array in
+    each step, but in fewer pieces.
+    """
     try:
         library, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
-        numbers = tuple(map(int, version.split(".")))
-        return (
-            numbers >= _FIRST_GLIBC
-            and library == "glibc"
-            and "[madvise]" in _LARGE_PAGES.read_text()
-        )
+        if library != "glibc" or tuple(map(int, version.split("."))) < _FIRST_GLIBC:
+            return 0
+        reserved = _KERNEL / "hugepages" / f"hugepages-{_LARGE_PAGE // 1024}kB" / "nr_hugepages"
+        # The addresses of a heap count, also those that it does not use.
+        has_limit = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        if not has_limit and reserved.exists() and reserved.read_text().strip() == "0":
+            return _LARGE_PAGE
+        return int("[madvise]" in (_KERNEL / "transparent_hugepage" / "enabled").read_text())
     except (OSError, ValueError):
-        return False
+        return 0

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,43 +81,78 @@ RESTART = """
 import ctypes, json, os, pathlib, resource, sys, threading
 from gshard_nmt.spmd import host_memory
 
-host_memory._LARGE_PAGES = pathlib.Path(os.environ["PAGES"])
-host_memory.restart_with_large_pages()
+if "KERNEL" in os.environ:
+    host_memory._KERNEL = pathlib.Path(os.environ["KERNEL"])
+host_memory.restart_with_large_heaps()
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 SIZE = 100 << 20
 
 def touch():
-    library.free(ctypes.c_void_p(library.malloc(1000)))  # the thread has a heap now
     memory = ctypes.c_void_p(library.malloc(ctypes.c_size_t(SIZE)))
     ctypes.memset(memory, 1, SIZE)
     library.free(memory)
 
-began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-thread = threading.Thread(target=touch)
+def touch_twice():
+    library.free(ctypes.c_void_p(library.malloc(1000)))  # the thread has a heap now
+    touch()
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    touch()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
+
+faults = []
+thread = threading.Thread(target=touch_twice)
 thread.start(), thread.join()
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began
-print(json.dumps([os.environ.get("GLIBC_TUNABLES", ""), sys.argv, sys.stdin.read(), faults]))
+print(json.dumps([os.environ.get("GLIBC_TUNABLES", ""), sys.argv, sys.stdin.read(), *faults]))
 """
 
 
-@pytest.mark.parametrize("allowed", ["always [madvise] never", "[always] madvise never"])
-def test_a_program_asks_for_large_pages_if_the_system_wants_to_be_asked(tmp_path, allowed):
-    (tmp_path / "enabled").write_text(f"{allowed}\n")
-    tunables, words, read, faults = run_with(RESTART, "a line", PAGES=str(tmp_path / "enabled"))
+def kernel(folder: Path, reserved: str | None, transparent: str) -> str:
+    """Writes the files of a kernel that tell of large pages."""
+    for name, text in (
+        ("hugepages/hugepages-1048576kB/nr_hugepages", reserved),
+        ("transparent_hugepage/enabled", transparent),
+    ):
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text(f"{text}\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "transparent", "asked"),
+    [
+        ("0", "always [madvise] never", f"{2**30}"),
+        ("0", "[always] madvise never", f"{2**30}"),
+        ("4", "always [madvise] never", "1"),
+        (None, "always [madvise] never", "1"),
+        (None, "[always] madvise never", ""),
+    ],
+)
+def test_a_program_starts_again_with_what_the_system_has(tmp_path, reserved, transparent, asked):
+    folder = kernel(tmp_path, reserved, transparent)
+    tunables, words, read, _ = run_with(RESTART, "a line", KERNEL=folder)
     assert (words, read) == (["-c", "a word"], "a line")
-    asked = "[madvise]" in allowed
-    assert tunables.endswith(":glibc.malloc.hugetlb=1") == asked
-    gives = host_memory._LARGE_PAGES.read_text() if host_memory._LARGE_PAGES.exists() else "[never]"
-    has_large_pages = "[always]" in gives or (asked and "[madvise]" in gives)
-    # 100 MiB are 25,600 pages of 4 KiB.
-    assert (faults < 2_000) == has_large_pages
+    assert tunables.rpartition("glibc.malloc.hugetlb=")[2] == asked
+
+
+def test_a_thread_keeps_an_array_above_64_mib():
+    tunables, _, _, faults = run_with(RESTART)
+    # Without large heaps 25,600 pages are mapped anew, or 50 large ones.
+    assert (faults < 10) == tunables.endswith(f"hugetlb={2**30}")
+    _, _, _, faults = run_with(RESTART, GLIBC_TUNABLES="glibc.malloc.arena_max=9")
+    assert faults > 40
 
 
 def test_a_program_whose_allocator_is_set_is_not_started_again(tmp_path):
-    (tmp_path / "enabled").write_text("always [madvise] never\n")
-    pages = str(tmp_path / "enabled")
-    assert run_with(RESTART, PAGES=pages, MALLOC_ARENA_MAX="2")[0] == ""
+    folder = kernel(tmp_path, "0", "always [madvise] never")
+    assert run_with(RESTART, KERNEL=folder, MALLOC_ARENA_MAX="2")[0] == ""
     given = "glibc.malloc.arena_max=2"
-    assert run_with(RESTART, PAGES=pages, GLIBC_TUNABLES=given)[0] == given
-    assert run_with(RESTART, PAGES=str(tmp_path / "missing"))[0] == ""
+    assert run_with(RESTART, KERNEL=folder, GLIBC_TUNABLES=given)[0] == given
+    assert run_with(RESTART, KERNEL=str(tmp_path / "missing"))[0] == ""
+
+
+def test_addresses_are_saved_if_they_have_a_limit(tmp_path):
+    folder = kernel(tmp_path, "0", "always [madvise] never")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))\n"
+    assert run_with(limit + RESTART, KERNEL=folder)[0].endswith("hugetlb=1")
