@@ -62,6 +62,8 @@ PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024 tokens
 stages, X splits rows and Y splits the layers. The printed shares are those of the whole step, and the
 column "of the iterations" is (L - 1) / (n + L - 1) for n microbatches (see pipelines.md). The predicted
 step includes the bubbles, and the predicted share of recomputation includes that of bubbles.
+The name of a row has the mesh and the microbatches:
+`scripts/paper_tables.py --only gspmd_pipeline_4x16x4_16`.
 """
 
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The

@@ -57,22 +57,25 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
     if figures is None or "refused" in figures:
         why = "not compiled" if figures is None else f"refused: {figures['refused'][:120]}"
         return [*interleaved(from_paper, [why, "", "", "", ""]), "", ""]
-    memory = figures["per_device"]
-    size = f"{memory['peak_bytes'] / GIB:.1f}"
-    if memory["is_estimate"] or not figures["fits"]:
-        size += " (does not fit)"
     step = figures["estimated_step_seconds"]
     share = seconds_of(figures, "all-to-all") / step if step else 0.0
     flops = flops_without_recomputation(figures)
     compiled = [
         billions(figures["parameters_total"]),
-        size,
+        size_of(figures),
         f"{step:.2f}" if step else dash,
         f"{flops / 1e12:.0f}" if flops else dash,
         f"{share:.0%}" if share > 0.005 else dash,
     ]
     seconds = f"{figures['total_seconds']:.0f} ({figures['cpu_seconds']:.0f})"
     return [*interleaved(from_paper, compiled), seconds, f"{figures['host_bytes'] / GIB:.1f}"]
+
+
+def size_of(figures: Figures) -> str:
+    """Returns the memory of a core in GiB, and whether it does not fit: "17.0 (does not fit)"."""
+    memory = figures["per_device"]
+    fits = figures["fits"] and not memory["is_estimate"]
+    return f"{memory['peak_bytes'] / GIB:.1f}" + ("" if fits else " (does not fit)")
 
 
 V3_CORE_PEAK = 123e12 / 2
