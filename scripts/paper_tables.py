@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="also compile rows that have figures")
     parser.add_argument("--write", action="store_true", help="only write the page; compile nothing")
     parser.add_argument("--folder", default=ROOT / "runs" / "paper_tables", type=pathlib.Path)
+    parser.add_argument("--page", default=ROOT / "docs" / "paper_tables.md", type=pathlib.Path)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for row in [] if arguments.write else ROWS:
@@ -158,7 +159,7 @@ def main() -> None:
         compile_strategies(arguments.folder)
     figures = load(arguments.folder)
     others = [paper_pipelines.section(figures), *sections(arguments.folder, figures)]
-    write(arguments.folder, others)
+    write(arguments.folder, others, arguments.page)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import paper_merge
 import paper_notes as notes
 from paper_page import (
     GROWN,
-    ROOT,
     V3_CORE_PEAK,
     Figures,
     collectives_section,
@@ -34,7 +33,6 @@ from paper_rows import (
     TRANSLATION,
 )
 
-PAGE = ROOT / "docs" / "paper_tables.md"
 GROWTH_TITLES = (
     "From 8 cores to 2,048 (Figure 2, and the growth of Figures 7 and 9)",
     "Time of the layers, forward (Figure 8)",
@@ -80,12 +78,12 @@ def contradictions(figures: Mapping[str, Figures], kept: Mapping[str, list[str]]
     return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
 
 
-def write(folder: pathlib.Path, others: Sequence[str]) -> None:
-    """Writes docs/paper_tables.md from the figures in a folder, and the sections in `others`.
+def write(folder: pathlib.Path, others: Sequence[str], page: pathlib.Path) -> None:
+    """Writes the page from the figures in a folder, and the sections in `others`.
 
     A row without figures in the folder keeps those that the page already has.
     """
-    figures, old = load(folder), PAGE.read_text()
+    figures, old = load(folder), page.read_text()
     grown = all(name in figures for _, name in GROWN)
     earlier = paper_merge.sections(old)["Contradictions"].rows
     kept = {
@@ -133,4 +131,4 @@ def write(folder: pathlib.Path, others: Sequence[str]) -> None:
     text = paper_merge.merge(text, old, figures, () if grown else GROWTH_TITLES)
     rows = len(ROWS) + len(paper_examples.CONFORMERS) + len(paper_examples.UNETS)
     done = rows - text.count(f"| {paper_merge.NOT_COMPILED} |")
-    PAGE.write_text(text.replace("{done}", str(done)).replace("{rows}", str(rows)))
+    page.write_text(text.replace("{done}", str(done)).replace("{rows}", str(rows)))

@@ -1,5 +1,7 @@
 """docs/paper_tables.md keeps the rows whose figures are not in the folder of the results."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,16 @@ def test_other_columns_are_refused_if_rows_would_be_lost():
     old, new = page("T", ["a | 1.0", "b | 2.0"]), page("T", ["b | 9.0"], header="model | GB")
     with pytest.raises(ValueError, match=r"'T' .* other columns .* 1 rows cannot be kept"):
         merge(new, old, {"b"})
+
+
+def test_a_page_written_without_figures_is_the_page_as_it_was(tmp_path):
+    """So the words of the scripts are those of the page."""
+    copy = tmp_path / "page.md"
+    copy.write_text(PAGE.read_text())
+    script = PAGE.parents[1] / "scripts" / "paper_tables.py"
+    flags = ["--write", "--folder", tmp_path / "empty", "--page", copy]
+    subprocess.run([sys.executable, script, *flags], check=True, cwd=PAGE.parents[1])
+    assert copy.read_text() == PAGE.read_text()
 
 
 def test_no_two_rows_of_the_page_have_the_same_key():
