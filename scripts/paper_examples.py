@@ -113,7 +113,8 @@ UNETS = [
     _unet("2x32", "v3:4x8", 256, 8, 8.52, 0.76, 0.412),
 ]
 
-CONFORMER_ABOUT = """`scripts/paper_examples.py` compiles the rows of this section and the next.
+CONFORMER_ABOUT = """`scripts/paper_examples.py` compiles the rows of this section and the next. The
+name of a row has the layers and the batch, or the mesh: `--only conformer_32_64`, `--only unet3d_1x8`.
 
 The model is `examples/conformer.py` at the width of 3,072. The paper pipelines the layers over 8 or 16
 cores. The example has no pipeline. It splits the same layers over rows and width, on as many cores (GSPMD

@@ -47,19 +47,23 @@ REASONS = (
 
 HEAD = """# The papers' tables, compiled
 
-`scripts/paper_tables.py` makes this page. The TPU compiler (libtpu) compiles each model for the
-paper's own number of TPU v3 cores, on a machine without a TPU. {done} of {rows} rows have figures.
-The predicted step is the compiler's estimate of each operation plus the time of the collectives at
-the links' peak, without overlap, and without the time of host and input. [inspect.md](inspect.md)
-says how each figure is made. Weights include the scales of norms. "in all" is the time of
-gshard-inspect on 2 cores. Other work ran on the machine while most rows compiled, which also
-lengthens the CPU time in parentheses. "host GiB" is the memory of that process.
+`scripts/paper_tables.py` makes this page, and `scripts/paper_tables.py --only NAME --again` the
+figures of one row. Rows were compiled at different times, by the code of their time. The TPU
+compiler (libtpu) compiles each model for the paper's own number of TPU v3 cores, on a machine
+without a TPU. {done} of {rows} rows have figures. The predicted step is the compiler's estimate of
+each operation plus the time of the collectives at the links' peak, without overlap, and without
+the time of host and input. [inspect.md](inspect.md) says how each figure is made. Weights include
+the scales of norms. "in all" is the time of gshard-inspect on 2 cores. Other work ran on the
+machine while most rows compiled, which also lengthens the CPU time in parentheses. "host GiB" is
+the memory of that process.
 """
 
 PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024 tokens on 256 cores. L are the
 stages, X splits rows and Y splits the layers. The printed shares are those of the whole step, and the
 column "of the iterations" is (L - 1) / (n + L - 1) for n microbatches (see pipelines.md). The predicted
 step includes the bubbles, and the predicted share of recomputation includes that of bubbles.
+The name of a row has the mesh and the microbatches:
+`scripts/paper_tables.py --only gspmd_pipeline_4x16x4_16`.
 """
 
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The

@@ -1,23 +1,11 @@
-"""Writes docs/paper_tables.md: the papers' figures beside the compiled ones, and why they differ."""
+"""Makes the sections of docs/paper_tables.md: the papers' figures beside the compiled ones."""
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import paper_examples
-import paper_notes as notes
-from paper_rows import (
-    GSHARD,
-    GSPMD_DENSE,
-    GSPMD_HYBRID,
-    GSPMD_MOE,
-    GSPMD_NARROW,
-    POD,
-    ROWS,
-    TRANSLATION,
-    Row,
-)
+from paper_rows import GSHARD, POD, ROWS, Row
 
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.papers import Reported, reported
@@ -69,22 +57,25 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
     if figures is None or "refused" in figures:
         why = "not compiled" if figures is None else f"refused: {figures['refused'][:120]}"
         return [*interleaved(from_paper, [why, "", "", "", ""]), "", ""]
-    memory = figures["per_device"]
-    size = f"{memory['peak_bytes'] / GIB:.1f}"
-    if memory["is_estimate"] or not figures["fits"]:
-        size += " (does not fit)"
     step = figures["estimated_step_seconds"]
     share = seconds_of(figures, "all-to-all") / step if step else 0.0
     flops = flops_without_recomputation(figures)
     compiled = [
         billions(figures["parameters_total"]),
-        size,
+        size_of(figures),
         f"{step:.2f}" if step else dash,
         f"{flops / 1e12:.0f}" if flops else dash,
         f"{share:.0%}" if share > 0.005 else dash,
     ]
     seconds = f"{figures['total_seconds']:.0f} ({figures['cpu_seconds']:.0f})"
     return [*interleaved(from_paper, compiled), seconds, f"{figures['host_bytes'] / GIB:.1f}"]
+
+
+def size_of(figures: Figures) -> str:
+    """Returns the memory of a core in GiB, and whether it does not fit: "17.0 (does not fit)"."""
+    memory = figures["per_device"]
+    fits = figures["fits"] and not memory["is_estimate"]
+    return f"{memory['peak_bytes'] / GIB:.1f}" + ("" if fits else " (does not fit)")
 
 
 V3_CORE_PEAK = 123e12 / 2
@@ -326,75 +317,3 @@ def table4_section(folder: pathlib.Path) -> str:
         "messages",
     ]
     return table(header, json.loads(file.read_text()) if file.exists() else [])
-
-
-def contradictions(figures: Mapping[str, Figures]) -> str:
-    """Returns a table of the rows whose predicted step differs much from the printed one, and why."""
-    lines, reasons = [], []
-    for rows, reason in notes.REASONS:
-        shown = []
-        for row in rows:
-            row_figures = figures.get(row.name)
-            paper = paper_row(row) if usable(row_figures) else None
-            if paper is None:
-                continue
-            step = row_figures["estimated_step_seconds"]
-            if 0.8 <= step / paper.step_seconds <= 1.25:
-                continue
-            without_recomputation = step - recomputed_seconds(row_figures)
-            seconds = (
-                paper.step_seconds,
-                step,
-                without_recomputation,
-                flops_without_recomputation(row_figures) / V3_CORE_PEAK,
-            )
-            ratio = f"{step / paper.step_seconds:.2f}"
-            lines.append([row.name, *(f"{value:.2f}" for value in seconds), ratio])
-            shown.append(row.name)
-        if shown:
-            reasons.append(f"- {', '.join(shown)}: {reason}")
-    header = ["step, s", "printed", "predicted", "without recomputation", "products at the peak"]
-    return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
-
-
-def write(folder: pathlib.Path, others: Sequence[str]) -> None:
-    """Writes docs/paper_tables.md from the figures in a folder, and the sections in `others`."""
-    figures = load(folder)
-    parts = [notes.HEAD.format(done=len(figures), rows=len(ROWS))]
-    parts.append(
-        paper_section(
-            "GShard: tables 1 and 3, T(96L) and T(128L)",
-            TRANSLATION,
-            figures,
-            notes.GSHARD_ABOUT,
-        )
-    )
-    parts.append("## Memory of a core (Figure 7)\n\n" + notes.FIGURE7)
-    parts.append(memory_section(figures))
-    parts.append(
-        "## From 8 cores to 2,048 (Figure 2, and the growth of Figures 7 and 9)\n\n" + notes.GROWS
-    )
-    parts.append(growth_section(figures))
-    parts.append("## Time of the layers, forward (Figure 8)\n\n" + notes.FIGURE8)
-    parts.append(forward_section(figures))
-    parts.append("## Time of the whole step\n\n" + notes.STEP)
-    parts.append(time_section(figures))
-    parts.append("## Collectives against the number of cores (Figure 9)\n\n" + notes.LINKS)
-    parts.append(collectives_section())
-    parts.append("## The operators of table 4\n\n" + notes.TABLE4)
-    parts.append(table4_section(folder))
-    for title, rows in (
-        ("GSPMD table 2: wide dense layers", GSPMD_DENSE),
-        ("GSPMD table 3: narrow dense layers", GSPMD_NARROW),
-        ("GSPMD table 6: sparse experts", GSPMD_MOE),
-        ("GSPMD table 7: hybrid", GSPMD_HYBRID),
-    ):
-        parts.append(paper_section(title, rows, figures, notes.GSPMD))
-    parts += others
-    parts.append(paper_examples.sections(folder))
-    parts.append("## Contradictions\n\n" + notes.CONTRADICTS + "\n" + contradictions(figures))
-    parts.append(
-        "Other differences from the papers:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN)
-    )
-    text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
-    (ROOT / "docs" / "paper_tables.md").write_text(text)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import paper_notes as notes
-from paper_page import GIB, Figures, recomputed_seconds, table, usable
+from paper_page import Figures, recomputed_seconds, size_of, table, usable
 from paper_rows import GSPMD_PIPELINES, Row
 
 from gshard_nmt.settings.gin_reader import load_config
@@ -62,7 +62,7 @@ def _line(row: Row, figures: Figures | None) -> list[str]:
     if figures is not None and usable(figures):
         step = figures["estimated_step_seconds"]
         compiled = [
-            f"{figures['per_device']['peak_bytes'] / GIB:.1f}",
+            size_of(figures),
             f"{step:.1f}",
             f"{recomputed_seconds(figures) / step:.1%}",
         ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import paper_notes as notes
-from paper_page import GIB, ROOT, Figures, billions, table, usable
+from paper_page import ROOT, Figures, billions, size_of, table, usable
 from paper_rows import SWITCH, SWITCH_FLOPS, Row
 
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -70,7 +70,7 @@ def _table9_line(row: Row, figures: Figures | None) -> list[str]:
         billions(compiled),
         f"{dispatch / compiled:.0%}" if dispatch else "-",
         *slots_of_a_token(config),
-        f"{figures['per_device']['peak_bytes'] / GIB:.1f}",
+        size_of(figures),
         f"{figures['estimated_step_seconds']:.2f}",
     ]
 

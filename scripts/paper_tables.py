@@ -8,7 +8,7 @@ docs/paper_tables.md, which compares the printed figures with the compiled ones.
 
 It needs libtpu (make tpu), 8 GiB of memory, and one to three minutes a row, but no TPU. Each row is a
 process of gshard-inspect. Its figures are kept in runs/paper_tables/, and a row with figures is not
-compiled again; `--again` compiles it again.
+compiled again; `--again` compiles it again. A row without figures there stays on the page as it was.
 """
 
 import argparse
@@ -20,9 +20,10 @@ import sys
 import time
 
 import paper_pipelines
-from paper_page import ROOT, load, write
+from paper_page import ROOT, load
 from paper_rows import ROWS, Row
 from paper_switch import compile_strategies, sections
+from paper_write import write
 
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="also compile rows that have figures")
     parser.add_argument("--write", action="store_true", help="only write the page; compile nothing")
     parser.add_argument("--folder", default=ROOT / "runs" / "paper_tables", type=pathlib.Path)
+    parser.add_argument("--page", default=ROOT / "docs" / "paper_tables.md", type=pathlib.Path)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for row in [] if arguments.write else ROWS:
@@ -157,7 +159,7 @@ def main() -> None:
         compile_strategies(arguments.folder)
     figures = load(arguments.folder)
     others = [paper_pipelines.section(figures), *sections(arguments.folder, figures)]
-    write(arguments.folder, others)
+    write(arguments.folder, others, arguments.page)
 
 
 if __name__ == "__main__":
