@@ -12,6 +12,7 @@ from gshard_nmt.exchange.smaller import (
     cut_vocabulary,
     kept_experts,
     kept_ids,
+    least_share,
     merges,
     used_ids,
 )
@@ -68,6 +69,7 @@ def test_layers_keep_the_experts_that_are_chosen():
     # Each layer keeps all of its choices, so the second one needs all four.
     assert kept_experts(use, 1.0).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
     assert kept_experts(use, 0.0).tolist() == [[0, 2], [2, 3]]
+    assert least_share(use, np.array([[0, 2], [2, 3]])) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
