@@ -37,6 +37,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.host_memory import restart_with_large_heaps
 
 SENTENCES = 4
 """The sentences of each row of the batch."""
@@ -44,6 +45,7 @@ SENTENCES = 4
 
 def main() -> None:
     """Prints three tables, and writes the first to docs/performance.md."""
+    restart_with_large_heaps()  # as gshard-train does
     arguments = parse_arguments()
     busy, config = environment.busy(), config_of(arguments)
     # XLA has a thread for each core that it sees, and shares them among the devices.

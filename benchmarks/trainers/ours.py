@@ -15,6 +15,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.host_memory import restart_with_large_heaps
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 BASE = Path(__file__).with_name("base.gin")
@@ -22,6 +23,7 @@ BASE = Path(__file__).with_name("base.gin")
 
 def main() -> None:
     """Trains when it is asked to."""
+    restart_with_large_heaps()  # as gshard-train does
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
     processes = ALONE

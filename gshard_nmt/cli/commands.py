@@ -42,6 +42,7 @@ from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.translate_command import TRANSLATE
 from gshard_nmt.cli.verbs import run_verb
 from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.host_memory import restart_with_large_heaps
 from gshard_nmt.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def checkpoint_program(arguments: Sequence[str] | None = None) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the first word names: python -m gshard_nmt. Returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and words[:1] == ["train"]:
+        restart_with_large_heaps()
     if words and words[0] == "data":
         return data_program(words[1:])
     if words and words[0] == "checkpoint":
@@ -92,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def train_program(arguments: Sequence[str] | None = None) -> int:
     """Runs gshard-train, which trains or resumes a run; returns the exit code."""
+    if arguments is None:
+        restart_with_large_heaps()
     return run(TRAIN, sys.argv[1:] if arguments is None else arguments)
 
 

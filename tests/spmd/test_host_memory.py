@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from gshard_nmt.spmd import host_memory
 
 PROGRAM = """
 import ctypes, json, resource
@@ -34,18 +37,24 @@ CALLS = {
 }
 
 
-def faults_of(call, **environment):
+def run_with(program, given="", **environment):
+    """Runs a program that prints JSON, in an environment that says nothing else about the allocator."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
     inherited.pop("GLIBC_TUNABLES", None)
-    program = PROGRAM.replace("START", CALLS[call])
     answer = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, "a word"],
+        input=given,
         env=inherited | environment,
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     return json.loads(answer.stdout)
+
+
+def faults_of(call, **environment):
+    return run_with(PROGRAM.replace("START", CALLS[call]), **environment)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -61,10 +70,89 @@ def test_the_environment_of_the_user_has_precedence():
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
-    from gshard_nmt.spmd import host_memory
-
     for name in list(os.environ):
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             monkeypatch.delenv(name)
     monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda _: object())
     assert not host_memory.keep_freed_memory()
+
+
+RESTART = """
+import ctypes, json, os, pathlib, resource, sys, threading
+from gshard_nmt.spmd import host_memory
+
+if "KERNEL" in os.environ:
+    host_memory._KERNEL = pathlib.Path(os.environ["KERNEL"])
+host_memory.restart_with_large_heaps()
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+SIZE = 100 << 20
+
+def touch():
+    memory = ctypes.c_void_p(library.malloc(ctypes.c_size_t(SIZE)))
+    ctypes.memset(memory, 1, SIZE)
+    library.free(memory)
+
+def touch_twice():
+    library.free(ctypes.c_void_p(library.malloc(1000)))  # the thread has a heap now
+    touch()
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    touch()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - began)
+
+faults = []
+thread = threading.Thread(target=touch_twice)
+thread.start(), thread.join()
+print(json.dumps([os.environ.get("GLIBC_TUNABLES", ""), sys.argv, sys.stdin.read(), *faults]))
+"""
+
+
+def kernel(folder: Path, reserved: str | None, transparent: str) -> str:
+    """Writes the files of a kernel that tell of large pages."""
+    for name, text in (
+        ("hugepages/hugepages-1048576kB/nr_hugepages", reserved),
+        ("transparent_hugepage/enabled", transparent),
+    ):
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True)
+            (folder / name).write_text(f"{text}\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "transparent", "asked"),
+    [
+        ("0", "always [madvise] never", f"{2**30}"),
+        ("0", "[always] madvise never", f"{2**30}"),
+        ("4", "always [madvise] never", "1"),
+        (None, "always [madvise] never", "1"),
+        (None, "[always] madvise never", ""),
+    ],
+)
+def test_a_program_starts_again_with_what_the_system_has(tmp_path, reserved, transparent, asked):
+    folder = kernel(tmp_path, reserved, transparent)
+    tunables, words, read, _ = run_with(RESTART, "a line", KERNEL=folder)
+    assert (words, read) == (["-c", "a word"], "a line")
+    assert tunables.rpartition("glibc.malloc.hugetlb=")[2] == asked
+
+
+def test_a_thread_keeps_an_array_above_64_mib():
+    tunables, _, _, faults = run_with(RESTART)
+    # Without large heaps 25,600 pages are mapped anew, or 50 large ones.
+    assert (faults < 10) == tunables.endswith(f"hugetlb={2**30}")
+    _, _, _, faults = run_with(RESTART, GLIBC_TUNABLES="glibc.malloc.arena_max=9")
+    assert faults > 40
+
+
+def test_a_program_whose_allocator_is_set_is_not_started_again(tmp_path):
+    folder = kernel(tmp_path, "0", "always [madvise] never")
+    assert run_with(RESTART, KERNEL=folder, MALLOC_ARENA_MAX="2")[0] == ""
+    given = "glibc.malloc.arena_max=2"
+    assert run_with(RESTART, KERNEL=folder, GLIBC_TUNABLES=given)[0] == given
+    assert run_with(RESTART, KERNEL=str(tmp_path / "missing"))[0] == ""
+
+
+def test_addresses_are_saved_if_they_have_a_limit(tmp_path):
+    folder = kernel(tmp_path, "0", "always [madvise] never")
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))\n"
+    assert run_with(limit + RESTART, KERNEL=folder)[0].endswith("hugetlb=1")
