@@ -18,7 +18,14 @@ from gshard_nmt.data.manifest import checksum
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.smaller import Cut, cut_vocabulary, kept_experts, kept_ids, used_ids
+from gshard_nmt.exchange.smaller import (
+    Cut,
+    cut_vocabulary,
+    kept_experts,
+    kept_ids,
+    least_share,
+    used_ids,
+)
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
@@ -184,7 +191,14 @@ def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: flo
             "or leave --keep_choices out to keep all experts."
         )
     use = translator.expert_use(tests)
-    return dataclasses.replace(cut, layers=use.layers, experts=kept_experts(use, share))
+    experts = kept_experts(use, share)
+    whole = use.chosen.shape[-1]
+    Console(highlight=False).print(
+        f"Each layer keeps {experts.shape[1]} of {whole} experts; they get "
+        f"{least_share(use, experts):.0%} or more of its choices on dev text.",
+        soft_wrap=True,
+    )
+    return dataclasses.replace(cut, layers=use.layers, experts=experts)
 
 
 def _smaller_config(config: Config, cut: Cut) -> Config:

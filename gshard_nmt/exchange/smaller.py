@@ -126,6 +126,18 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
     return np.sort(order[:, :count], axis=1)
 
 
+def least_share(use: ExpertUse, experts: np.ndarray) -> float:
+    """Returns the part of a router's choices that go to experts that stay, in the layer with the least.
+
+    Args:
+      use: the counts of the router.
+      experts: int64[layers, E'], the experts that stay.
+    """
+    chosen = use.chosen.sum(axis=(1, 2))
+    kept = np.take_along_axis(chosen, experts, axis=1).sum(axis=1)
+    return float((kept / chosen.sum(axis=1)).min())
+
+
 @dataclasses.dataclass(frozen=True)
 class Cut:
     """The parts of a model that stay.

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 
 from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.expert_use import ExpertUse
@@ -12,6 +13,7 @@ from gshard_nmt.exchange.smaller import (
     cut_vocabulary,
     kept_experts,
     kept_ids,
+    least_share,
     merges,
     used_ids,
 )
@@ -45,6 +47,9 @@ def test_text_is_split_as_before(vocabulary):
     assert smaller.tag("<2fr>") is None
     assert smaller.tag("<2de>") is not None
     assert smaller.tag("<spare1>") is not None
+    # The training settings inside the file name the tags that stay, and no other.
+    settings = sentencepiece_model_pb2.ModelProto.FromString(smaller.content).trainer_spec
+    assert list(settings.control_symbols) == ["<2de>", "<spare1>"]
     assert Vocabulary(smaller.content).keys()[:4] == vocabulary.keys()[:4]
 
 
@@ -54,6 +59,8 @@ def test_merges_are_the_pieces_on_the_way():
     assert merges("abab", scores) == {"ab", "abab"}
     assert merges("abc", scores) == {"bc", "abc"}
     assert merges("a", scores) == set()
+    # Of two neighbours with equal scores, the first are merged.
+    assert merges("xyz", {"xy": -1.0, "yz": -1.0, "xyz": -2.0}) == {"xy", "xyz"}
 
 
 def use_of(chosen) -> ExpertUse:
@@ -68,19 +75,20 @@ def test_layers_keep_the_experts_that_are_chosen():
     # Each layer keeps all of its choices, so the second one needs all four.
     assert kept_experts(use, 1.0).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
     assert kept_experts(use, 0.0).tolist() == [[0, 2], [2, 3]]
+    assert least_share(use, np.array([[0, 2], [2, 3]])) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_the_weights_are_those_of_the_parts_that_stay(place):
     model = Model(
         encoder_layers=4, decoder_layers=2, model_dim=8, hidden_dim=6, experts=4, moe_place=place,
-        expert_stacks="encoder", biases=True, shared_expert_dim=5,
+        expert_stacks="both", biases=True, shared_expert_dim=5,
     )  # fmt: skip
     declared = declare(model, 9, 7)
     random = np.random.default_rng(3)
     weights = {name: random.normal(size=p.shape) for name, p in declared.items()}
     ids = {"source": np.array([0, 1, 2, 3, 8]), "target": np.array([0, 1, 2, 3, 5, 6])}
-    cut = Cut(ids, moe_layer_names(model), np.array([[0, 3], [1, 2]]))
+    cut = Cut(ids, moe_layer_names(model), np.array([[0, 3], [1, 2], [0, 2]]))
     smaller = cut.weights(model, declared, weights)
     expected = declare(dataclasses.replace(model, experts=2), 5, 6)
     assert {name: array.shape for name, array in smaller.items()} == {
@@ -91,6 +99,8 @@ def test_the_weights_are_those_of_the_parts_that_stay(place):
         name = f"{moe}/{leaf}"
         np.testing.assert_array_equal(smaller[name][0], weights[name][0][[0, 3]])
         np.testing.assert_array_equal(smaller[name][1], weights[name][1][[1, 2]])
+    wi = f"decoder/block/moe_{model.moe_layer('decoder')}/wi"
+    np.testing.assert_array_equal(smaller[wi][0], weights[wi][0][[0, 2]])
     gate = f"{moe}/gate"
     np.testing.assert_array_equal(smaller[gate][1], weights[gate][1][:, [1, 2]])
     shared = f"{moe}/shared/wi"

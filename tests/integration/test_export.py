@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -64,7 +65,8 @@ def test_a_cut_run_translates_like_the_whole_one(prepared, trained, tmp_path):
     """All pieces that the text uses and all experts that it chooses stay, so nothing changes."""
     out, corpus = tmp_path / "small", prepared / "corpus"
     cut = ["--format", "native", "--languages", "fr", "--corpus", corpus, "--keep_choices", "0.999"]
-    succeed(program("export", "--workdir", trained, "--out", out, *cut))
+    told = succeed(program("export", "--workdir", trained, "--out", out, *cut)).stdout
+    assert re.search(r"Each layer keeps \d+ of \d+ experts; they get \d+% or more", told)
     words = [word[::-1] for word in WORDS]
     lines = "".join(f"{a} {b}\n" for a, b in itertools.pairwise(words))
     rows = [

@@ -4,8 +4,9 @@
     python -m tests.soak --minutes 60 --cases 1000000 wrong_input
 
 Without flags, `kill` kills runs 100 times, `wrong_input` tries 1,000 cases, and `memory` prepares one
-large corpus. `exchange` makes models with transformers, which pip installs into build/decoding-venv. The
-others take a few minutes each, and all of them together little more than an hour.
+large corpus. `exchange` makes models with transformers, which pip installs into
+build/benchmarks/decoding-venv. The others take a few minutes each, and all of them together little more
+than an hour.
 Each campaign prints its progress, and closes with one line of what it tried. A seed is printed; the same
 seed gives the same cases. The exit code is 1 if a campaign has found a defect.
 """
