@@ -43,6 +43,13 @@ def compile_row(row: Row, folder: pathlib.Path) -> None:
     assert process.stderr is not None
     message = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
+    if os.WIFSIGNALED(status):
+        # The machine ended it, often for its memory. That says nothing about the model.
+        print(
+            f"{row.name}: ended by signal {os.WTERMSIG(status)} with "
+            f"{usage.ru_maxrss / 2**20:.1f} GiB of memory; no figures are kept"
+        )
+        return
     figures = json.loads(file.read_text()) if status == 0 else {"refused": message.strip()}
     figures["total_seconds"] = round(time.perf_counter() - began, 1)
     figures["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 1)
