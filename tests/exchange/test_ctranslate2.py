@@ -134,6 +134,7 @@ def test_a_layer_has_its_weights():
     assert variables["decoder/scale_outputs"] == np.float32(8**-0.5)
     assert aliases["encoder/embeddings_0/weight"] == "decoder/embeddings/weight"
     assert variables["encoder/num_heads"].dtype == np.int16
+    np.testing.assert_array_equal(variables["decoder/projection/bias"], weights["output_bias"])
 
 
 def test_a_decoder_layer_has_its_weights():
@@ -150,6 +151,10 @@ def test_a_decoder_layer_has_its_weights():
     for name, leaf in (("linear_0", "wi"), ("linear_0_noact", "wi_linear"), ("linear_1", "wo")):
         matrix = variables[f"decoder/layer_0/ffn/{name}/weight"]
         np.testing.assert_array_equal(matrix, weights[f"{dense}/{leaf}"][0].T)
+    norm = variables["decoder/layer_0/attention/layer_norm/gamma"]
+    np.testing.assert_array_equal(norm, weights["decoder/block/cross_attention_0/norm/scale"][0])
+    for attention in ("self_attention", "attention"):
+        assert variables[f"decoder/layer_0/{attention}/queries_scale"] == 1
     place = "decoder/layer_0/self_attention/relative_attention_max_distance"
     assert variables[place] == 128
 
