@@ -60,7 +60,8 @@ def export_smaller(
       out: the run folder to make; it must be new or empty.
       languages: BCP 47 tags of the languages that stay.
       corpus: a corpus folder. Pieces that its text in these languages does not use are cut.
-      keep_choices: the part of the router's choices on dev text whose experts stay, from 0 to 1.
+      keep_choices: the part of the weight of the router's choices on dev text whose experts stay, from
+        0 to 1.
       checkpoint: the checkpoint to export, see `load_translator`.
 
     Raises:
@@ -195,7 +196,7 @@ def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: flo
     whole = use.chosen.shape[-1]
     Console(highlight=False).print(
         f"Each layer keeps {experts.shape[1]} of {whole} experts; they get "
-        f"{least_share(use, experts):.0%} or more of its choices on dev text.",
+        f"{least_share(use, experts):.0%} or more of the weight of its choices on dev text.",
         soft_wrap=True,
     )
     return dataclasses.replace(cut, layers=use.layers, experts=experts)

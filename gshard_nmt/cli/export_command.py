@@ -38,8 +38,8 @@ def _define_export(flags: Flags) -> None:
     flags.number(
         "keep_choices",
         "PART",
-        "only with --format native: the part of the router's choices on the dev text of the corpus whose "
-        "experts stay in each layer. 1 keeps all experts that are chosen",
+        "only with --format native: the part of the weight of the router's choices, on the dev text of "
+        "the corpus, whose experts stay in each layer. 1 keeps all experts that are chosen",
         1.0,
         minimum=0,
     )

@@ -110,16 +110,17 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
     """Returns the experts of each layer that stay, int64[layers, E'], in rising order.
 
     All layers keep as many. E' is the smallest number with which each layer keeps `share` of the
-    choices of its router.
+    weight of its router's choices. An expert that many tokens choose second, with small weights,
+    changes less than its number of choices says.
 
     Args:
       use: the counts of the router.
       share: from 0 to 1.
     """
     # Shape: [layers, directions, A, E] -> [layers, E]
-    chosen = use.chosen.sum(axis=(1, 2))
-    order = np.argsort(-chosen, axis=1, kind="stable")
-    sums = np.cumsum(np.take_along_axis(chosen, order, axis=1), axis=1)
+    weight = use.weight.sum(axis=(1, 2))
+    order = np.argsort(-weight, axis=1, kind="stable")
+    sums = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
     missing = sums < share * sums[:, -1:]
     # A layer needs two experts, one for each choice.
     count = max(2, int(missing.sum(axis=1).max()) + 1)
@@ -127,15 +128,15 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
 
 
 def least_share(use: ExpertUse, experts: np.ndarray) -> float:
-    """Returns the part of a router's choices that go to experts that stay, in the layer with the least.
+    """Returns the part of the choices' weight that experts keep, in the layer with the smallest part.
 
     Args:
       use: the counts of the router.
       experts: int64[layers, E'], the experts that stay.
     """
-    chosen = use.chosen.sum(axis=(1, 2))
-    kept = np.take_along_axis(chosen, experts, axis=1).sum(axis=1)
-    return float((kept / chosen.sum(axis=1)).min())
+    weight = use.weight.sum(axis=(1, 2))
+    kept = np.take_along_axis(weight, experts, axis=1).sum(axis=1)
+    return float((kept / weight.sum(axis=1)).min())
 
 
 @dataclasses.dataclass(frozen=True)

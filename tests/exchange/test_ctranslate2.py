@@ -134,6 +134,48 @@ def test_a_layer_has_its_weights():
     assert variables["decoder/scale_outputs"] == np.float32(8**-0.5)
     assert aliases["encoder/embeddings_0/weight"] == "decoder/embeddings/weight"
     assert variables["encoder/num_heads"].dtype == np.int16
+    np.testing.assert_array_equal(variables["decoder/projection/bias"], weights["output_bias"])
+
+
+def test_a_decoder_layer_has_its_weights():
+    model = MODELS["geglu"]
+    weights = weights_of(model, 9)
+    variables, _ = ctranslate2.variables_of(model, weights)
+    key, value = (
+        weights[f"decoder/block/cross_attention_0/{name}"][0].reshape(8, 8).T
+        for name in ("key", "value")
+    )
+    joined = variables["decoder/layer_0/attention/linear_1/weight"]
+    np.testing.assert_array_equal(joined, np.concatenate([key, value]))
+    dense = "decoder/block/feed_forward_0"
+    for name, leaf in (("linear_0", "wi"), ("linear_0_noact", "wi_linear"), ("linear_1", "wo")):
+        matrix = variables[f"decoder/layer_0/ffn/{name}/weight"]
+        np.testing.assert_array_equal(matrix, weights[f"{dense}/{leaf}"][0].T)
+    norm = variables["decoder/layer_0/attention/layer_norm/gamma"]
+    np.testing.assert_array_equal(norm, weights["decoder/block/cross_attention_0/norm/scale"][0])
+    for attention in ("self_attention", "attention"):
+        assert variables[f"decoder/layer_0/{attention}/queries_scale"] == 1
+    place = "decoder/layer_0/self_attention/relative_attention_max_distance"
+    assert variables[place] == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "activation", "pre_norm"),
+    [
+        ({"activation": "relu"}, 0, 1),
+        ({"activation": "geglu"}, 1, 1),
+        ({"activation": "swish"}, 2, 1),
+        ({"activation": "gelu", "norm": "layer", "norm_place": "after"}, 3, 0),
+    ],
+)
+def test_settings_are_the_numbers_of_ctranslate2(changes, activation, pre_norm):
+    """CTranslate2's enumeration has ReLU, GELUTanh, Swish and GELU in this order."""
+    model = dataclasses.replace(SMALL, **changes)
+    variables, _ = ctranslate2.variables_of(model, weights_of(model, 9))
+    for stack in ("encoder", "decoder"):
+        assert variables[f"{stack}/activation"] == activation
+        assert variables[f"{stack}/pre_norm"] == pre_norm
+        assert variables[f"{stack}/scale_embeddings"] == 0
 
 
 def test_the_sinusoids_are_those_of_the_model():

@@ -63,13 +63,15 @@ def test_merges_are_the_pieces_on_the_way():
     assert merges("xyz", {"xy": -1.0, "yz": -1.0, "xyz": -2.0}) == {"xy", "xyz"}
 
 
-def use_of(chosen) -> ExpertUse:
-    counts = np.array(chosen, float)[:, np.newaxis, np.newaxis]
+def use_of(weight) -> ExpertUse:
+    """All experts are chosen equally often, with other weights."""
+    sums = np.array(weight, float)[:, np.newaxis, np.newaxis]
     nothing = np.zeros(1)
-    return ExpertUse(["encoder_1", "encoder_3"], nothing, counts, counts, nothing, nothing)
+    chosen = np.ones_like(sums)
+    return ExpertUse(["encoder_1", "encoder_3"], nothing, chosen, sums, nothing, nothing)
 
 
-def test_layers_keep_the_experts_that_are_chosen():
+def test_layers_keep_the_experts_that_are_chosen_with_the_largest_weights():
     use = use_of([[50, 0, 49, 1], [10, 20, 30, 40]])
     assert kept_experts(use, 0.9).tolist() == [[0, 2, 3], [1, 2, 3]]
     # Each layer keeps all of its choices, so the second one needs all four.
