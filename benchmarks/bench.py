@@ -58,7 +58,7 @@ PARTS = {
     "start": Part(2, ("start.py",)),
     "preparation": Part(2, ("preparation.py",)),
     "input": Part(0.5, ("input.py", "--examples", "100000", "--batches", "100")),
-    "reliability": Part(3, ("reliability.py", "--rounds", "3", "--steps", "50"), has_limit=False),
+    "reliability": Part(3, ("reliability.py", "--rounds", "3", "--steps", "150"), has_limit=False),
     "compile-time": Part(6, ("compile_time.py",)),
 }
 """The parts in the order in which they run."""
