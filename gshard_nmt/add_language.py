@@ -227,7 +227,7 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
     """Returns the prepared data that the old run was trained on.
 
     Raises:
-      UserError: it is not known where it is, or it has changed.
+      UserError: the run does not record its data, or the folder is missing or has other data.
     """
     folder = request.replay
     advice = "Give the folder that the run was trained on with --replay."

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -184,7 +185,7 @@ def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: flo
     """Adds the experts that stay."""
     tests = []
     for direction, pair in texts.items():
-        rows = [row for row, _ in zip(read_pairs(pair, "dev", *direction), range(_MOST_DEV_LINES))]  # noqa: B905
+        rows = list(itertools.islice(read_pairs(pair, "dev", *direction), _MOST_DEV_LINES))
         tests.append((*direction, [row[0] for row in rows], [row[1] for row in rows]))
     if not any(test[2] for test in tests):
         raise UserError(

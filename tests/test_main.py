@@ -66,3 +66,22 @@ def test_a_word_that_names_no_command_is_an_error(capsys, arguments, problem):
         "export, import, serve, inspect, data, "
         "checkpoint. See python -m gshard_nmt --help.\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "restarts"),
+    [
+        (commands.train_program, ["--version"], 1),
+        (commands.main, ["train", "--version"], 1),
+        (commands.main, ["decode", "--version"], 0),
+        (commands.decode_program, ["--version"], 0),
+    ],
+)
+def test_a_training_program_starts_again_but_a_call_does_not(monkeypatch, program, words, restarts):
+    calls = []
+    monkeypatch.setattr(commands, "restart_with_large_heaps", lambda: calls.append(None))
+    assert program(words) == 0
+    assert calls == []
+    monkeypatch.setattr(sys, "argv", ["program", *words])
+    assert program() == 0
+    assert len(calls) == restarts
