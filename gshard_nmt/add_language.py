@@ -32,7 +32,7 @@ from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict
 from gshard_nmt.evaluation.validation import dev_outputs
-from gshard_nmt.run import training_command
+from gshard_nmt.run import starting_point, training_command
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import data_differences
 from gshard_nmt.run.start import Init
@@ -109,14 +109,15 @@ def add_language(request: Request, train: Train) -> bool:
       UserError: the language is known already, the text does not fit, or a folder is not what it should
         be.
     """
-    run, init = RunFolder(request.workdir), None
+    run, old = RunFolder(request.workdir), RunFolder(request.run)
     if (request.workdir / "data.json").exists():
         data, config = _data_of_started(request), load_config(str(run.config), request.settings)
     else:
-        old = RunFolder(request.run)
         data = _make_data(request, old)
         config = _config(request, old, data)
-        init = Init.of(request.run, request.checkpoint)
+    # A start may have died after it made the run folder, and before it recorded the old run there.
+    is_recorded = (request.workdir / starting_point.NAME).exists()
+    init = None if is_recorded else Init.of(request.run, request.checkpoint)
     texts = {}
     if not (request.workdir / NAME).exists():
         texts[NAME] = _new_guard(request, config, data).text
@@ -164,7 +165,14 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         options = Options(cleaning=config.cleaning)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
-        return join(old_data, PreparedData.open(new), request.language, request.data)
+        added = PreparedData.open(new)
+        if not any(pair.splits["dev"].examples for pair in added.pairs):
+            raise UserError(
+                f"--data {request.corpus} has dev text of {request.language}, but no line of it can be "
+                "used: each needs text on both sides that fits into a row. Mend it; dev text chooses the "
+                "best checkpoint."
+            )
+        return join(old_data, added, request.language, request.data)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

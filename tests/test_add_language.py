@@ -45,15 +45,22 @@ def request_for(made, tmp_path, monkeypatch):
 
 
 class Trainer:
-    """Records what is to be trained, and makes the run folder."""
+    """Records what is to be trained, and makes the run folder. It may die as soon as this is made."""
 
     calls: int = 0
+
+    def __init__(self, dies: bool = False) -> None:
+        self.dies = dies
 
     def __call__(self, config, data, init, texts, command) -> bool:
         self.config, self.data, self.init, self.texts = config, data, init, texts
         self.command, self.calls = command, self.calls + 1
         run = RunFolder(data.parent / "run")
         run.claim(config, PreparedData.open(data))
+        if self.dies:
+            raise KeyboardInterrupt
+        if init:
+            run.write_json("init.json", {"from": init.run, "checkpoint": init.checkpoint})
         for name, text in texts.items():
             run.write_text(name, text)
         return True
@@ -119,6 +126,15 @@ def test_a_second_start_resumes_the_run(request_for, made):
     assert trained.data.stat().st_ino == data
 
 
+def test_a_run_that_died_before_it_recorded_the_old_run_still_starts_from_it(request_for, made):
+    with pytest.raises(KeyboardInterrupt):
+        add_language(request_for(), Trainer(dies=True))
+    trained = Trainer()
+    add_language(request_for(), trained)
+    assert trained.init == Init.of(made[1].path, "best")
+    assert set(trained.texts) == {NAME}
+
+
 def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsys, tmp_path):
     changes = [Change("fr-en", 20.0, 19.0, 0.01), Change("de-en", 10.0, 10.5, 1.0)]
     verdicts = [Verdict(10, 3.0, changes[1:]), Verdict(20, 4.0, changes)]
@@ -155,6 +171,14 @@ def test_missing_text_is_refused(request_for, made, tmp_path, split):
     for file in (tmp_path / "part" / "el-en").glob(f"{split}.*"):
         file.unlink()
     with pytest.raises(UserError, match=f"has no {split} text of el. Add el-en/{split}.el and"):
+        add_language(request_for(corpus=tmp_path / "part"), Trainer())
+    assert not (tmp_path / "run-data").exists()
+
+
+def test_dev_text_without_a_usable_line_is_refused(request_for, made, tmp_path):
+    shutil.copytree(made[0] / "new", tmp_path / "part")
+    (tmp_path / "part" / "el-en" / "dev.en").write_text("\n" * 12)
+    with pytest.raises(UserError, match="has dev text of el, but no line of it can be used"):
         add_language(request_for(corpus=tmp_path / "part"), Trainer())
     assert not (tmp_path / "run-data").exists()
 
