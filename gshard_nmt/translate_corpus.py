@@ -222,7 +222,7 @@ def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
     with out.decoded.open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
-            text = record["source"].replace("\t", " ").strip()
+            text = _in_one_cell(record["source"])
             report.lines += 1
             for translation in record["translations"]:
                 report.translations += 1
@@ -230,8 +230,13 @@ def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
                 if loops(translation["text"]) > loops(text):
                     report.dropped["loop"] += 1
                     continue
-                sides = (text, translation["text"])
+                sides = (text, _in_one_cell(translation["text"]))
                 yield SentencePair(*(sides[::-1] if out.back else sides), translation["score"])
+
+
+def _in_one_cell(text: str) -> str:
+    """Returns text without tabs and carriage returns, which a byte token of a translation can also be."""
+    return re.sub(r"[\t\r]", " ", text).strip()
 
 
 def _blocks(rows: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:

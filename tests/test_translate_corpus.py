@@ -49,6 +49,14 @@ def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
     assert (facts["passed"], facts["dropped"]["loop"]) == (2, 1)
 
 
+def test_a_tab_in_a_translation_ends_no_cell(tmp_path):
+    lines = [("open\tthe door", [("ouvrez\tla\rporte", -1.0)])]
+    files = decoded(tmp_path, lines=lines)
+    translate_corpus(files, Limits())
+    (pair,) = find_pairs(files.out)
+    assert list(read_pairs(pair, "train", "en", "fr")) == [("open the door", "ouvrez la porte")]
+
+
 def test_other_limits_drop_other_pairs_of_the_same_translations(tmp_path):
     files = decoded(tmp_path)
     assert translate_corpus(files, Limits()).passed == 3

@@ -106,6 +106,8 @@ def _decode_once(job: Job, source: Path, files: "Files") -> None:
             "run\n"
         )
         return
+    # If this program dies before the last line, the next start must not trust the facts of before.
+    files.record({"file": made_of["file"]})
     translate(job, source, files.decoded)
     files.record(made_of)
 

@@ -11,6 +11,7 @@ from gshard_nmt.data.corpus import find_pairs, read_pairs
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import TryAgain
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.translate_corpus import Files
 from tests.run.facts import data_facts
 
 
@@ -84,6 +85,25 @@ def test_another_checkpoint_or_search_translates_again(words, model):
     assert commands.data_program([*words, "--beam=2"]) == 0
     model.checkpoint = "step 6, def"
     assert commands.data_program([*words, "--beam=2"]) == 0
+    assert model.lines == 15
+
+
+def test_facts_of_earlier_translations_are_not_trusted_after_a_death(words, model, monkeypatch):
+    model.stops = False
+    assert commands.data_program(words) == 0
+    model.checkpoint = "step 6, def"
+    with monkeypatch.context() as patch:
+        record = Files.record
+
+        def die(files, made_of, counts=None):
+            if len(made_of) > 1:
+                raise TryAgain("the machine was taken")
+            record(files, made_of, counts)
+
+        patch.setattr(Files, "record", die)
+        assert commands.data_program(words) == 75
+    model.checkpoint = "step 5, abc"
+    assert commands.data_program(words) == 0
     assert model.lines == 15
 
 
