@@ -29,6 +29,30 @@ def test_if_the_weights_alone_are_too_much_no_number_of_rows_is_advised():
     assert not any("Data.rows =" in line for line in lines)
 
 
+def test_only_rows_and_microbatches_that_divide_are_advised():
+    settings = ["Mesh.axes = ('x',)", "Mesh.shape = (4,)", "Mesh.rules = {'B': 'x'}"]
+    memory = needs(2**34, 3 * 2**32, 2**33)
+    # 4 of 8 GiB of activations fit: 10 of 20 rows, of which 8 divide over 4 devices.
+    config = load_config("demo", ["Data.rows = 20", *settings])
+    assert any("Data.rows = 8 " in line for line in suggestions(config, memory))
+    # With two microbatches, each device has at least two rows.
+    config = load_config("demo", ["Data.rows = 24", "Train.microbatches = 2", *settings])
+    assert any("Data.rows = 8 " in line for line in suggestions(config, memory))
+    config = load_config("demo", ["Data.rows = 4", *settings])
+    lines = suggestions(config, needs(2**36, 2**36 - 2**30, 2**35))
+    assert not any("Train.microbatches" in line for line in lines)
+    assert any(
+        "31.00 GiB are left for activations, and 4 rows, the fewest that divide" in line
+        for line in lines
+    )
+
+
+def test_a_pipeline_is_not_advised_what_it_does_already():
+    settings = ["Data.rows = 32", "Train.microbatches = 8", "Model.stack = 'pipeline'"]
+    lines = suggestions(load_config("demo", settings), needs(2**36, 3 * 2**32, 2**35))
+    assert not any("microbatches" in line or "Model.remat" in line for line in lines)
+
+
 def test_a_setting_that_is_in_use_is_not_advised():
     memory = needs(2**34, 3 * 2**32, 2**33)
     settings = ["Data.rows = 32", "Model.remat = 'layer'", "Model.activation_dtype = 'bfloat16'"]
