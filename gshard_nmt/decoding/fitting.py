@@ -1,9 +1,11 @@
 """Chooses a mesh on which this machine can decode a run that was trained on another machine."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 
+from gshard_nmt.model.config import Model
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
@@ -69,6 +71,14 @@ def check(config: Config, functions: StepFunctions) -> None:
       UserError: they do not. The message has the nearest sizes that do.
     """
     check_decoding(config, weight_specs(functions))
+
+
+def lowering_mesh(model: Model, mesh: Mesh) -> Mesh:
+    """Returns the mesh that decoding is lowered for.
+
+    In decoding, experts run in manual regions (`expert_shards`), and Shardy does not take them yet.
+    """
+    return dataclasses.replace(mesh, partitioner="gspmd") if model.experts else mesh
 
 
 def _words(mesh: Mesh) -> str:

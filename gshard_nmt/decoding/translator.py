@@ -14,6 +14,7 @@ import numpy as np
 from gshard_nmt.data.vocabulary import EOS
 from gshard_nmt.decoding import beam_search, expert_use
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape, least_rows
+from gshard_nmt.decoding.fitting import lowering_mesh
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
@@ -182,7 +183,7 @@ class Translator:
 
         The weights are those that `prepared_weights` returns.
         """
-        rows, mesh = self.rows, self._devices.mesh
+        rows, mesh = self.rows, lowering_mesh(self._config.model, self._devices.mesh)
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")

@@ -130,7 +130,8 @@ class Mesh:
     partitioner: str = "gspmd"
     """The form of the annotations, and with it the part of XLA that propagates them.
 
-    `'shardy'` is the successor of `'gspmd'`. It does not take manual regions yet.
+    `'shardy'` is the successor of `'gspmd'`. It does not take manual regions yet, so it trains neither a
+    pipeline nor `Model.dispatch = 'blocks'`, and models with experts are decoded with `'gspmd'`.
     """
 
     RULES: ClassVar[Sequence[Rule]] = (
