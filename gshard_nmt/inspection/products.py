@@ -236,7 +236,7 @@ class _Layers:
                 yield from self._of_dispatch(stack, sublayer, times)
 
     def _of_weight(self, name: str, spec: ArraySpec) -> Product:
-        stack, _, sublayer, leaf = name.split("/")
+        stack, _, sublayer, *_, leaf = name.split("/")
         letters, shape = spec.letters[1:], spec.shape[1:]
         is_memory = sublayer.startswith("cross") and leaf in ("key", "value")
         source, part = "encoder" if is_memory else stack, _part(stack, sublayer)
@@ -256,7 +256,7 @@ class _Layers:
             self._recomputed,
             is_last=sublayer.startswith("feed_forward")
             and leaf == "wo"
-            and self._ends_part(sublayer),
+            and self._ends_part(stack, sublayer),
         )
 
     def _weight(self, name: str, item_bytes: int) -> Tensor:
@@ -266,10 +266,10 @@ class _Layers:
             name, spec.letters[1:], spec.shape[1:], item_bytes, name, in_stage=self._pipelined
         )
 
-    def _ends_part(self, sublayer: str) -> bool:
-        """Returns whether the part that is computed again ends with a feed-forward layer."""
+    def _ends_part(self, stack: str, sublayer: str) -> bool:
+        """Returns whether the part that is computed again ends with this feed-forward layer."""
         layer = int(sublayer.rpartition("_")[2])
-        return self._model.remat == "layer" or layer == self._model.moe_every - 1
+        return self._model.remat == "layer" or layer == self._model.block_layers(stack) - 1
 
     def _of_embedding(self, name: str, spec: ArraySpec) -> Iterator[Product]:
         """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""

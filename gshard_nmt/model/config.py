@@ -316,7 +316,7 @@ class Model:
                     f"the {stack}. Use one of {legal}.",
                     ["Model.stages", f"Model.{stack}_layers"],
                 )
-        if self.dispatch == "blocks":
+        if self.experts and self.dispatch == "blocks":
             raise UserError(
                 "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
                 "that way. Set Model.dispatch to 'gather' or 'einsum'.",

@@ -49,6 +49,21 @@ def test_every_matrix_of_a_model_with_experts_has_a_product():
     assert {e.before.shape[0] for e in demo.exchanges} == {8}
 
 
+def test_a_shared_expert_has_products_of_every_token():
+    plain, shared = (step("demo", f"Model.shared_expert_dim = {n}") for n in (0, 64))
+    config = load_config("demo")
+    tokens = config.data.rows * (config.data.source_length + config.data.target_length)
+    more = forward_flops(shared.products) - forward_flops(plain.products)
+    assert more == 2 * tokens * 2 * config.model.model_dim * 64
+
+
+def test_a_block_of_one_layer_is_recomputed_as_a_layer_is():
+    settings = ("Model.experts = 0", "Model.stack = 'scan'")
+    blocks, layers = (step("demo", *settings, f"Model.remat = {r!r}") for r in ("block", "layer"))
+    assert blocks.products == layers.products
+    assert any(product.is_last for product in blocks.products)
+
+
 def test_the_encoders_output_has_the_length_of_the_source():
     demo = step("demo", "Data.source_length = 48", "Data.target_length = 16")
     lengths = {p.right.weight: p.left.shape[1] for p in demo.products if "cross" in p.left.name}
