@@ -55,6 +55,7 @@ def main() -> None:
     arguments = parser.parse_args()
     busy = environment.busy()
     turns_of_pair = max(1, arguments.steps // arguments.every)
+    steps_of_pair = turns_of_pair * arguments.every
     turns = Turns(arguments.every, WARM_UPS + arguments.rounds * turns_of_pair)
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -70,7 +71,7 @@ def main() -> None:
     for pair in range(arguments.rounds):
         first = WARM_UPS + pair * turns_of_pair
         complete, bare = (sum(s[first : first + turns_of_pair]) for s in turns.seconds())
-        measured.append((complete / arguments.steps * 1e3, bare / arguments.steps * 1e3))
+        measured.append((complete / steps_of_pair * 1e3, bare / steps_of_pair * 1e3))
     columns = dict(zip(("everything", "nothing"), zip(*measured, strict=True), strict=True))
     ratios = [complete / bare for complete, bare in measured]
     single = [a / b for a, b in zip(*turns.seconds(), strict=True)][WARM_UPS:]
@@ -81,7 +82,7 @@ def main() -> None:
     )
     rows.append(("nothing", *median_text(columns["nothing"], ".1f"), "1.000", ""))
     text = (
-        f"{arguments.rounds} pairs of {arguments.steps} steps, and a checkpoint every {arguments.every} "
+        f"{arguments.rounds} pairs of {steps_of_pair} steps, and a checkpoint every {arguments.every} "
         f"steps. Single turns: median {middle:.3f}, quartiles {low:.3f} and {high:.3f}.\n\n"
         f"{page.table(rows)}"
     )
