@@ -344,6 +344,8 @@ def _tokens_per_step(request: Request, config: Config, topology: Topology) -> in
     data = config.data
     if request.decoding:
         return _decoding_rows(config, topology) * decoding_shape(config).max_steps
+    if not config.model.encoder_layers:  # a language model reads no source
+        return data.rows * data.target_length
     return data.rows * max(data.source_length, data.target_length)
 
 
@@ -380,6 +382,6 @@ def _refused(
         f"{size_text(error.needed_bytes - error.available_bytes)} too much.",
         "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
         "What would help:",
-        *(f"  - {suggestion}" for suggestion in suggestions(config, estimated)),
+        *(f"  - {line}" for line in suggestions(config, estimated, inspection.step == "decoding")),
     ]
     return dataclasses.replace(inspection, memory=estimated, does_not_fit=lines)

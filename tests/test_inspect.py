@@ -124,6 +124,13 @@ def test_the_decoding_step_has_the_rows_that_gshard_decode_uses(topology, rows, 
     assert tokens == int(words.split()[0]) * steps
 
 
+def test_a_language_model_has_the_tokens_of_its_only_side():
+    settings = ("Model.encoder_layers = 0", "Data.source_length = 64", "Data.target_length = 32")
+    model = request("Data.rows = 16", *settings)
+    topology = Topology.parse("cpu:2")
+    assert inspect._tokens_per_step(model, model.config, topology) == 16 * 32
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from gshard_nmt.inspection import links, slices
 from gshard_nmt.inspection.causes import Context, Reason, explain
 from gshard_nmt.inspection.compute import Origins
-from gshard_nmt.inspection.groups import axes_of_group, replica_group
+from gshard_nmt.inspection.groups import axes_between, axes_of_group, replica_group
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.inspection.origin import UNKNOWN, Origin
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
@@ -158,7 +158,9 @@ def _sources(
     else:
         arrays = inputs[: max(1, len(operands))] or instruction.arrays
     group = _group(instruction, context)
-    axes = axes_of_group(context.mesh, group)
+    # A permutation names pairs of devices, which are a part of an axis.
+    find_axes = axes_between if kind == "collective-permute" else axes_of_group
+    axes = find_axes(context.mesh, group)
     if instruction.opcode == "send":
         arrays = operands[0].arrays
         if kind == "all-gather":

@@ -53,6 +53,14 @@ def test_a_pipeline_is_not_advised_what_it_does_already():
     assert not any("microbatches" in line or "Model.remat" in line for line in lines)
 
 
+def test_a_search_is_advised_settings_of_decoding():
+    config = load_config("demo", ["Decode.rows = 32", "Decode.beam = 4"])
+    lines = suggestions(config, needs(2**34, 3 * 2**32, 2**33), decoding=True)
+    assert lines[0].startswith("Decode.rows = 16 instead of 32: 4.00 GiB are left")
+    assert lines[1].startswith("Decode.beam below 4")
+    assert not any(name in line for line in lines for name in ("Data.", "Train.", "Model."))
+
+
 def test_a_setting_that_is_in_use_is_not_advised():
     memory = needs(2**34, 3 * 2**32, 2**33)
     settings = ["Data.rows = 32", "Model.remat = 'layer'", "Model.activation_dtype = 'bfloat16'"]

@@ -1,6 +1,6 @@
 import pytest
 
-from gshard_nmt.inspection.groups import axes_of_group, replica_group
+from gshard_nmt.inspection.groups import axes_between, axes_of_group, replica_group
 from gshard_nmt.spmd.mesh import Mesh
 
 
@@ -30,3 +30,10 @@ def test_a_group_is_named_by_the_mesh_axes_along_which_it_lies():
     assert axes_of_group(mesh, (0, 2, 4, 6)) == ("x",)
     assert axes_of_group(mesh, tuple(range(8))) == ("x", "y")
     assert axes_of_group(mesh, (0, 3)) == ()
+
+
+def test_a_rotation_is_named_by_the_axis_along_which_its_devices_are_neighbors():
+    mesh = Mesh(("x", "y"), (4, 2), rules={})
+    assert axes_between(mesh, (0, 2)) == axes_between(mesh, (6, 0)) == ("x",)
+    assert axes_between(mesh, (2, 3)) == ("y",)
+    assert axes_between(mesh, (0, 3)) == ("x", "y")
