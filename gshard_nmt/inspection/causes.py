@@ -82,12 +82,17 @@ def explain(
     blocks = context.dispatch == "blocks" and moe and origin.part == "experts"
     if blocks and not origin.backward and kind in ("all-reduce", "reduce-scatter"):
         return Reason(f"adds up the outputs of each token's experts{over}")
+    along_stages = _along_stages(axes, context)
+    if along_stages and kind == "collective-permute":
+        return Reason(f"moves each microbatch to the next stage of the pipeline{over}")
     if kind in ("all-reduce", "reduce-scatter"):
         return Reason(_summed(kind, array, origin, axes, context) + over)
     if kind == "all-gather":
         weights = _weights_of(array, origin, axes, context, gathered=True)
         if weights:
             return _gathered_weight(weights, axes, context)
+        if along_stages:
+            return Reason(f"gathers what every stage of the pipeline reads{over}")
         if blocks:
             return Reason(f"gathers the tokens for the devices that have their experts{over}")
         activation = _whole_activation(array, axes, context)
@@ -110,6 +115,11 @@ def explain(
     return Reason(why, asked_for=False, remedy=remedy)
 
 
+def _along_stages(axes: tuple[str, ...], context: Context) -> bool:
+    """Returns whether a collective runs only over mesh axes that divide the stages of a pipeline."""
+    return bool(axes) and set(axes) <= set(context.mesh.partition("P")[0])
+
+
 def _spread_group(kind: str, origin: Origin) -> str:
     """Returns why the devices that share a group of tokens communicate; "" if this is not the reason."""
     if kind == "all-gather" and origin.kind == "gating":
@@ -130,7 +140,8 @@ def _summed(
 ) -> str:
     """Returns what an all-reduce or a reduce-scatter adds up, in words."""
     small = kind == "all-reduce" and array.nbytes <= _SMALL
-    if small and origin.kind in ("embedding and loss", "gating", "other"):
+    is_figure = origin.part in ("token_counts", "figures")
+    if is_figure or (small and origin.kind in ("embedding and loss", "gating", "other")):
         return "adds up a statistic of the batch"
     summed = origin.backward or origin.kind in ("gradients and metrics", "other")
     if summed and (origin.layer or not small):
@@ -138,6 +149,11 @@ def _summed(
             return f"adds up the gradient of {whole}, because each device has a copy of this weight"
         if shard := _joined(_weights_of(array, origin, axes, context, gathered=True)):
             return f"adds up the gradient of {shard}; each device keeps its shard of the sum"
+    is_outside = origin.kind in ("other", "gradients and metrics") and not origin.layer
+    if is_outside and not small and _along_stages(axes, context):
+        return (
+            "hands on what one stage of the pipeline has, as a sum in which the others have zeros"
+        )
     if origin.kind in ("optimizer", "gradients and metrics"):
         return "adds up a mean square over the shards of a weight"
     terms = "partial gradients" if origin.backward else "partial products"

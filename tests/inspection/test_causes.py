@@ -38,6 +38,28 @@ def test_a_collective_is_explained(kind, dims, origin, why, asked_for):
     assert reason.asked_for == asked_for
 
 
+def test_the_collectives_of_a_pipeline_are_asked_for():
+    mesh = Mesh(("stage", "x"), (4, 2), rules={"P": "stage", "B": "x"})
+    context = dataclasses.replace(CONTEXT, mesh=mesh)
+    rotation = explain("collective-permute", Array("f32", (8, 64)), NOWHERE, ("stage",), context)
+    assert rotation.why.startswith("moves each microbatch to the next stage of the pipeline")
+    gather = explain("all-gather", Array("f32", (8, 64)), NOWHERE, ("stage",), context)
+    assert gather.why.startswith("gathers what every stage of the pipeline reads")
+    total = explain("all-reduce", Array("f32", (4, 4, 16, 16)), NOWHERE, ("stage",), context)
+    assert total.why.startswith("hands on what one stage of the pipeline has")
+    assert rotation.asked_for
+    assert gather.asked_for
+    assert not explain("collective-permute", Array("f32", (8,)), NOWHERE, ("x",), context).asked_for
+
+
+@pytest.mark.parametrize("part", ["token_counts", "figures"])
+def test_a_sum_of_figures_is_a_statistic_of_the_batch(part):
+    origin = Origin("", part, "gradients and metrics")
+    assert explain("all-reduce", Array("s32", (100,)), origin, ("x",), CONTEXT).why.startswith(
+        "adds up a statistic of the batch"
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "part", "direction", "why"),
     [
