@@ -6,15 +6,12 @@ allocated on a device, and nothing runs.
 """
 
 import dataclasses
-import json
 import math
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from gshard_nmt import files, outputs
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
@@ -23,6 +20,7 @@ from gshard_nmt.inspection.advice import suggestions
 from gshard_nmt.inspection.page import write_page
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
 from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.outputs import NO_FILES, ReportFiles
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import (
     parameter_table,
@@ -99,22 +97,19 @@ def show_parameters(config: Config) -> None:
     )
 
 
-def inspect(request: Request, json_file: Path | None = None, page: Path | None = None) -> None:
+def inspect(request: Request, report: ReportFiles = NO_FILES) -> None:
     """Compiles the step for each topology and prints a report, also if a program does not fit.
 
     Args:
       request: what to inspect.
-      json_file: the file for the JSON record; for several topologies it holds a list of records.
-      page: the file for the HTML page.
+      report: the files for the JSON record, which is a list for several topologies, and for the page.
 
     Raises:
       UserError: a topology is unknown, the config does not divide over its mesh, or a file cannot be
         written. Nothing is compiled then.
     """
     # Compiling takes minutes, so every check that needs no compiler comes first.
-    for flag, file in (("--json", json_file), ("--html", page)):
-        if file is not None:
-            outputs.check_file(flag, file)
+    report.check()
     topologies = request.machines()
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
@@ -128,19 +123,14 @@ def inspect(request: Request, json_file: Path | None = None, page: Path | None =
         inspections.append(inspection)
     if len(inspections) > 1:
         sys.stdout.write(terminal.growth(inspections, request.tokens))
-    if json_file is not None:
-        records = [as_json(inspection) for inspection in inspections]
-        content = records[0] if len(records) == 1 else records
-        with files.reported_as(f"--json {json_file}"):
-            files.write(json_file, json.dumps(content, indent=1) + "\n")
-    if page is not None:
-        with files.reported_as(f"--html {page}"):
-            write_page(inspections, request.tokens, page)
+    records = [as_json(inspection) for inspection in inspections]
+    report.write(
+        records[0] if len(records) == 1 else records,
+        lambda page: write_page(inspections, request.tokens, page),
+    )
 
 
-def advise(
-    request: Request, best: int, json_file: Path | None = None, page: Path | None = None
-) -> None:
+def advise(request: Request, best: int, report: ReportFiles = NO_FILES) -> None:
     """Ranks all meshes of a config on one slice by formula, compiles the best, and prints the result.
 
     The mesh of the config is compiled too, if it has the slice's number of devices.
@@ -149,15 +139,13 @@ def advise(
       request: what to inspect; it names one topology.
       best: how many meshes to compile. If one does not fit, the next is compiled, at most this many
         more.
-      json_file: the file for the ranking and the records of the compiled meshes.
-      page: the file for the HTML page of the fastest mesh.
+      report: the files for the ranking with the records of the compiled meshes, and for the page of
+        the fastest one.
 
     Raises:
       UserError: the topology is unknown or has no links, or no mesh divides and fits.
     """
-    for flag, file in (("--json", json_file), ("--html", page)):
-        if file is not None:
-            outputs.check_file(flag, file)
+    report.check()
     (topology,) = request.machines()
     config, functions = request.config, step_functions(request.config)
     arrays = training_arrays(config, functions)
@@ -181,14 +169,11 @@ def advise(
         compile_candidate(ranked.own)
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
-    if json_file is not None:
-        records = [as_json(inspection) for _, inspection in compiled]
-        content = {"ranking": ranking.ranking_as_json(ranked), "compiled": records}
-        with files.reported_as(f"--json {json_file}"):
-            files.write(json_file, json.dumps(content, indent=1) + "\n")
-    if page is not None:
-        with files.reported_as(f"--html {page}"):
-            write_page([compiled[0][1]], request.tokens, page)
+    records = [as_json(inspection) for _, inspection in compiled]
+    report.write(
+        {"ranking": ranking.ranking_as_json(ranked), "compiled": records},
+        lambda page: write_page([compiled[0][1]], request.tokens, page),
+    )
 
 
 def default_topology(mesh: Mesh) -> str:

@@ -12,6 +12,7 @@ from gshard_nmt.inspection import memory
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.origin import UNKNOWN
 from gshard_nmt.inspection.record import Compilation, Counts, Inspection
+from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
@@ -176,7 +177,7 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
     monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
     config = load_config("demo", ["Data.rows = 32", "Mesh.shape = (8,)"])
     file, page = tmp_path / "advice.json", tmp_path / "advice.html"
-    inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 2, file, page)
+    inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 2, ReportFiles(file, page))
     # The first does not fit, so two more are compiled; the last is the mesh of the config.
     assert len(inspected) == 4
     assert inspected[-1] == ("the", (8,))

@@ -6,17 +6,13 @@ bandwidth of the collectives are fitted to their times.
 """
 
 import dataclasses
-import functools
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, outputs
 from gshard_nmt.checks import layer_parts
 from gshard_nmt.inspection import (
     causes,
@@ -31,6 +27,7 @@ from gshard_nmt.inspection import (
 )
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.measurement import CollectiveTime, Measurement, PartTime, as_json, fits
+from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
@@ -55,35 +52,25 @@ _TABLE = "Predicted times of collectives are the links' peak bandwidth, without 
 _ALONE = "With one device nothing is sent, so there are no collectives. Mesh.shape has the devices."
 
 
-def measure(
-    config: Config, name: str, rounds: int, json_file: Path | None, html_file: Path | None
-) -> None:
+def measure(config: Config, name: str, rounds: int, report: ReportFiles) -> None:
     """Measures on the devices of the config's mesh, and prints the result beside the predictions.
 
     Args:
       config: the run. Its mesh has the devices, its model and batch the sizes of the layer.
       name: the name of the config.
       rounds: the number of rounds. In each one, every program runs once.
-      json_file: the file for the figures.
-      html_file: the file for the page.
+      report: the files for the figures and the page.
 
     Raises:
       UserError: there are fewer devices than the mesh has, the config does not divide over its mesh, or
         a file cannot be written.
     """
-    for flag, file in (("--json", json_file), ("--html", html_file)):
-        if file is not None:
-            outputs.check_file(flag, file)
+    report.check()
     check_divides(config, training_arrays(config, step_functions(config)))
     result = measurement_of(config, name, rounds, SIZES)
     sys.stdout.write(measurement_report.text(result))
     sys.stdout.flush()
-    if json_file is not None:
-        with files.reported_as(f"--json {json_file}"):
-            files.write(json_file, json.dumps(as_json(result), indent=1) + "\n")
-    if html_file is not None:
-        with files.reported_as(f"--html {html_file}"):
-            page.write_measurement(result, html_file)
+    report.write(as_json(result), lambda file: page.write_measurement(result, file))
 
 
 def measurement_of(config: Config, name: str, rounds: int, sizes: Sequence[int]) -> Measurement:
@@ -237,8 +224,7 @@ def _compiled_parts(config: Config, machine: Machine) -> list[_CompiledPart]:
     started, compiled = machine.runtime, []
     arrays: dict[str, Any] = {}
     for part in layer_parts.parts(config):
-        lowered = part.lowered(config)
-        program = started.compile(part.name, functools.partial(_same, lowered))
+        lowered, program = _compiled(part, config, started)
         missing = {name: spec for name, spec in part.inputs.items() if name not in arrays}
         arrays |= started.put(layer_parts.values(missing), missing)
         inputs = {name: arrays[name] for name in part.inputs}
@@ -248,8 +234,10 @@ def _compiled_parts(config: Config, machine: Machine) -> list[_CompiledPart]:
     return compiled
 
 
-def _same(value: Any) -> Any:
-    return value
+def _compiled(part: layer_parts.Part, config: Config, started: Runtime) -> tuple[Any, Any]:
+    """Returns the lowered function of a part, and its program."""
+    lowered = part.lowered(config)
+    return lowered, started.compile(part.name, lambda: lowered)
 
 
 def _part_time(
@@ -287,11 +275,12 @@ def _sending(source: communication.Source, times: Sequence[CollectiveTime]) -> f
     """
     if source.seconds is not None:
         return source.seconds
-    found = fits(times)
-    if not found:
+    constants = fits(times)
+    if not constants:
         return 0.0
     kind = source.kind if source.kind in MEASURED_KINDS else "all-reduce"
     nearest = min(
-        (key for key in found if key[0] == kind), key=lambda key: abs(key[1] - source.group_size)
+        (key for key in constants if key[0] == kind),
+        key=lambda key: abs(key[1] - source.group_size),
     )
-    return source.count * found[nearest].seconds(source.bytes)
+    return source.count * constants[nearest].seconds(source.bytes)

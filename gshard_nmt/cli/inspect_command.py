@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli.flags import Command, Flags, define_config, read_config, require
 from gshard_nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
 
 
 def _define_inspect(flags: Flags) -> None:
@@ -136,68 +140,75 @@ def _inspect(values: FlagValues) -> None:
             "v4:4x4x4*2."
         )
     if values.doctor:
-        from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
-
-        data, workdir = (
-            paths.folder_path(name, text) if text else None
-            for name, text in (("data", values.data), ("workdir", values.workdir))
-        )
-        if values.read_data and data is None:
-            raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
-        show_doctor(
-            DoctorRequest(
-                values.config,
-                values.gin,
-                data,
-                workdir,
-                values.topology,
-                values.read_data,
-                slice_link,
-            )
-        )
+        _examine(values, slice_link)
         return
-    config = read_config(values)
-    from gshard_nmt import inspect
-
+    config, name = read_config(values), Path(values.config).stem
     if values.parameters:
-        inspect.show_parameters(config)
-        return
-    if values.equivalence:
+        from gshard_nmt.inspect import show_parameters
+
+        show_parameters(config)
+    elif values.equivalence:
         from gshard_nmt.checks.equivalence import show_equivalence
 
-        show_equivalence(config, Path(values.config).stem, values.devices)
-        return
-    if values.measure:
+        show_equivalence(config, name, values.devices)
+    elif values.measure:
         from gshard_nmt.checks.measure import measure
 
-        files = _output_files(values)
-        name = Path(values.config).stem
-        measure(config, name, values.rounds, files.get("json"), files.get("html"))
-        return
+        measure(config, name, values.rounds, _report_files(values))
+    else:
+        _compile(values, config, name, slice_link)
+
+
+def _examine(values: FlagValues, slice_link: float | None) -> None:
+    """Looks for problems of a run before it starts (--doctor)."""
+    from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
+
+    data, workdir = (
+        paths.folder_path(name, text) if text else None
+        for name, text in (("data", values.data), ("workdir", values.workdir))
+    )
+    if values.read_data and data is None:
+        raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
+    show_doctor(
+        DoctorRequest(
+            values.config,
+            values.gin,
+            data,
+            workdir,
+            values.topology,
+            values.read_data,
+            slice_link,
+        )
+    )
+
+
+def _compile(values: FlagValues, config: "Config", name: str, slice_link: float | None) -> None:
+    """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
+    from gshard_nmt import inspect
+
     if values.advise and len(values.topology) != 1:
         raise UserError(
             f"--advise is given {len(values.topology)} topologies; it takes exactly one. Name a TPU "
             "slice or GPUs with --topology, for instance v3:4x4."
         )
-    topologies = values.topology or [inspect.default_topology(config.mesh)]
     request = inspect.Request(
         config,
-        Path(values.config).stem,
-        topologies,
+        name,
+        values.topology or [inspect.default_topology(config.mesh)],
         values.scale_with_devices,
         values.decoding,
         values.tokens,
         slice_link,
     )
-    files = _output_files(values)
+    report = _report_files(values)
     if values.advise:
-        inspect.advise(request, values.best, files.get("json"), files.get("html"))
+        inspect.advise(request, values.best, report)
     else:
-        inspect.inspect(request, files.get("json"), files.get("html"))
+        inspect.inspect(request, report)
 
 
-def _output_files(values: FlagValues) -> dict[str, Path]:
-    """Returns the files that --json and --html name, by flag.
+def _report_files(values: FlagValues) -> outputs.ReportFiles:
+    """Returns the files that --json and --html name.
 
     Raises:
       UserError: the folder of a file does not exist, both flags name the same file, or a flag names
@@ -214,7 +225,7 @@ def _output_files(values: FlagValues) -> dict[str, Path]:
     for name, file in files.items():
         if outputs.is_same_file(file, find_config(values.config)):
             raise UserError(f"--{name} {file} is the config itself. Give it another file.")
-    return files
+    return outputs.ReportFiles(**files)
 
 
 INSPECT = Command(

@@ -9,6 +9,7 @@ import pytest
 
 from gshard_nmt.checks import measure as measuring
 from gshard_nmt.checks.measure import Machine, measure, measurement_of
+from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.spmd.collective_programs import MEASURED_KINDS
 from gshard_nmt.spmd.runtime import Runtime
 from tests.checks.test_layer_parts import config
@@ -44,7 +45,7 @@ def test_a_cpu_has_measured_peaks_and_says_so(measured):
 def test_the_report_goes_to_all_outputs(measured, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(measuring, "measurement_of", lambda *_: measured)
     record, page = tmp_path / "m.json", tmp_path / "m.html"
-    measure(config("Mesh.shape = (2,)"), "small", 2, record, page)
+    measure(config("Mesh.shape = (2,)"), "small", 2, ReportFiles(record, page))
     text = capsys.readouterr().out
     for title in ("COLLECTIVES by bytes", "CONSTANTS of", "ONE layer by parts"):
         assert title in text

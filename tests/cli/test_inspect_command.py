@@ -3,6 +3,7 @@ import errno
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.outputs import NO_FILES
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
@@ -99,7 +100,7 @@ def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
     monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
     monkeypatch.setattr("gshard_nmt.inspect.terminal.report", lambda *_: "")
     monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda inspection: {})
-    monkeypatch.setattr("gshard_nmt.inspect.files.write", full)
+    monkeypatch.setattr("gshard_nmt.files.write", full)
     monkeypatch.setattr("gshard_nmt.inspect.write_page", full)
     file = tmp_path / "report"
     assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--{flag}={file}"]) == 2
@@ -122,9 +123,9 @@ def test_measure_needs_no_config(capsys, monkeypatch):
         "gshard_nmt.checks.measure.measure", lambda *arguments: configs.append(arguments)
     )
     assert commands.inspect_program(["--measure", "--rounds=3", "--gin", "Mesh.shape = (4,)"]) == 0
-    ((config, name, rounds, json_file, page),) = configs
+    ((config, name, rounds, report),) = configs
     assert (config.mesh.num_devices, name, rounds) == (4, "demo", 3)
-    assert (json_file, page) == (None, None)
+    assert report == NO_FILES
     assert commands.inspect_program([]) == 2
     assert "--config is missing" in capsys.readouterr().err
 

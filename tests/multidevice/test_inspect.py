@@ -6,6 +6,7 @@ import re
 import pytest
 
 from gshard_nmt import inspect
+from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import ahead_of_time, runtime
@@ -50,7 +51,7 @@ def inspected(tmp_path_factory):
     """The report, the JSON and the page of the demo on 2 and 4 devices."""
     folder = tmp_path_factory.mktemp("inspected")
     request = inspect.Request(load_config("demo", SMALL), "demo", ["cpu:2", "cpu:4"])
-    inspect.inspect(request, folder / "figures.json", folder / "figures.html")
+    inspect.inspect(request, ReportFiles(folder / "figures.json", folder / "figures.html"))
     return json.loads((folder / "figures.json").read_text()), (folder / "figures.html").read_text()
 
 
