@@ -194,10 +194,10 @@ def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusP
             f"--add_language is {language}, which {old.path} has already; it has "
             f"{', '.join(sorted(known))}. To train it further, leave out --add_language."
         )
-    found = find_pairs(request.corpus, subset=request.subset)
-    pairs = [pair for pair in found if pair.language == language]
+    all_pairs = find_pairs(request.corpus, subset=request.subset)
+    pairs = [pair for pair in all_pairs if pair.language == language]
     if not pairs:
-        names = ", ".join(pair.folder.name for pair in found[:5])
+        names = ", ".join(pair.folder.name for pair in all_pairs[:5])
         raise UserError(
             f"--data {request.corpus} has no text of {language} and English, only {names}. With "
             f"--add_language, --data is a corpus folder with {language}-en/train.{language}, train.en, "
@@ -261,11 +261,11 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
 
 def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
     """Returns the config of the new run: the old one, our defaults, and what the user sets."""
-    given = read_statements(request.settings).keys()
+    set_by_user = read_statements(request.settings).keys()
     before = read_run_config(old.config)
     languages = before.data.languages and (*before.data.languages, request.language)
     base = load_config(str(old.config), request.settings).replace(data={"languages": languages})
-    steps = base.train.steps if ("Train", "steps") in given else STEPS
+    steps = base.train.steps if ("Train", "steps") in set_by_user else STEPS
     directions = sum(len(dev_pairs(data, base.data, name)) for name in data.languages(base.data))
     sentences = min(max(DEV_SENTENCES // directions, LEAST_SENTENCES), MOST_SENTENCES)
     every = -(-steps // VALIDATIONS)
@@ -284,7 +284,9 @@ def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
         ("Train", "bleu_sentences"): sentences,
         ("Train", "best_metric"): f"dev_bleu/{request.language}",
     }
-    ours = [f"{c}.{n} = {value!r}" for (c, n), value in defaults.items() if (c, n) not in given]
+    ours = [
+        f"{c}.{n} = {value!r}" for (c, n), value in defaults.items() if (c, n) not in set_by_user
+    ]
     return load_config(str(old.config), [*ours, *request.settings])
 
 

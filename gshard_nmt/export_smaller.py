@@ -141,9 +141,9 @@ def _corpus_pair(corpus: Path, pair: Pair) -> CorpusPair:
       UserError: the corpus does not have it.
     """
     wanted = set(_direction(pair))
-    for found in find_pairs(corpus):
-        if found.languages == wanted:
-            return found
+    for corpus_pair in find_pairs(corpus):
+        if corpus_pair.languages == wanted:
+            return corpus_pair
     raise UserError(
         f"--corpus {corpus} has no text of {pair['source']}-{pair['target']}, which decides what is cut. "
         "Add a folder of this pair, or leave the language out of --languages."

@@ -17,8 +17,6 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
 
-SHINGLE = 3
-"""Words of a shingle."""
 NEAR = 0.7
 """Near copies share this part of the shingles of the longer sentence. So a long training sentence that
 contains a short test sentence is no copy."""

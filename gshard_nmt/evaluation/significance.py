@@ -114,8 +114,8 @@ def _deltas(
     return np.concatenate(deltas)
 
 
-def benjamini_hochberg(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
-    """Returns which differences are significant at a false discovery rate.
+def adjusted_p_values(p_values: Sequence[float]) -> list[float]:
+    """Returns for each p-value the smallest false discovery rate at which it is significant.
 
     Benjamini and Hochberg (1995), "Controlling the False Discovery Rate", section 3: with the p-values in
     ascending order, find the last p(i) that is at most rate x i / number. It and all smaller ones are
@@ -124,13 +124,7 @@ def benjamini_hochberg(p_values: Sequence[float], rate: float = 0.05) -> list[bo
 
     Args:
       p_values: one for each test, in any order.
-      rate: the false discovery rate.
     """
-    return [adjusted <= rate for adjusted in adjusted_p_values(p_values)]
-
-
-def adjusted_p_values(p_values: Sequence[float]) -> list[float]:
-    """Returns for each p-value the smallest false discovery rate at which it is significant."""
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values, kind="stable")
     ranked = values[order] * len(values) / np.arange(1, len(values) + 1)

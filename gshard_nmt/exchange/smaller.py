@@ -57,15 +57,15 @@ def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
     Each step merges the two neighbours whose piece has the highest score; of equal ones the first.
     """
     symbols = list(piece)
-    made: set[str] = set()
+    merged: set[str] = set()
     while True:
         joined = [a + b for a, b in itertools.pairwise(symbols)]
         known = [i for i, text in enumerate(joined) if text in scores]
         if not known:
-            return made
+            return merged
         best = max(known, key=lambda i: (scores[joined[i]], -i))
         symbols[best : best + 2] = [joined[best]]
-        made.add(joined[best])
+        merged.add(joined[best])
 
 
 def kept_ids(

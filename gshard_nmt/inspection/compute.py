@@ -119,11 +119,6 @@ class Origins:
                     return origin
         return UNKNOWN
 
-    def producer(self, name: str) -> Origin:
-        """Returns the origin of the instruction with this name."""
-        instruction = self._module.by_name.get(name)
-        return UNKNOWN if instruction is None else self.of(instruction)
-
 
 def product_flops(module: HloModule, instruction: Instruction) -> int:
     """Returns the FLOPs of a dot or a convolution; 0 for other instructions."""

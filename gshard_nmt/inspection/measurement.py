@@ -127,11 +127,11 @@ class Measurement:
 
         Kinds that were measured on one number of devices alone have none.
         """
-        found = {}
+        by_kind = {}
         for kind in dict.fromkeys(time.kind for time in self.collectives):
             if (exponents := _exponents(self.collectives, kind)) is not None:
-                found[kind] = estimate(exponents)
-        return found
+                by_kind[kind] = estimate(exponents)
+        return by_kind
 
 
 def fits(times: Sequence[CollectiveTime]) -> dict[tuple[str, int], Fit]:
@@ -206,10 +206,10 @@ def as_json(measurement: Measurement) -> dict[str, Any]:
             {
                 "kind": kind,
                 "devices": devices,
-                "latency_seconds": found.latency,
-                "bandwidth": found.bandwidth if math.isfinite(found.bandwidth) else None,
+                "latency_seconds": constants.latency,
+                "bandwidth": constants.bandwidth if math.isfinite(constants.bandwidth) else None,
             }
-            for (kind, devices), found in measurement.fits().items()
+            for (kind, devices), constants in measurement.fits().items()
         ],
         "growth": {
             kind: {"exponent": e.median, "low": e.low, "high": e.high}

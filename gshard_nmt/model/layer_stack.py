@@ -1,7 +1,7 @@
 """A stack of layers, the encoder or the decoder: its blocks, and the ways to run them.
 
-A block is `moe_every` layers, and the first of them has the experts. Each parameter of a block is stored
-once, with a leading dimension R.
+If a stack has experts, a block is `moe_every` layers, of which `moe_place` names the one with experts.
+Otherwise a block is one layer. Each parameter of a block is stored once, with a leading dimension R.
 """
 
 import dataclasses

@@ -250,9 +250,9 @@ class StepFunctions:
             sources = {name: before.get(name, values[name]) for name in declared}
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                given = accumulation.with_sums(values, before)
+                with_sums = accumulation.with_sums(values, before)
                 counters = whole.counters(shares)
-                forward = functions._forward(given, _annotated(microbatch), mode, counters)
+                forward = functions._forward(with_sums, _annotated(microbatch), mode, counters)
                 term = whole.term(forward, shares)
                 total = functions._objective(term)
             gradients = tape.gradient(total, sources, output_gradients=one)
