@@ -62,10 +62,11 @@ def _export(values: FlagValues) -> None:
     if values.format == "native":
         _export_smaller(workdir, out, values)
         return
-    if values.languages or values.corpus:
+    of_smaller = ("languages", "corpus", "keep_choices")
+    if any(values[name].value != values[name].default for name in of_smaller):
         raise UserError(
-            f"--languages and --corpus make a smaller run folder, and --format is {values.format}. Give "
-            "--format native, and then export that folder in the other format."
+            "--languages, --corpus and --keep_choices make a smaller run folder, and --format is "
+            f"{values.format}. Give --format native, and then export that folder in the other format."
         )
     from gshard_nmt.export import export
     from gshard_nmt.settings.changes import read_changes

@@ -49,8 +49,12 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
         ),
         (
             ["--out=out", "--format=ctranslate2", "--languages=de"],
-            "--languages and --corpus make a smaller run folder, and --format is ctranslate2. Give "
-            "--format native",
+            "--languages, --corpus and --keep_choices make a smaller run folder, and --format is "
+            "ctranslate2. Give --format native",
+        ),
+        (
+            ["--out=out", "--format=huggingface", "--keep_choices=0.9"],
+            "--languages, --corpus and --keep_choices make a smaller run folder",
         ),
         (
             ["--out=out", "--format=native", "--languages=de,fr"],
