@@ -38,7 +38,8 @@ def folders(tmp_path_factory):
     return folder
 
 
-def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsys):
+def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(program, "SMALLEST_VOCABULARY", 330)
     out = tmp_path / "small"
     export_smaller(folders / "run", out, ["en", "fr"], folders / "corpus")
     whole, small = RunFolder(folders / "run"), RunFolder(out)
@@ -62,7 +63,7 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
     # Any machine can decode with one device.
     assert config.mesh.num_devices == 1
     assert small.identity()["config"] == hash_of_settings(config)
-    assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary
+    assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary == 330
     assert [path.name for path in small.checkpoints.iterdir() if path.name.isdigit()] == ["0"]
     told = capsys.readouterr().out
     (row,) = [line.split() for line in told.splitlines() if line.split()[:1] == ["embeddings"]]
@@ -168,6 +169,23 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
 def test_a_folder_that_is_not_empty_is_refused(folders):
     with pytest.raises(UserError, match="is not empty; give a new folder"):
         export_smaller(folders / "run", folders / "run", ["en", "fr"], folders / "corpus")
+
+
+def test_a_file_is_no_folder_to_write_to(folders, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--out"):
+        export_smaller(folders / "run", tmp_path / "file", ["en", "fr"], folders / "corpus")
+
+
+def test_the_checkpoint_of_the_user_is_read(folders, tmp_path, monkeypatch):
+    def load(config, run, checkpoint):
+        raise UserError(f"no {checkpoint}")
+
+    monkeypatch.setattr(program, "load_translator", load)
+    with pytest.raises(UserError, match="no average:3"):
+        export_smaller(
+            folders / "run", tmp_path / "x", ["en", "fr"], folders / "corpus", 1.0, "average:3"
+        )
 
 
 def test_the_table_has_the_bytes_of_each_part():
