@@ -172,9 +172,9 @@ def _kept_ids(
 ) -> dict[str, np.ndarray]:
     """Returns the ids of each side that stay."""
     used = {side: used_ids(v, _blocks(texts, side)) for side, v in vocabularies.items()}
-    if not config.model.shared_embedding:
+    if not config.model.shared_embedding and config.data.vocabulary != "joint":
         return {side: kept_ids(v, used[side], dropped) for side, v in vocabularies.items()}
-    # Both sides have one embedding, so they keep the same ids.
+    # Both sides have one embedding or one vocabulary, so they keep the same ids.
     both = used["source"] | used["target"]
     kept = [kept_ids(v, both, dropped) for v in vocabularies.values()]
     joint = np.union1d(*kept)

@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "m2m_100": {},
     "marian": {"pre_norm": False},
+    "learned": {},
 }
 """The arguments of `TransformerSpec.from_config` for each model of tests/exchange/test_ctranslate2.py."""
 

@@ -1,8 +1,10 @@
 """gshard-train --add_language, without training: the data, the config, the guard, and what is refused."""
 
 import dataclasses
+import shlex
 import shutil
 import types
+from pathlib import Path
 
 import pytest
 
@@ -77,12 +79,14 @@ def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, 
     assert trained.command.endswith(f"--data={request.data} --workdir={request.workdir}")
     # All old rows of the embeddings are copied to the same place.
     before, after = old.vocabularies(), RunFolder(request.workdir).vocabularies()
-    match = match_rows(before[0], after[0])
-    assert [tuple(ids) for ids in match.sources[: before[0].size]] == [
-        (i,) for i in range(before[0].size)
-    ]
-    assert match.means > 0
-    assert match.drawn == 0
+    for was, now in zip(before, after, strict=True):
+        match = match_rows(was, now)
+        assert [tuple(ids) for ids in match.sources[: was.size]] == [(i,) for i in range(was.size)]
+        assert match.drawn == 0
+    assert match_rows(before[0], after[0]).means > 0
+    # Nothing is left of the work.
+    folders = sorted(path.name for path in request.workdir.parent.iterdir())
+    assert folders == ["run", "run-data"]
     # The new model can be made and fits the data.
     assert list(data.misfits(trained.config.data)) == []
     guard = Guard.of(request.workdir)
@@ -117,6 +121,86 @@ def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(reque
     assert trained.config.model == CONFIG.model
 
 
+def test_lengths_and_rates_follow_the_number_of_steps_and_of_directions(request_for, monkeypatch):
+    """41 steps with 4 validations: the last one is at the end at the latest."""
+    trained = Trainer()
+    add_language(request_for(settings=("Train.steps = 41",)), trained)
+    train, optimizer = trained.config.train, trained.config.optimizer
+    assert (train.dev_every, train.checkpoint_every, train.keep_best) == (11, 11, 1)
+    assert optimizer.learning_rate == pytest.approx(0.3 * CONFIG.optimizer.learning_rate)
+    assert (optimizer.linear_warmup_steps, optimizer.cooldown_steps) == (2, 41)
+    assert train.bleu_sentences == 200
+    data = PreparedData.open(trained.data)
+    for total, sentences in ((300, 50), (30, 20)):
+        # Three languages with two directions each.
+        monkeypatch.setattr(program, "DEV_SENTENCES", total)
+        monkeypatch.setattr(program, "dev_pairs", lambda *_: ["to", "from"])
+        config = program._config(request_for(), RunFolder(request_for().run), data)
+        assert config.train.bleu_sentences == sentences
+
+
+@pytest.fixture
+def two_phases(made, tmp_path):
+    """A copy of the run whose mixture, patience and limits are not the defaults."""
+    config = CONFIG.replace(
+        data={
+            "schedule": [
+                {"from_step": 0, "temperature": 1.0},
+                {"from_step": 10, "temperature": 5.0, "weights": {"fr": 3.0}},
+            ]
+        },
+        train={"patience": 2, "tokens": 10_000},
+        cleaning={"ratio": 4.5},
+    )
+    run = RunFolder(Path(shutil.copytree(made[1].path, tmp_path / "two phases")))
+    run.write_text("config.gin", config.text)
+    return run
+
+
+def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
+    request_for, two_phases, monkeypatch
+):
+    jobs, job, newcomers, grow = [], program.Job, [], program.grow_pair
+
+    def recorded_job(*arguments):
+        jobs.append(arguments)
+        return job(*arguments)
+
+    def recorded_growth(newcomer, *arguments):
+        newcomers.append(newcomer)
+        return grow(newcomer, *arguments)
+
+    monkeypatch.setattr(program, "Job", recorded_job)
+    monkeypatch.setattr(program, "grow_pair", recorded_growth)
+    trained = Trainer()
+    add_language(request_for(run=two_phases.path), trained)
+    data, (phase,) = PreparedData.open(trained.data), trained.config.data.phases
+    assert (phase.from_step, phase.temperature) == (0, 5.0)
+    components = data.components(trained.config.data)
+    rates = dict(zip((c.language for c in components), phase.rates(components), strict=True))
+    assert rates["el"] == pytest.approx(0.5, abs=0.001)
+    assert rates["fr"] == pytest.approx(3 * rates["de"])
+    assert (trained.config.train.patience, trained.config.train.tokens) == (0, 0)
+    # The new text is cleaned like the old one, and its sources get the tags of the old targets.
+    assert jobs[0][4].cleaning.ratio == 4.5
+    assert newcomers[0].old_targets == {"en"}
+
+
+def test_the_old_run_translates_with_beam_search_on_the_new_mesh(request_for, monkeypatch):
+    configs = []
+
+    def load(config, run, checkpoint):
+        configs.append((config, checkpoint))
+        return types.SimpleNamespace(of_ids="the old run", origin="step 7")
+
+    monkeypatch.setattr(program, "load_translator", load)
+    settings = ("Decode.method = 'sample'", "Mesh.shape = (2,)")
+    add_language(request_for(settings=settings, checkpoint="last"), Trainer())
+    ((config, checkpoint),) = configs
+    assert (config.decode.method, tuple(config.mesh.shape), checkpoint) == ("beam", (2,), "last")
+    assert config.train == CONFIG.train
+
+
 def test_a_second_start_resumes_the_run(request_for, made):
     trained = Trainer()
     add_language(request_for(), trained)
@@ -124,6 +208,8 @@ def test_a_second_start_resumes_the_run(request_for, made):
     add_language(request_for(), trained)
     assert (trained.config, trained.init, trained.texts, trained.calls) == (first, None, {}, 2)
     assert trained.data.stat().st_ino == data
+    with pytest.raises(UserError, match="has a run that does not add nn"):
+        add_language(request_for(language="nn"), trained)
 
 
 def test_a_run_that_died_before_it_recorded_the_old_run_still_starts_from_it(request_for, made):
@@ -149,6 +235,15 @@ def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsy
     shown = capsys.readouterr().out
     assert shown.index("fr-en") < shown.index("de-en")
     assert "No checkpoint passes the guard, so there is no best one" in shown
+    assert "1 of 2" in shown
+    better = Verdict(30, 5.0, [Change("de-en", 10.0, 10.25, 1.0)])
+    program.show(dataclasses.replace(guard, verdicts=[verdicts[0], better]))
+    shown = capsys.readouterr().out
+    assert shown.count("passes, best") == 1
+    assert shown.count("passes") == 2
+    worse = Verdict(40, 5.0, [Change("fr-en", 20.0, 17.5, 0.01)])
+    program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse]))
+    assert "step 40 beside step 7 of old" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -193,6 +288,13 @@ def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, 
     (unknown / "command.txt").write_text(f"gshard-train --data={tmp_path / 'gone'}\n")
     with pytest.raises(UserError, match="gone, and there is no such folder"):
         add_language(request_for(run=unknown), Trainer())
+    # The last command counts, and the last of its flags.
+    commands = [
+        "gshard-train --data=/gone/first",
+        shlex.join(["gshard-train", "--data=/gone/second", f"--data={folder / 'prepared'}"]),
+    ]
+    (unknown / "command.txt").write_text("".join(f"{line}\n" for line in commands))
+    assert program._old_data(request_for(), RunFolder(unknown)).folder == folder / "prepared"
     trained = Trainer()
     add_language(request_for(run=unknown, replay=folder / "prepared"), trained)
     other = trained.data

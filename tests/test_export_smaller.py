@@ -1,15 +1,23 @@
 """A smaller model for some languages: its run folder, its weights, and what is refused."""
 
+import types
+
 import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt import export_smaller as program
+from gshard_nmt.data.config import SMALLEST_VOCABULARY
+from gshard_nmt.data.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.smaller import Cut
 from gshard_nmt.export_smaller import chosen_pairs, export_smaller, saved
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.identity import hash_of_settings
+from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
+from tests.exchange.test_smaller import use_of
 from tests.test_import_model import weights_in
 
 ROWS = [("The file is empty.", "Le dossier est vide."), ("No, it has three.", "Non, il a trois.")]
@@ -21,14 +29,17 @@ def pair(source: str, target: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """An imported run, and a corpus of en-fr."""
+    """An imported run on two devices, and a corpus of en-fr."""
     folder = tmp_path_factory.mktemp("smaller")
     import_model(GOLDENS / "m2m_100", folder / "run")
+    run = RunFolder(folder / "run")
+    run.write_text("config.gin", read_run_config(run.config).replace(mesh={"shape": (2,)}).text)
     write_pairs(folder / "corpus" / "en-fr", "train", "en", "fr", ROWS)
     return folder
 
 
-def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsys):
+def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(program, "SMALLEST_VOCABULARY", 330)
     out = tmp_path / "small"
     export_smaller(folders / "run", out, ["en", "fr"], folders / "corpus")
     whole, small = RunFolder(folders / "run"), RunFolder(out)
@@ -47,9 +58,17 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
             np.testing.assert_array_equal(after[name][now], before[name][was])
     assert new[0].tag("<de>") is None
     assert len(new[0].tags("en", "fr")) == len(new[1].first("fr")) == 1
-    assert read_run_config(small.config).model == read_run_config(whole.config).model
+    config = read_run_config(small.config)
+    assert config.model == read_run_config(whole.config).model
+    # Any machine can decode with one device.
+    assert config.mesh.num_devices == 1
+    assert small.identity()["config"] == hash_of_settings(config)
+    assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary == 330
+    assert [path.name for path in small.checkpoints.iterdir() if path.name.isdigit()] == ["0"]
     told = capsys.readouterr().out
-    assert "embeddings" in told
+    (row,) = [line.split() for line in told.splitlines() if line.split()[:1] == ["embeddings"]]
+    share = 1 - len(after["target_embedding"]) / len(before["target_embedding"])
+    assert row[-1] == f"{share:.0%}"
     assert "experts" not in told
 
 
@@ -58,6 +77,75 @@ def test_a_language_of_all_directions_need_not_be_named():
     assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:2]
     pairs = [pair("de", "fr"), pair("fr", "de"), pair("fr", "en"), pair("en", "fr")]
     assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:2]
+    # Neither the two sources nor the two targets are the same everywhere.
+    pairs = [pair("de", "fr"), pair("de", "en"), pair("fr", "en")]
+    assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:1]
+
+
+def test_all_text_of_a_side_is_read_in_blocks(tmp_path, monkeypatch):
+    """The second direction reads the same files from the other side."""
+    monkeypatch.setattr(program, "_BLOCK", 2)
+    lines = {"train": ROWS * 2 + ROWS[:1], "dev": [("Dev.", "Dév.")], "test": [("No.", "Non.")]}
+    for split, rows in lines.items():
+        write_pairs(tmp_path / "en-fr", split, "en", "fr", rows)
+    (corpus,) = find_pairs(tmp_path)
+    every = [row for rows in lines.values() for row in rows]
+    for direction, column in ((("en", "fr"), 0), (("fr", "en"), 1)):
+        for side, place in (("source", column), ("target", 1 - column)):
+            blocks = list(program._blocks({direction: corpus}, side))
+            assert [line for block in blocks for line in block] == [row[place] for row in every]
+            assert max(map(len, blocks)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shared", "is_same"),
+    [
+        ("m2m_demo", True, True),
+        ("m2m_demo", False, True),  # a joint vocabulary, whose two files must stay equal
+        ("demo", False, False),
+    ],
+)
+def test_sides_with_one_embedding_or_one_vocabulary_keep_the_ids_of_both(
+    monkeypatch, name, is_shared, is_same
+):
+    """Each side uses an id of its own, and each vocabulary has an id that always stays."""
+    monkeypatch.setattr(program, "used_ids", lambda number, blocks: {number})
+    monkeypatch.setattr(
+        program, "kept_ids", lambda number, used, dropped: np.array(sorted({*used, 10 * number}))
+    )
+    config = load_config(name).replace(model={"shared_embedding": is_shared})
+    kept = program._kept_ids(config, {"source": 1, "target": 2}, {}, set())
+    expected = ([1, 2, 10, 20], [1, 2, 10, 20]) if is_same else ([1, 10], [2, 20])
+    assert (kept["source"].tolist(), kept["target"].tolist()) == expected
+
+
+def test_the_experts_that_stay_are_those_of_the_dev_text(tmp_path, capsys):
+    write_pairs(tmp_path / "en-fr", "train", "en", "fr", ROWS)
+    (corpus,) = find_pairs(tmp_path)
+    cut = Cut({"source": np.arange(400), "target": np.arange(7)})
+    asked = []
+
+    def expert_use(tests):
+        asked.append(tests)
+        return use_of([[50, 0, 49, 1], [10, 20, 30, 40], [97, 1, 1, 1]])
+
+    translator = types.SimpleNamespace(expert_use=expert_use)
+    texts = {("fr", "en"): corpus}
+    with pytest.raises(
+        UserError, match="--keep_choices needs dev text, and the corpus has no split"
+    ):
+        program._with_experts(cut, translator, texts, 0.6)
+    write_pairs(tmp_path / "en-fr", "dev", "en", "fr", [("Dev.", "Dév."), ("No.", "Non.")])
+    (corpus,) = find_pairs(tmp_path)
+    smaller = program._with_experts(cut, translator, {("fr", "en"): corpus}, 0.6)
+    assert asked == [[("fr", "en", ["Dév.", "Non."], ["Dev.", "No."])]]
+    assert smaller.experts.tolist() == [[0, 2], [2, 3], [0, 1]]
+    assert smaller.layers == use_of([[1], [1]]).layers
+    assert "Each layer keeps 2 of 4 experts; they get 70% or more" in capsys.readouterr().out
+    config = program._smaller_config(load_config("demo", ["Model.experts = 4"]), smaller)
+    assert config.model.experts == 2
+    sizes = config.data.source_vocabulary, config.data.target_vocabulary
+    assert sizes == (400, SMALLEST_VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +169,23 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
 def test_a_folder_that_is_not_empty_is_refused(folders):
     with pytest.raises(UserError, match="is not empty; give a new folder"):
         export_smaller(folders / "run", folders / "run", ["en", "fr"], folders / "corpus")
+
+
+def test_a_file_is_no_folder_to_write_to(folders, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--out"):
+        export_smaller(folders / "run", tmp_path / "file", ["en", "fr"], folders / "corpus")
+
+
+def test_the_checkpoint_of_the_user_is_read(folders, tmp_path, monkeypatch):
+    def load(config, run, checkpoint):
+        raise UserError(f"no {checkpoint}")
+
+    monkeypatch.setattr(program, "load_translator", load)
+    with pytest.raises(UserError, match="no average:3"):
+        export_smaller(
+            folders / "run", tmp_path / "x", ["en", "fr"], folders / "corpus", 1.0, "average:3"
+        )
 
 
 def test_the_table_has_the_bytes_of_each_part():

@@ -195,3 +195,32 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
     assert [record["fits"] for record in written["compiled"]] == [True, True, True, False]
     assert len(written["ranking"]) == 8
     assert "demo on v3:2x2" in page.read_text()
+
+
+def test_advice_compiles_a_pipeline_as_a_pipeline(monkeypatch):
+    """The step of a candidate has the candidate's stack, stages and microbatches."""
+    inspected = []
+
+    def inspect_one(request, target):
+        inspected.append((target.notes[0], target.config, target.functions))
+        raise StopIteration
+
+    monkeypatch.setattr(inspect, "inspect_one", inspect_one)
+    monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
+    rank = inspect.ranking.rank
+
+    def pipelines_first(*arguments):
+        result = rank(*arguments)
+        order = sorted(result.candidates, key=lambda c: "stage" not in c.mesh.axes)
+        return dataclasses.replace(result, candidates=order)
+
+    monkeypatch.setattr(inspect.ranking, "rank", pipelines_first)
+    config = load_config("demo", ["Data.rows = 32", "Model.experts = 0"])
+    with pytest.raises(StopIteration):
+        inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 1)
+    ((title, advised, functions),) = inspected
+    size = dict(part.split("=") for part in title.split()[1:])
+    assert title.startswith("pipeline")
+    assert (advised.model.stack, advised.model.stages) == ("pipeline", int(size["stage"]))
+    assert advised.train.microbatches == functions.microbatches == int(size["microbatches"])
+    assert functions.model == advised.model

@@ -1,13 +1,15 @@
 """gshard-data translate: which translations become pairs of a corpus, and the files of an input."""
 
+import collections
 import json
 from pathlib import Path
 
 import pytest
 
+from gshard_nmt import translate_corpus as program
 from gshard_nmt.data.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.translate_corpus import Files, Limits, translate_corpus
+from gshard_nmt.translate_corpus import Files, Limits, Report, translate_corpus
 
 LINES = [
     ("the file is not there", [("le fichier n'est pas là", -0.5), ("pas de fichier ici", -2.0)]),
@@ -19,9 +21,9 @@ LINES = [
 ]
 
 
-def decoded(folder, back: bool = False, lines=LINES) -> Files:
+def decoded(folder, back: bool = False, lines=LINES, target: str = "fr") -> Files:
     """Writes translations as gshard-decode does."""
-    files = Files(folder / "out", "en", "fr", "news", back)
+    files = Files(folder / "out", "en", target, "news", back)
     files.decoded.parent.mkdir(parents=True)
     records = [
         {"line": n, "source": s, "translations": [{"text": t, "score": x} for t, x in best]}
@@ -89,6 +91,8 @@ def test_the_files_have_the_name_of_the_input(tmp_path):
     files = Files.of_input(tmp_path, ("en", "fr"), Path("texts/news.2024.en.gz"), True)
     assert files.pairs == tmp_path / "fr-en" / "train-news-2024-en.tsv"
     assert files.decoded == tmp_path / "translations" / "en-fr" / "news-2024-en.jsonl"
+    for file, name in (("(news).en", "news-en"), ("+.gz", "text")):
+        assert Files.of_input(tmp_path, ("en", "fr"), Path(file), False).name == name
 
 
 def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
@@ -99,9 +103,55 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     translate_corpus(files, Limits())
     assert files.holds(made_of)
     assert not files.holds({**made_of, "checkpoint": "step 6"})
+    assert not files.holds({"file": "/text/news", "input": "ab12"})
     with pytest.raises(
         UserError, match="has the translations of /text/news, which has the same name as"
     ):
         files.holds({**made_of, "file": "/other/news"})
-    files.facts.write_text("damaged")
+    for content in ("damaged", '{"made_of": 3}'):
+        files.facts.write_text(content)
+        assert not files.holds(made_of)
+    files.record(made_of)
+    assert files.holds(made_of)
+    files.decoded.unlink()
     assert not files.holds(made_of)
+
+
+def test_limits_of_a_block_do_not_change_the_counts(tmp_path, capsys, monkeypatch):
+    """Blocks of 3 translations: each filter drops pairs in several of them."""
+    monkeypatch.setattr(program, "_BLOCK", 3)
+    files = decoded(tmp_path, lines=[*LINES, *((f"{s} 2", best) for s, best in LINES), LINES[3]])
+    report = translate_corpus(files, Limits(min_score=-1.8))
+    assert (report.lines, report.translations) == (13, 15)
+    assert report.passed == len(files.pairs.read_text().splitlines()) - 1
+    assert report.dropped["loop"] == 3
+    assert report.passed + report.dropped.total() == 15
+    told = capsys.readouterr().out
+    assert "dropped by filter: loop 3, " in told
+
+
+def test_scores_have_four_digits_in_the_corpus_and_two_in_the_report(tmp_path):
+    files = decoded(tmp_path, lines=[("  the file is here ", [("le fichier est ici", -0.45678)])])
+    report = translate_corpus(files, Limits())
+    assert files.pairs.read_text().splitlines() == [
+        "en\tfr\tscore",
+        "the file is here\tle fichier est ici\t-0.4568",
+    ]
+    assert report.quantiles()[0.5] == -0.46
+
+
+def test_a_quantile_is_the_smallest_score_that_reaches_its_share():
+    scores = collections.Counter({-1.0: 1, -4.0: 1, -2.0: 1, -3.0: 1})
+    quantiles = Report(translations=4, scores=scores).quantiles()
+    assert quantiles == {0.01: -4.0, 0.05: -4.0, 0.1: -4.0, 0.25: -4.0, 0.5: -3.0}
+
+
+def test_a_translation_may_loop_as_its_source_does(tmp_path):
+    lines = [("no no no no no no", [("non non non non non non", -0.5)])]
+    assert translate_corpus(decoded(tmp_path, lines=lines), Limits()).dropped["loop"] == 0
+
+
+def test_filters_know_the_languages_of_both_sides_of_a_back_translation(tmp_path):
+    """The filter of scripts expects Cyrillic letters on the source side of these pairs."""
+    files = decoded(tmp_path, back=True, target="ru", lines=[("a file", [("это файл", -0.5)])])
+    assert translate_corpus(files, Limits()).passed == 1

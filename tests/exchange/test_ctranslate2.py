@@ -39,6 +39,7 @@ MODELS = {
     "marian": dataclasses.replace(
         SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani"
     ),
+    "learned": dataclasses.replace(SMALL, norm="layer", positions="learned", max_positions=6),
 }
 
 
@@ -186,6 +187,20 @@ def test_the_sinusoids_are_those_of_the_model():
     # Position 5 of a sentence is the seventh, as the first one is 2; M / 2 = 4 wavelengths.
     angles = 7 * 10_000.0 ** -(np.arange(4) / 3)
     np.testing.assert_allclose(table[5], [*np.sin(angles), *np.cos(angles)], atol=1e-6)
+
+
+def test_learned_positions_are_the_tables_of_both_sides():
+    """The first token of a sentence has row 0."""
+    weights = weights_of(MODELS["learned"], 9)
+    variables, aliases = ctranslate2.variables_of(MODELS["learned"], weights)
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        table = variables[f"{stack}/position_encodings/encodings"]
+        np.testing.assert_array_equal(table, weights[f"{side}_position_embedding"])
+        assert not any("relative" in name for name in variables)
+    # Each side has its own embedding, and the logits use that of the target.
+    source = variables["encoder/embeddings_0/weight"]
+    np.testing.assert_array_equal(source, weights["source_embedding"])
+    assert aliases == {"decoder/projection/weight": "decoder/embeddings/weight"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from gshard_nmt.data.vocabulary import BOS, EOS, Vocabulary
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.foreign_vocabulary import piece_names
 from gshard_nmt.exchange.huggingface import read_config
 from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
@@ -88,9 +89,129 @@ def test_languages_may_be_named_with_their_ids(folder):
     assert read(folder).directions == [("ns", "pt"), ("pt", "ns")]
 
 
+def write_json(file: Path, content: object) -> None:
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", {"additional_special_tokens": ["__pt__", "__ns__"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": ["__pt__", {"content": "__ns__"}]}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["</s>", "__pt__", "__ns__"]}),
+        ("tokenizer_config.json", "with ids"),
+    ],
+)
+def test_every_place_of_the_languages_is_read(folder, file, content):
+    """They follow the words in this order; a token that is a word already keeps its id."""
+    words = len(json.loads((folder / "vocab.json").read_text()))
+    (folder / "special_tokens_map.json").unlink()
+    if content == "with ids":
+        entries = {words: {"content": "__pt__"}, words + 1: {"content": "__ns__"}}
+        content = {"added_tokens_decoder": entries}
+    write_json(folder / file, content)
+    tokenizer = read(folder)
+    assert tokenizer.directions == [("ns", "pt"), ("pt", "ns")]
+    vocabulary = Vocabulary(tokenizer.orders["source"].model)
+    places = [list(tokenizer.orders["source"].rows).index(words + n) for n in (0, 1)]
+    assert vocabulary.pieces(places) == ["<pt>", "<ns>"]
+
+
+def test_codes_of_one_language_stay_apart(folder):
+    """A code that is no BCP 47 tag stays as it is, with hyphens."""
+    names = ["__pt__", "por_Latn", "__zle_qq__"]
+    write_json(folder / "special_tokens_map.json", {"additional_special_tokens": names})
+    assert read(folder).directions[:2] == [("por-Latn", "pt"), ("por-Latn", "zle-qq")]
+
+
+def test_the_order_of_the_lines_of_a_vocabulary_does_not_matter(folder):
+    expected = read(folder)
+    words = json.loads((folder / "vocab.json").read_text())
+    write_json(folder / "vocab.json", dict(reversed(words.items())))
+    order = read(folder).orders["source"]
+    assert order.model == expected.orders["source"].model
+    assert list(order.rows) == list(expected.orders["source"].rows)
+
+
+def test_an_id_beyond_the_model_is_refused(folder):
+    config = read_config(folder)
+    languages = json.loads((folder / "special_tokens_map.json").read_text())
+    number = len(json.loads((folder / "vocab.json").read_text())) + len(
+        languages["additional_special_tokens"]
+    )
+    read_tokenizer(folder, config | {"vocab_size": number})
+    message = f"the tokenizer has an id {number - 1}, but by config.json the model has {number - 1}"
+    with pytest.raises(UserError, match=message):
+        read_tokenizer(folder, config | {"vocab_size": number - 1})
+    size = config["vocab_size"]
+    message = f"pad_token_id is {size}; it must be below vocab_size = {size}"
+    with pytest.raises(UserError, match=message):
+        read_tokenizer(folder, config | {"pad_token_id": size})
+
+
+@pytest.fixture
+def marian(tmp_path):
+    """A copy of a golden of Marian, to be changed."""
+    return Path(shutil.copytree(GOLDENS / "marian", tmp_path / "marian"))
+
+
+def test_the_two_sides_of_marian_may_have_vocabularies_of_their_own(marian):
+    """Only the source has the tokens of languages. They need not be in alphabetical order."""
+    words = list(json.loads((marian / "vocab.json").read_text()))
+    source = [{">>de<<": ">>fr<<", ">>fr<<": ">>de<<"}.get(word, word) for word in words]
+    write_json(marian / "vocab.json", {word: i for i, word in enumerate(source)})
+    target = [word for word in words if not word.startswith(">>")]
+    write_json(marian / "target_vocab.json", {word: i for i, word in enumerate(target)})
+    config = read_config(marian) | {
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": len(target) + 1,
+        "pad_token_id": target.index("<pad>"),
+        "decoder_start_token_id": target.index("<pad>"),
+    }
+    tokenizer = read_tokenizer(marian, config)
+    assert tokenizer.directions == [("en", "de"), ("en", "fr")]
+    rows = [int(max(tokenizer.orders[side].rows)) + 1 for side in ("source", "target")]
+    assert rows == [config["vocab_size"], len(target) + 1]
+    pieces = Vocabulary(tokenizer.orders["target"].model).keys()
+    assert not [piece for piece in pieces if "<2" in str(piece)]
+
+
+def test_both_sides_of_a_shared_vocabulary_have_the_same_number_of_ids(marian):
+    """A piece of one side that is no token needs an id, and so the other side gets one more too."""
+    words = json.loads((marian / "vocab.json").read_text())
+    sides = [
+        set(piece_names((marian / f"{side}.spm").read_bytes())) for side in ("source", "target")
+    ]
+    for own, other in (sides, sides[::-1]):
+        word = next(word for word in words if word in own - other)
+        renamed = {name if name != word else "<no piece>": i for name, i in words.items()}
+        write_json(marian / "vocab.json", renamed)
+        config = read_config(marian)
+        del config["share_encoder_decoder_embeddings"]
+        orders = read_tokenizer(marian, config).orders
+        assert len(orders["source"].rows) == len(orders["target"].rows)
+
+
+def test_a_marian_model_of_one_direction_needs_no_languages(marian):
+    words = json.loads((marian / "vocab.json").read_text())
+    write_json(
+        marian / "vocab.json",
+        {w.replace(">>", "x").replace("<<", "x"): i for w, i in words.items()},
+    )
+    assert read(marian).directions == [("en", "mul")]
+    write_json(marian / "tokenizer_config.json", {"source_lang": None, "target_lang": "fr"})
+    assert read(marian).directions == [("und", "fr")]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
+        ("vocab.json", b"{}", "vocab.json is damaged: its ids are not 0, 1, 2"),
+        (
+            "special_tokens_map.json",
+            b'{"additional_special_tokens": ["__de__"]}',
+            "names 1 languages in tokenizer.json",
+        ),
         ("sentencepiece.bpe.model", None, "sentencepiece.bpe.model is missing, and the tokenizer"),
         ("sentencepiece.bpe.model", b"\xff", "the SentencePiece file of the folder is damaged"),
         ("special_tokens_map.json", b"{}", "names 0 languages in tokenizer.json"),

@@ -156,3 +156,116 @@ def test_an_output_bias_must_be_empty(vocabulary):
     weights["output_bias"][5] = 0.5
     with pytest.raises(UserError, match="output_bias is True and 1 of its values are not 0"):
         tensors_of(layout, weights)
+
+
+def golden_layout(name: str, **changes) -> Layout:
+    contents = read_config(GOLDENS / name)
+    orders = read_tokenizer(GOLDENS / name, contents).orders
+    return Layout(contents | changes, model_of(contents | changes), orders)
+
+
+def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary):
+    config = EXPERTS.replace(
+        model={"residual_dropout": 0.2, "attention_dropout": 0.1, "activation": "swish"},
+        data={"source_length": 32, "target_length": 40},
+        decode={"source_lengths": (8, 24)},
+    )
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    huggingface_writer.write(layout, weights_of(config.model, vocabulary.size), tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    model = config.model
+    expected = {
+        "vocab_size": vocabulary.size,
+        "encoder_layers": 4,
+        "decoder_layers": model.decoder_layers,
+        "encoder_attention_heads": model.heads,
+        "activation_function": "swish",
+        "dropout": 0.2,
+        "attention_dropout": 0.1,
+        "max_position_embeddings": 40,
+        "tie_word_embeddings": True,
+        "encoder_sparse_step": 2,
+        "decoder_sparse_step": 0,
+        "router_bias": False,
+        "second_expert_policy": "all",
+        "normalize_router_prob_before_dropping": False,
+        "moe_eval_capacity_token_fraction": 1.0,
+        "dtype": "float32",
+        "torch_dtype": "float32",
+    }
+    assert {name: content[name] for name in expected} == expected
+    assert json.loads((tmp_path / "generation_config.json").read_text()) == {
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 0,
+        "num_beams": 4,
+        "max_length": 40,
+    }
+    for part, changes, longest in (
+        ("data", {"source_length": 48}, 48),
+        ("decode", {"source_lengths": (8, 56)}, 56),
+    ):
+        changed = config.replace(**{part: changes})
+        layout = layout_of(changed, {"source": vocabulary, "target": vocabulary})
+        assert layout.config["max_position_embeddings"] == longest
+
+
+def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vocabulary):
+    (tmp_path / "gshard_nmt.json").write_text('{"directions": [["en", "fr"]], "never": [4]}')
+    assert own_tokenizer(tmp_path) is None
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.model").write_bytes(vocabulary.content)
+    tokenizer = own_tokenizer(tmp_path)
+    assert tokenizer.orders["target"].never == [4]
+    (tmp_path / "gshard_nmt.json").write_text('{"directions": [], "never": []}')
+    with pytest.raises(UserError, match="Export the model again"):
+        own_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("is_scaled", [True, False])
+def test_embeddings_that_are_not_multiplied_come_back_too(is_scaled):
+    layout = golden_layout("m2m_100", scale_embedding=is_scaled)
+    source = Source(layout.config, layout.model, Tensors(GOLDENS / "m2m_100"), layout.orders)
+    size = len(layout.orders["target"].rows)
+    weights = {
+        name: source.weight(name, parameter)
+        for name, parameter in declare(layout.model, size, size).items()
+    }
+    golden = Tensors(GOLDENS / "m2m_100")
+    for name, values in tensors_of(layout, weights).items():
+        np.testing.assert_allclose(values, golden.read(name, values.shape), rtol=2e-7, atol=0)
+
+
+def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
+    """Training moves the copy with which a translation begins away from the token."""
+    layout = golden_layout("m2m_100")
+    size = len(layout.orders["target"].rows)
+    values = np.arange(size, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
+    (table,) = tensors_of(layout, {"target_embedding": values}).values()
+    rows = layout.orders["target"].rows
+    assert rows[3] == rows[1]
+    factor = np.float32(np.sqrt(layout.model.model_dim))
+    np.testing.assert_array_equal(table[rows[1]], values[1] / factor)
+
+
+def test_the_sides_of_marian_may_have_tables_of_their_own():
+    """The bias of PAD, which begins a translation, is that of the first token."""
+    layout = golden_layout(
+        "marian", share_encoder_decoder_embeddings=False, vocab_size=55, decoder_vocab_size=53
+    )
+    assert not layout.model.shared_embedding
+    arrays = {}
+    for number, side in enumerate(("source", "target"), start=1):
+        size = len(layout.orders[side].rows)
+        arrays[f"{side}_embedding"] = np.full((size, 16), 4.0 * number, np.float32)
+    arrays["output_bias"] = np.arange(len(layout.orders["target"].rows), dtype=np.float32) + 1
+    tensors = tensors_of(layout, arrays)
+    encoder, decoder = (tensors[f"model.{s}coder.embed_tokens.weight"] for s in ("en", "de"))
+    assert (encoder.shape, decoder.shape) == ((55, 16), (53, 16))
+    assert (encoder.max(), decoder.max()) == (1.0, 2.0)  # divided by the square root of 16
+    bias = tensors["final_logits_bias"]
+    assert bias.shape == (1, 53)
+    order = layout.orders["target"]
+    assert bias[0, order.rows[3]] == arrays["output_bias"][3]
+    assert bias[0, order.rows[5]] == arrays["output_bias"][5]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import safetensors_file
 from gshard_nmt.exchange.safetensors_file import INDEX, SINGLE, Tensors
 
 
@@ -56,6 +57,29 @@ def test_an_index_names_several_files(tmp_path):
         Tensors(tmp_path)
 
 
+def test_a_single_file_comes_before_an_index(tmp_path):
+    write(tmp_path / SINGLE, {"a": ("F32", [3], VALUES.tobytes())})
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
+    np.testing.assert_array_equal(Tensors(tmp_path).read("a", (3,)), VALUES[0])
+
+
+@pytest.mark.parametrize("name", ["a", "bb", "ccc", "dddd", "eeeee"])
+def test_a_file_that_is_written_can_be_mapped(tmp_path, name):
+    """transformers asks for the format; readers that map a file expect tensors at a multiple of 8."""
+    arrays = {name: VALUES.astype(np.float64), "last": np.arange(4, dtype=np.float16)}
+    safetensors_file.write(tmp_path / SINGLE, arrays)
+    content = (tmp_path / SINGLE).read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    assert length % 8 == 0
+    header = json.loads(content[8 : 8 + length])
+    assert header["__metadata__"] == {"format": "pt"}
+    assert header["last"] == {"dtype": "F32", "shape": [4], "data_offsets": [12, 28]}
+    assert len(content) == 8 + length + 28
+    tensors = Tensors(tmp_path)
+    for tensor, values in arrays.items():
+        np.testing.assert_array_equal(tensors.read(tensor, values.shape), values)
+
+
 def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path):
     write(tmp_path / SINGLE, {"a": ("F32", [3], VALUES.tobytes())})
     tensors = Tensors(tmp_path)
@@ -70,6 +94,8 @@ def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path):
     [
         (b"", "it is not a safetensors file"),
         (b"\xff" * 20, "it is not a safetensors file"),
+        (struct.pack("<Q", 0) + b"{}", "it is not a safetensors file"),
+        (struct.pack("<Q", 3) + b"{}", "it is not a safetensors file"),
         (struct.pack("<Q", 2) + b"[]", "is damaged"),
         (struct.pack("<Q", 8) + b'{"a": 1}', "is damaged"),
     ],
@@ -90,6 +116,21 @@ def test_a_damaged_file_is_refused(tmp_path, content, message):
 def test_a_tensor_that_cannot_be_read_is_refused(tmp_path, tensor, message):
     write(tmp_path / SINGLE, {"a": tensor})
     with pytest.raises(UserError, match=message):
+        Tensors(tmp_path)
+
+
+def test_a_file_whose_end_is_missing_is_refused(tmp_path):
+    write(tmp_path / SINGLE, {"a": ("F32", [3], VALUES.tobytes())})
+    content = (tmp_path / SINGLE).read_bytes()
+    (tmp_path / SINGLE).write_bytes(content[:-4])
+    with pytest.raises(UserError, match="the file is cut"):
+        Tensors(tmp_path)
+
+
+def test_a_header_that_is_too_long_is_not_parsed(tmp_path, monkeypatch):
+    write(tmp_path / SINGLE, {"a": ("F32", [3], VALUES.tobytes())})
+    monkeypatch.setattr(safetensors_file, "_LARGEST_HEADER", 9)
+    with pytest.raises(UserError, match="it is not a safetensors file"):
         Tensors(tmp_path)
 
 

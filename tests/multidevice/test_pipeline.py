@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gshard_nmt.model.figures import row_of
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.pipeline_schedule import Schedule
 from gshard_nmt.model.stack import Part, Total
@@ -33,7 +34,9 @@ def block(w, v, x, memory, mask, number):
     y = x + tf.einsum("BLH,HM->BLM", h, v) * mask[..., tf.newaxis] + memory
     # A range of as many numbers as there are stages: the compiler must not merge it with theirs.
     by_block = tf.one_hot(number, BLOCKS) * tf.reduce_mean(y * y)
-    return y, {"by_block": by_block, "rows": y[..., 0]}
+    # Zeros of [BLOCKS, WIDTH] inside the stage, as the figures of MoE layers have them.
+    figures = row_of(tf.stop_gradient(tf.reduce_sum(y, axis=[0, 1])), number, BLOCKS)
+    return y, {"by_block": by_block, "rows": y[..., 0], "figures": figures}
 
 
 def pipeline_of(schedule: Schedule, mask) -> Pipeline:
@@ -49,22 +52,28 @@ def pipeline_of(schedule: Schedule, mask) -> Pipeline:
         side={"mask": Lettered(mask, "_BL")},
         letters={"w": "MH", "v": "HM"},
         annotate_gradient=lambda name, d: annotate(d, {"w": "RMH", "v": "RHM"}[name]),
-        totals={"by_block": Total((BLOCKS,)), "rows": Total((ROWS, LENGTH), "BL")},
+        totals={
+            "by_block": Total((BLOCKS,)),
+            "rows": Total((ROWS, LENGTH), "BL"),
+            "figures": Total((BLOCKS, WIDTH)),
+        },
     )
 
 
 def one_by_one(stacked, x, memory, mask):
     """Applies the blocks to the microbatches, without a pipeline."""
-    ys, by_block, rows = [], [], []
+    ys, by_block, rows, figures = [], [], [], []
     for m in range(x.shape[0]):
-        y, total = x[m], {"by_block": 0.0, "rows": 0.0}
+        y, total = x[m], {"by_block": 0.0, "rows": 0.0, "figures": 0.0}
         for r in range(BLOCKS):
             y, term = block(stacked["w"][r], stacked["v"][r], y, memory[m], mask[m], r)
             total = {name: total[name] + term[name] for name in total}
         ys.append(y)
         by_block.append(total["by_block"])
         rows.append(total["rows"])
-    return tf.stack(ys), {"by_block": tf.stack(by_block), "rows": tf.stack(rows)}
+        figures.append(total["figures"])
+    totals = {"by_block": by_block, "rows": rows, "figures": figures}
+    return tf.stack(ys), {name: tf.stack(total) for name, total in totals.items()}
 
 
 def values_and_gradients(run, arrays):
@@ -156,4 +165,12 @@ def test_a_pipeline_computes_what_its_blocks_compute_in_turn(case):
 def test_stages_on_one_device():
     """The stages of a device run one after another."""
     results, _ = compiled(Schedule(2, 3), ONE)
+    check(results, 3)
+
+
+def test_a_stage_shares_no_zeros_with_the_code_around_it():
+    """Without a second axis, XLA took zeros of a stage for those of outside, and the process aborted."""
+    results, _ = compiled(
+        Schedule(2, 3), Mesh(("stage",), (2,), rules={"P": "stage", "R": "stage"})
+    )
     check(results, 3)
