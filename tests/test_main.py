@@ -42,6 +42,8 @@ def test_the_help_lists_all_commands(capsys):
     lines = capsys.readouterr().out.splitlines()
     for name in commands.COMMANDS:
         assert any(line.startswith(f"  {name} ") for line in lines)
+    for verb in set(commands.DATA_VERBS) - set(commands.COMMANDS):
+        assert any(line.startswith(f"  data {verb} ") for line in lines)
     assert max(map(len, lines)) <= 100
 
 

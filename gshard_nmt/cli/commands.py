@@ -78,9 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:\n")
         for name, command in COMMANDS.items():
             print("\n".join(help_entry(name, command.about)))
-        for program, verbs in (("data", LOOKING_VERBS), ("checkpoint", CHECKPOINT_VERBS)):
+        for program, verbs in (("data", DATA_VERBS), ("checkpoint", CHECKPOINT_VERBS)):
             for verb, command in verbs.items():
-                print("\n".join(help_entry(f"{program} {verb}", command.about)))
+                if verb not in COMMANDS:
+                    print("\n".join(help_entry(f"{program} {verb}", command.about)))
         print("\nEach command has its own --help: python -m gshard_nmt train --help")
         return 0
     names = [*COMMANDS, "data", "checkpoint"]

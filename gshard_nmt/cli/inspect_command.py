@@ -20,8 +20,8 @@ def _define_inspect(flags: Flags) -> None:
     flags.texts(
         "topology",
         "NAME",
-        "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16 or cpu:8. "
-        "v5e:16x16*4 is four slices that only the data center network joins. "
+        "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16, h100:8 or "
+        "cpu:8. v5e:16x16*4 is four slices that only the data center network joins. "
         "May be given several times; the report then shows how the cost grows. If not given, CPU "
         "devices in the shape of the config's mesh",
     )
