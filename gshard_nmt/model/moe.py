@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import Gating, Routing, route
+from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
@@ -152,14 +153,30 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
         )
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
-        inputs = exchange(to_experts(tokens), "EGCM")
+        inputs = mode.keep("inputs", exchange(to_experts(tokens), "EGCM"))
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        return to_tokens(exchange(outputs, "GECM")), routing
+        outputs = mode.keep("outputs", exchange(outputs, "GECM"))
+        return to_tokens(outputs), routing
+
+
+def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
+    """Declares what a layer can keep: the expert and slot of each token, and both exchanges."""
+    if moe.dispatch not in dispatch.BY_SLOTS:
+        return {}
+    groups, experts = moe.groups(rows, length), moe.gating.experts
+    tokens = rows * length // groups
+    slots = (moe.gating.slots(tokens), model_dim)
+    numbers = [f"{name}_{a}" for name in ("expert", "slot") for a in range(moe.gating.choices)]
+    return {
+        **{name: Result((groups, tokens), "GS", is_number=True) for name in numbers},
+        "inputs": Result((experts, groups, *slots), "EGCM"),
+        "outputs": Result((groups, experts, *slots), "GECM"),
+    }
 
 
 def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
