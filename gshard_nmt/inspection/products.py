@@ -276,7 +276,8 @@ class _Layers:
         """Returns whether `Model.remat_keeps` keeps the result of the product with a weight."""
         if "attention" in sublayer:
             return self._model.remat_has("attention" if leaf == "output" else "projections")
-        return sublayer.startswith("moe") and leaf == "wo" and self._model.remat_has("experts")
+        is_moe = sublayer.startswith("moe")
+        return is_moe and leaf in ("gate", "wo") and self._model.remat_has("experts")
 
     def _of_embedding(self, name: str, spec: ArraySpec) -> Iterator[Product]:
         """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""
@@ -365,7 +366,8 @@ class _Layers:
                 kept = dataclasses.replace(exchange.after, item_bytes=self._item_bytes)
                 yield kept, exchange.times // loops
         for product in self.products():
-            if "attention" in product.right.weight and product.is_found:
+            weight = product.right.weight
+            if product.is_found and ("attention" in weight or weight.endswith("/gate")):
                 yield product.result, product.times // loops
         for x in self._states():
             yield x, self._microbatches

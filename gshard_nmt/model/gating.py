@@ -161,7 +161,7 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = annotate(layers.exact_product(x, gate), letters)
+    logits = mode.keep("logits", annotate(layers.exact_product(x, gate), letters))
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
     return assign(logits, is_token, rules, draw, mode.keep)

@@ -26,16 +26,20 @@ class Result:
     Attributes:
       shape: the size of each dimension.
       letters: one letter for each dimension.
-      is_number: whether it is int32. Other results have the dtype of the activations.
+      kind: "activation" for a result in the dtype of the activations, "float32" for one that is at
+        least that precise, or "int32".
     """
 
     shape: Sequence[int]
     letters: str
-    is_number: bool = False
+    kind: str = "activation"
 
     def dtype(self, activations: "tf.DType") -> "tf.DType":
         """Returns the dtype of the result, if activations have this dtype."""
-        return tf.int32 if self.is_number else activations
+        if self.kind == "int32":
+            return tf.int32
+        is_precise = self.kind == "activation" or activations == tf.float64
+        return activations if is_precise else tf.float32
 
 
 def not_kept(name: str, x: "tf.Tensor") -> "tf.Tensor":

@@ -176,7 +176,7 @@ def _kept(mode: Mode, name: str, slots: "tf.Tensor") -> "tf.Tensor":
 
 
 def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
-    """Declares what a layer can keep: the expert and slot of each token, and both exchanges."""
+    """Declares what a layer can keep: the gate's logits, its choices, and what both exchanges bring."""
     if moe.dispatch not in dispatch.BY_SLOTS:
         return {}
     groups, experts = moe.groups(rows, length), moe.gating.experts
@@ -184,7 +184,8 @@ def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, 
     capacity = moe.gating.slots(tokens)
     numbers = [f"{name}_{a}" for name in ("expert", "slot") for a in range(moe.gating.choices)]
     return {
-        **{name: Result((groups, tokens), "GS", is_number=True) for name in numbers},
+        "logits": Result((groups, tokens, experts), "GSE", "float32"),
+        **{name: Result((groups, tokens), "GS", "int32") for name in numbers},
         "inputs": Result((experts, groups * capacity, model_dim), "EGM"),
         "outputs": Result((groups, experts * capacity, model_dim), "GEM"),
     }

@@ -18,8 +18,13 @@ X = tf.constant([[1.0, -2.0], [3.0, 0.5]])
 
 def declared(results: dict[str, tf.Tensor], letters: dict[str, str]) -> dict[str, Result]:
     """Returns results as their declarations."""
+    kinds = {tf.float32: "activation", tf.int32: "int32"}
     return {
-        name: Result(tuple(x.shape), letters[name], x.dtype == tf.int32)
+        name: Result(
+            tuple(x.shape),
+            letters[name],
+            "float32" if name.endswith("logits") else kinds[x.dtype],
+        )
         for name, x in results.items()
     }
 
@@ -59,11 +64,18 @@ def test_the_declared_results_of_a_moe_layer_are_those_that_it_shows(dispatch, r
     p = initial_values(moe.declare_moe(5, rules), KEY)
     x = counter_random.normal(KEY.fold("x"), (3, 8, 5))
     moe.moe_layer(p, x, tf.ones([3, 8], tf.bool), rules, Mode(keeper=keep, scope="moe/"))
-    letters = {"inputs": "EGM", "outputs": "GEM"}
+    letters = {"inputs": "EGM", "outputs": "GEM", "logits": "GSE"}
     letters = {name: letters.get(name.removeprefix("moe/"), "GS") for name in results}
     expected = moe.kept_results(rules, 3, 8, 5)
     assert declared(results, letters) == {f"moe/{name}": r for name, r in expected.items()}
-    assert len(expected) == 2 + 2 * rules.gating.choices
+    assert len(expected) == 3 + 2 * rules.gating.choices
+
+
+def test_logits_are_kept_in_float32_or_better():
+    assert Result((2,), "S", "float32").dtype(tf.bfloat16) == tf.float32
+    assert Result((2,), "S", "float32").dtype(tf.float64) == tf.float64
+    assert Result((2,), "S").dtype(tf.bfloat16) == tf.bfloat16
+    assert Result((2,), "S", "int32").dtype(tf.bfloat16) == tf.int32
 
 
 def test_a_moe_layer_without_slots_declares_nothing():

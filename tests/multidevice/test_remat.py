@@ -103,10 +103,10 @@ def test_the_backward_pass_computes_no_kept_result_again():
         all_to_alls[keeps] = program.collectives()["all-to-all"]
     tokens, capacity = rows * length, model.moe(training=True).gating.slots(rows * length // 2)
     slots = 4 * capacity
-    dispatch, wo = 2 * tokens * slots * 16, 2 * 2 * slots * 24 * 16
+    gate, dispatch, wo = 2 * tokens * 16 * 4, 2 * tokens * slots * 16, 2 * 2 * slots * 24 * 16
     projection = 2 * tokens * 16 * 2 * 4
     saved = flops["inputs"] - flops["projections"]
-    assert saved == repeats * (dispatch + wo + 4 * projection)
+    assert saved == repeats * (gate + dispatch + wo + 4 * projection)
     assert all_to_alls == {"inputs": 6, "projections": 4}
 
 
