@@ -161,7 +161,7 @@ def _executions(product: Product) -> list[tuple[str, int, _Einsum]]:
     forward = _Einsum(left, right, result)
     backward = "backward" if product.recomputed else "forward"
     executions = [("forward", product.times, forward)]
-    if product.recomputed and not product.is_last:
+    if product.recomputed and not product.is_found:
         executions.append((backward, product.times, forward))
     d_result = _gradient(result)
     if left.item_bytes:

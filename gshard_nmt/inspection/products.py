@@ -75,7 +75,8 @@ class Product:
       times: its executions in the forward pass of a step.
       passes: the number of bfloat16 products that compute it; 0 for a lookup.
       recomputed: whether the backward pass computes its part again.
-      is_last: whether it makes the result of its part, which the backward pass does not need.
+      is_found: whether the backward pass does not compute it again even so, because the result was kept
+        or ends its part.
     """
 
     part: str
@@ -85,7 +86,7 @@ class Product:
     times: int
     passes: int = 1
     recomputed: bool = False
-    is_last: bool = False
+    is_found: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,9 +255,7 @@ class _Layers:
             self._times(stack, spec.shape[0]),
             _EXACT_PASSES if is_gate and self._rounds_operands else 1,
             self._recomputed,
-            is_last=sublayer.startswith("feed_forward")
-            and leaf == "wo"
-            and self._ends_part(stack, sublayer),
+            is_found=self._ends_part(stack, sublayer, leaf) or self._is_kept(sublayer, leaf),
         )
 
     def _weight(self, name: str, item_bytes: int) -> Tensor:
@@ -266,10 +265,19 @@ class _Layers:
             name, spec.letters[1:], spec.shape[1:], item_bytes, name, in_stage=self._pipelined
         )
 
-    def _ends_part(self, stack: str, sublayer: str) -> bool:
-        """Returns whether the part that is computed again ends with this feed-forward layer."""
+    def _ends_part(self, stack: str, sublayer: str, leaf: str) -> bool:
+        """Returns whether a weight is the last of a part that is computed again."""
+        if not sublayer.startswith("feed_forward") or leaf != "wo":
+            return False
         layer = int(sublayer.rpartition("_")[2])
         return self._model.remat == "layer" or layer == self._model.block_layers(stack) - 1
+
+    def _is_kept(self, sublayer: str, leaf: str) -> bool:
+        """Returns whether `Model.remat_keeps` keeps the result of the product with a weight."""
+        if "attention" in sublayer:
+            return self._model.remat_has("attention" if leaf == "output" else "projections")
+        is_moe = sublayer.startswith("moe")
+        return is_moe and leaf in ("gate", "wo") and self._model.remat_has("experts")
 
     def _of_embedding(self, name: str, spec: ArraySpec) -> Iterator[Product]:
         """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""
@@ -319,7 +327,8 @@ class _Layers:
         slots = self._activation(f"{place}/slots", "GECM", sizes)
         outputs = dataclasses.replace(slots, name=f"{place}/outputs")
         combined = dataclasses.replace(tokens, name=f"{place}/combined")
-        yield Product(part, tokens, mask, slots, times, recomputed=self._recomputed)
+        is_kept = self._model.remat_has("experts")
+        yield Product(part, tokens, mask, slots, times, 1, self._recomputed, is_kept)
         yield Product(part, outputs, weights, combined, times, recomputed=self._recomputed)
 
     def exchanges(self) -> Iterator[Exchange]:
@@ -333,11 +342,12 @@ class _Layers:
             item_bytes = 2 if is_rounded else self._item_bytes
             by_group = self._activation(f"{part}/{sublayer}/slots", "GECM", sizes, item_bytes)
             by_expert = self._activation(f"{part}/{sublayer}/outputs", "EGCM", sizes, item_bytes)
-            yield Exchange(part, by_group, by_expert, times, self._recomputed)
-            yield Exchange(part, by_expert, by_group, times, self._recomputed)
+            recomputed = self._recomputed and not self._model.remat_has("experts")
+            yield Exchange(part, by_group, by_expert, times, recomputed)
+            yield Exchange(part, by_expert, by_group, times, recomputed)
 
     def kept(self) -> Iterator[tuple[Tensor, int]]:
-        """Yields the activations that the forward pass keeps: the inputs of parts, or all results."""
+        """Yields what the forward pass keeps: the inputs of parts and some results, or all results."""
         by_layer = self._model.remat == "layer"
         if not self._recomputed:
             for product in self.products():
@@ -347,10 +357,18 @@ class _Layers:
             (stack, _part(stack, sublayer) if by_layer else stack): times
             for stack, sublayer, times in self._blocks()
         }
+        # A pipeline keeps the results of all iterations, and a loop those of one microbatch.
+        loops = 1 if self._pipelined else self._microbatches
         for (stack, part), times in parts.items():
-            # A pipeline keeps the inputs of all iterations, and a loop those of one microbatch.
-            times //= 1 if self._pipelined else self._microbatches
-            yield self._activation(part, "BLM", self._sizes(stack)), times
+            yield self._activation(part, "BLM", self._sizes(stack)), times // loops
+        if self._model.remat_has("experts"):
+            for exchange in self.exchanges():
+                kept = dataclasses.replace(exchange.after, item_bytes=self._item_bytes)
+                yield kept, exchange.times // loops
+        for product in self.products():
+            weight = product.right.weight
+            if product.is_found and ("attention" in weight or weight.endswith("/gate")):
+                yield product.result, product.times // loops
         for x in self._states():
             yield x, self._microbatches
 

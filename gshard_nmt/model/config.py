@@ -21,6 +21,7 @@ STACKS = ("unrolled", "scan", "pipeline")
 STACK_NAMES = ("encoder", "decoder")
 EXPERT_STACKS = ("both", *STACK_NAMES)
 REMATS = ("none", "layer", "block")
+REMAT_KEEPS = ("inputs", "experts", "attention", "projections")
 MOST_LAYERS = 10_000
 """The largest number of layers of a stack. This limit bounds the time to declare the weights. That time
 grows with the number of layers in a block, and a block may be the whole stack."""
@@ -225,7 +226,13 @@ class Model:
     the layer, or each "block" from the input of the block. If stack is "scan" or "pipeline", "none"
     means "block"."""
 
-    COMPILATION: ClassVar[Sequence[str]] = ("stack", "stages", "schedule", "remat")
+    remat_keeps: str = "inputs"
+    """What a backward pass that recomputes finds ready: "inputs" (only the inputs of layers or blocks),
+    "experts" (also the gate's logits and choices, and what the experts receive and return, so that
+    dispatch and the all-to-alls are not done again), "attention" (also the outputs of attention), or
+    "projections" (also queries, keys and values). Each keeps what the one before it keeps, and more."""
+
+    COMPILATION: ClassVar[Sequence[str]] = ("stack", "stages", "schedule", "remat", "remat_keeps")
     """The settings that say only how the model is compiled. They may change when a run is resumed."""
 
     RULES: ClassVar[Sequence[Rule]] = (
@@ -248,6 +255,7 @@ class Model:
         size("stages"),
         one_of(SCHEDULES, "schedule"),
         one_of(REMATS, "remat"),
+        one_of(REMAT_KEEPS, "remat_keeps"),
         one_of(EXPERT_STACKS, "expert_stacks"),
         # The settings of the same names in `MoE` and `Gating` have the same ranges.
         *MOE_RANGES,
@@ -322,6 +330,10 @@ class Model:
                 "that way. Set Model.dispatch to 'gather' or 'einsum'.",
                 ["Model.dispatch", "Model.stack"],
             )
+
+    def remat_has(self, kept: str) -> bool:
+        """Returns whether a backward pass that recomputes finds these results; see `remat_keeps`."""
+        return REMAT_KEEPS.index(kept) <= REMAT_KEEPS.index(self.remat_keeps)
 
     def depth(self, stack: str) -> int:
         """Returns the number of layers of a stack, "encoder" or "decoder"."""

@@ -29,26 +29,22 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
     This is best on a TPU, because a TPU is fast at products. Dispatch and combine each cost S / (2H) of
     the work of the experts (if their activation is not gated), so this is slow for large groups.
     """
-    num_groups, group_size, _ = routing.slot.shape.as_list()
+    num_groups = routing.slot.shape[0]
     expert_capacity = routing.capacity
     num_slots = experts * expert_capacity
     # Shape: [G, S, A] -> A times [G, S, J]
     one_hots = [tf.one_hot(s, num_slots, dtype=dtype) for s in tf.unstack(routing.slot, axis=-1)]
 
     def by_slot(terms: Sequence["tf.Tensor"]) -> "tf.Tensor":
-        """Adds up the assignments of a token, A times [G, S, J]: [G, S, J], sharded as [G, S, E, C].
+        """Adds up the assignments of a token, A times [G, S, J]: [G, S, J].
 
         We add A tensors. A TPU is several times slower at the sum over a dimension A of one tensor.
 
-        With thousands of experts, C is 2 or 4. If the last dimension of a product is so short, most
-        lanes of a TPU are idle. We therefore merge E and C into one dimension J.
+        With thousands of experts, C is 2 or 4. If the last dimension of an array is so short, most of a
+        TPU's lanes are idle. We therefore merge E and C into one dimension J. All slots of an expert
+        follow each other, so a mesh splits J as it splits E.
         """
-        summed = functools.reduce(operator.add, terms)
-        # Shape: [G, S, J] -> [G, S, E, C]
-        shape = [num_groups, group_size, experts, expert_capacity]
-        annotated = annotate(tf.reshape(summed, shape), "GSEC")
-        # Shape: [G, S, E, C] -> [G, S, J]
-        return tf.reshape(annotated, [num_groups, group_size, num_slots])
+        return annotate(functools.reduce(operator.add, terms), "GSE")
 
     dispatch_mask = by_slot(one_hots)
     # Shape: [G, S, A] -> A times [G, S]

@@ -10,6 +10,7 @@ import dataclasses
 import math
 
 from gshard_nmt.model import counter_random, layers
+from gshard_nmt.model.kept_results import Keep, not_kept
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.ranges import above, between, check, one_of, rate, size
@@ -160,14 +161,18 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = annotate(layers.exact_product(x, gate), letters)
+    logits = mode.keep("logits", annotate(layers.exact_product(x, gate), letters))
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
-    return assign(logits, is_token, rules, draw)
+    return assign(logits, is_token, rules, draw, mode.keep)
 
 
 def assign(
-    logits: "tf.Tensor", is_token: "tf.Tensor", rules: Gating, draw: "tf.Tensor | None" = None
+    logits: "tf.Tensor",
+    is_token: "tf.Tensor",
+    rules: Gating,
+    draw: "tf.Tensor | None" = None,
+    keep: Keep = not_kept,
 ) -> Routing:
     """Computes Algorithm 1 from the logits of the gate.
 
@@ -185,14 +190,16 @@ def assign(
       is_token: bool[G, S], False for padding.
       rules: how tokens choose.
       draw: float32[G, S] in [0, 1), for the policy "random". None keeps every second choice.
+      keep: keeps the experts and the slots of the tokens for the backward pass.
     """
     capacity = rules.slots(is_token.shape[1])
     gates = tf.nn.softmax(logits)  # [G, S, E]
     # (1) Choose.
-    choices = _choices(logits, gates, is_token, rules, draw)
+    choices = _choices(logits, gates, is_token, rules, draw, keep)
     slots, weights, admitted_choices = [], [], []
     taken = tf.zeros([1, 1, rules.experts], tf.int32)
-    for choice in choices:
+    no_slot = rules.experts * capacity
+    for a, choice in enumerate(choices):
         # (2) Number the tokens that ask for the same expert. Counts are int32, because bfloat16 cannot
         # count beyond 256.
         # Shape: [G, S, E], 1 if the token asks for the expert.
@@ -201,9 +208,10 @@ def assign(
         # Shape: [G, S, E] -> [G, S]
         position = tf.reduce_sum(earlier * asks, axis=-1)
         # (3) Drop the choices that find their expert full.
-        admitted = choice.wanted & (position < capacity)
-        no_slot = rules.experts * capacity
-        slots.append(tf.where(admitted, choice.expert * capacity + position, no_slot))
+        has_slot = choice.wanted & (position < capacity)
+        slot = tf.where(has_slot, choice.expert * capacity + position, no_slot)
+        slots.append(keep(f"slot_{a}", slot))
+        admitted = slots[a] < no_slot
         weights.append(tf.where(admitted, choice.weight, tf.zeros([], logits.dtype)))
         admitted_choices.append(admitted)
         # Second choices are numbered after the admitted first choices. Algorithm 1 also counts the first
@@ -270,10 +278,11 @@ def _choices(
     is_token: "tf.Tensor",
     rules: Gating,
     draw: "tf.Tensor | None",
+    keep: Keep,
 ) -> list[_Choice]:
     """Returns the first choice of each token and, unless the routing is "switch", the second."""
     # Two arg-max passes, because tf.math.top_k lowers to a full sort.
-    expert1 = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    expert1 = keep("expert_0", tf.argmax(logits, axis=-1, output_type=tf.int32))
     one_hot1 = tf.one_hot(expert1, rules.experts, dtype=logits.dtype)
     gate1 = tf.reduce_sum(gates * one_hot1, axis=-1)
     if rules.choices == 1:
@@ -281,7 +290,7 @@ def _choices(
     # We mask the logit of the first expert with -inf. If we multiplied its gate by 0 instead, and all
     # other gates were 0 too, the arg-max could choose it again.
     others = tf.where(one_hot1 > 0, tf.constant(-math.inf, logits.dtype), logits)
-    expert2 = tf.argmax(others, axis=-1, output_type=tf.int32)
+    expert2 = keep("expert_1", tf.argmax(others, axis=-1, output_type=tf.int32))
     one_hot2 = tf.one_hot(expert2, rules.experts, dtype=logits.dtype)
     gate2 = tf.reduce_sum(gates * one_hot2, axis=-1)
     total = gate1 + gate2 + 1e-9

@@ -8,17 +8,26 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model import accumulation, attention, figures, layers, microbatches
+from gshard_nmt.model import accumulation, attention, figures, layers, microbatches, moe
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
 from gshard_nmt.model.figures import LayerCounter, LayerSums
 from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.kept_results import Keep, Result
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
-from gshard_nmt.model.stack import Index, Part, Total, Totals, scanned, unrolled
+from gshard_nmt.model.stack import (
+    Index,
+    Part,
+    Total,
+    Totals,
+    declare_saved,
+    scanned,
+    unrolled,
+)
 from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient
 
@@ -260,11 +269,17 @@ class Blocks:
         """Returns the part of a block that has these sub-layers."""
         model, stack = self.model, self.stack
 
-        def apply(values: Values, x: "tf.Tensor", memory: Sequence["tf.Tensor"], repeat: Index):
+        def apply(
+            values: Values,
+            x: "tf.Tensor",
+            memory: Sequence["tf.Tensor"],
+            repeat: Index,
+            keep: Keep,
+        ):
             routings: list[Routing] = []
-            block_mode = self.mode
+            block_mode = dataclasses.replace(self.mode, keeper=keep)
             if keys is not None:
-                block_mode = dataclasses.replace(self.mode, prepared=keys.at(repeat))
+                block_mode = dataclasses.replace(block_mode, prepared=keys.at(repeat))
 
             def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
                 sublayer_mode, rate = block_mode.named(name), model.attention_dropout
@@ -285,7 +300,32 @@ class Blocks:
         declared = declare_block(model, stack)
         weights = [name for name in declared if name.split("/")[0] in names]
         low_precision = [name for name in weights if not declared[name].keep_float32]
-        return Part(weights, apply, low_precision)
+        return Part(weights, apply, low_precision, self._kept(names, inputs))
+
+    def _kept(self, names: Sequence[str], inputs: StackInputs) -> dict[str, Result]:
+        """Declares the results of these sub-layers that the backward pass finds ready."""
+        kept: dict[str, Result] = {}
+        for name in names:
+            scope = f"{self.mode.scope}{name}"
+            kept |= scoped(scope, self._kept_of_sublayer(name.rpartition("_")[0], inputs))
+        return kept
+
+    def _kept_of_sublayer(self, kind: str, inputs: StackInputs) -> dict[str, Result]:
+        model = self.model
+        rows, length = inputs.segments.shape.as_list()
+        if kind == "moe" and inputs.moe is not None and model.remat_has("experts"):
+            return moe.kept_results(inputs.moe, rows, length, model.model_dim)
+        if not kind.endswith("attention") or not model.remat_has("attention"):
+            return {}
+        memory_length = length
+        if kind == "cross_attention" and inputs.source_segments is not None:
+            memory_length = inputs.source_segments.shape[1]
+        results = attention.kept_results(
+            rows, length, memory_length, model.model_dim, model.heads, model.head_dim
+        )
+        if not model.remat_has("projections"):
+            return {"output": results["output"]}
+        return results
 
     def annotate_gradient(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
         """Annotates the gradient [R, ...] of a parameter of the block."""
@@ -343,7 +383,7 @@ class Blocks:
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
             annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
-            parts_of_block=len(self.groups),
+            saved=declare_saved(self.parts(first, None), x.shape.as_list()),
             scope=f"{self.stack}/block",
         )
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]

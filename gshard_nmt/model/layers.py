@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model import counter_random
+from gshard_nmt.model import counter_random, kept_results
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.packed import Packed, is_low_precision, low_precision_product
 from gshard_nmt.model.parameters import ONES, SUMMED, ZEROS, Parameter, Parameters, fan_in_uniform
@@ -29,12 +29,18 @@ class Mode:
       key: the random key of the training step; None outside training.
       scope: the name of the layer, a prefix of the names of its random streams.
       prepared: keys that were derived beforehand, by their full name.
+      keeper: keeps results for the backward pass, by their full name.
     """
 
     training: bool = False
     key: counter_random.Key | None = None
     scope: str = ""
     prepared: Mapping[str, counter_random.Key] = dataclasses.field(default_factory=dict)
+    keeper: kept_results.Keep = kept_results.not_kept
+
+    def keep(self, name: str, x: "tf.Tensor") -> "tf.Tensor":
+        """Returns the result `name` of this layer: x, or what the forward pass kept of it."""
+        return self.keeper(f"{self.scope}{name}", x)
 
     def named(self, name: str) -> "Mode":
         """Returns the same mode for an inner layer of this name."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import Gating, Routing, route
+from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
@@ -152,14 +153,42 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
         )
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
-        inputs = exchange(to_experts(tokens), "EGCM")
+        inputs = _kept(mode, "inputs", exchange(to_experts(tokens), "EGCM"))
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        return to_tokens(exchange(outputs, "GECM")), routing
+        outputs = _kept(mode, "outputs", exchange(outputs, "GECM"))
+        return to_tokens(outputs), routing
+
+
+def _kept(mode: Mode, name: str, slots: "tf.Tensor") -> "tf.Tensor":
+    """Shows slots [E, G, C, M] or [G, E, C, M] to `mode.keep` without their dimension C.
+
+    With thousands of experts C is 2 or 4, and a TPU would keep such an array with 8 rows for C.
+    """
+    first, second, capacity, model_dim = slots.shape.as_list()
+    # Shape: [E, G, C, M] -> [E, G C, M]
+    merged = tf.reshape(slots, [first, second * capacity, model_dim])
+    return tf.reshape(mode.keep(name, merged), slots.shape)
+
+
+def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
+    """Declares what a layer can keep: the gate's logits, its choices, and what both exchanges bring."""
+    if moe.dispatch not in dispatch.BY_SLOTS:
+        return {}
+    groups, experts = moe.groups(rows, length), moe.gating.experts
+    tokens = rows * length // groups
+    capacity = moe.gating.slots(tokens)
+    numbers = [f"{name}_{a}" for name in ("expert", "slot") for a in range(moe.gating.choices)]
+    return {
+        "logits": Result((groups, tokens, experts), "GSE", "float32"),
+        **{name: Result((groups, tokens), "GS", "int32") for name in numbers},
+        "inputs": Result((experts, groups * capacity, model_dim), "EGM"),
+        "outputs": Result((groups, experts * capacity, model_dim), "GEM"),
+    }
 
 
 def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:

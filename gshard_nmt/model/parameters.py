@@ -7,9 +7,12 @@ allocating any of it. Nothing here imports TensorFlow until `initial_values` dra
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.lazy_tensorflow import tf
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +81,9 @@ ONES = Initializer("constant", 1.0)
 ZEROS = Initializer("constant", 0.0)
 
 
-def scoped(prefix: str, declared: Parameters) -> dict[str, Parameter]:
-    """Returns the same parameters with `prefix/` before each name."""
-    return {f"{prefix}/{name}": parameter for name, parameter in declared.items()}
+def scoped(prefix: str, declared: Mapping[str, T]) -> dict[str, T]:
+    """Returns the same entries, such as parameters, with `prefix/` before each name."""
+    return {f"{prefix}/{name}": entry for name, entry in declared.items()}
 
 
 def stacked(repeats: int, declared: Parameters) -> dict[str, Parameter]:

@@ -12,16 +12,16 @@ So a block knows nothing of stages, and the compiler partitions it along all oth
 The other inputs of a stage, such as masks and the encoder's output, do not travel. Every stage reads them
 at the number of its microbatch.
 
-A stage applies its blocks in a loop that is compiled once. For each iteration the pipeline keeps the
-inputs of the parts of these blocks. The backward pass is the same in reverse, and computes each part
-again from its input.
+A stage applies its blocks in a loop that is compiled once. For each iteration the pipeline keeps what
+the parts of these blocks save. The backward pass is the same in reverse, and computes each part again.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import within
+from gshard_nmt.model.parameters import scoped, within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
     Loop,
@@ -51,7 +51,7 @@ class Pipeline:
       annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
         parameter's name and the gradient.
       totals: the totals of the whole stack for one microbatch.
-      parts_of_block: the number of parts of a block.
+      saved: what the parts of a block save of one microbatch; see `stack.declare_saved`.
       scope: the beginning of the names of the parameters in the model, for Mesh.overrides.
     """
 
@@ -61,7 +61,7 @@ class Pipeline:
     letters: Mapping[str, str]
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
     totals: Mapping[str, Total]
-    parts_of_block: int = 1
+    saved: Mapping[str, Result]
     scope: str = "block"
 
     def run(
@@ -86,11 +86,11 @@ class Pipeline:
         @tf.custom_gradient
         def run(x, *flat):
             shared, stacked = list(flat[:count]), dict(zip(names, flat[count:], strict=True))
-            y, inputs, sums = self._forward(stacked, x, shared)
+            y, saved, sums = self._forward(stacked, x, shared)
 
             def gradient(dy, *d_sums):
                 d_totals = dict(zip(total_names, d_sums, strict=True))
-                dx, d_shared, d_stacked = self._backward(stacked, x, shared, inputs, dy, d_totals)
+                dx, d_shared, d_stacked = self._backward(stacked, x, shared, saved, dy, d_totals)
                 return (dx, *d_shared, *[d_stacked[name] for name in names])
 
             return (y, *[sums[name] for name in total_names]), gradient
@@ -110,19 +110,23 @@ class Pipeline:
 
     def _forward(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
-    ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
-        """Returns x after the last block, the inputs of all parts, and the totals.
+    ) -> tuple["tf.Tensor", Tensors, Totals]:
+        """Returns x after the last block, what the parts saved, and the totals.
 
-        The inputs of a part are [iterations, P, blocks of a visit, b, L, M].
+        A saved array is [iterations, P, blocks of a visit, ...].
         """
         stages, iterations = self.schedule.stages, self.schedule.iterations
         state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
         outputs = run_time_zeros([x.shape[0], *state.shape], x.dtype)
         weights, every = self._weights(stacked), self._every(shared)
-        shape = [iterations, stages, self._blocks(stacked), *x.shape[1:]]
-        inputs = [
-            annotate(run_time_zeros(shape, x.dtype), "_P_BLM") for _ in range(self.parts_of_block)
-        ]
+        leading = [iterations, stages, self._blocks(stacked)]
+        saved = {
+            name: annotate(
+                run_time_zeros([*leading, *result.shape], result.dtype(x.dtype)),
+                "_P_" + result.letters,
+            )
+            for name, result in self.saved.items()
+        }
         sums = {
             name: annotate(run_time_zeros([stages, *shape], tf.float32), letters)
             for name, (shape, letters) in self._declared_sums().items()
@@ -130,22 +134,22 @@ class Pipeline:
 
         def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
             m, totals = own["microbatch"], within(carried, "totals")
-            y, inputs, sums = self._loop(own, every).forward(
+            y, saved, sums = self._loop(own, every).forward(
                 carried["x"],
-                list(within(carried, "inputs").values()),
+                within(carried, "saved"),
                 {name: read_at(total, m) for name, total in totals.items()},
                 lambda _, total, term: total + _if_valid(own, term),
             )
             return {
                 "x": y,
-                **{f"inputs/{i}": kept for i, kept in enumerate(inputs)},
+                **scoped("saved", saved),
                 **{f"totals/{k}": write_at(total, m, sums[k]) for k, total in totals.items()},
             }
 
-        def body(iteration, state, outputs, inputs, sums):
+        def body(iteration, state, outputs, saved, sums):
             work = self._work(iteration)
             carried = {"x": Lettered(self._entered(state, x, iteration, work), "PBLM")}
-            carried |= _at_iteration(inputs, iteration)
+            carried |= self._at_iteration(saved, iteration)
             for name, (_, letters) in self._declared_sums().items():
                 carried[f"totals/{name}"] = Lettered(sums[name], letters)
             results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
@@ -154,23 +158,26 @@ class Pipeline:
             # The last write of each microbatch is that of its last visit.
             last = self._legal(self.schedule.work(iteration, stages - 1))
             outputs = annotate(write_at(outputs, last.microbatch, state), "_PBLM")
-            inputs = [
-                annotate(write_at(kept, iteration, results[f"inputs/{i}"]), "_P_BLM")
-                for i, kept in enumerate(inputs)
-            ]
-            return iteration + 1, state, outputs, inputs, within(results, "totals")
+            saved = {
+                name: annotate(
+                    write_at(value, iteration, results[f"saved/{name}"]),
+                    "_P_" + self.saved[name].letters,
+                )
+                for name, value in saved.items()
+            }
+            return iteration + 1, state, outputs, saved, within(results, "totals")
 
-        start = [tf.zeros([], tf.int32), state, annotate(outputs, "_PBLM"), inputs, sums]
-        _, _, outputs, inputs, sums = tf.while_loop(lambda t, *_: t < iterations, body, start)
+        start = [tf.zeros([], tf.int32), state, annotate(outputs, "_PBLM"), saved, sums]
+        _, _, outputs, saved, sums = tf.while_loop(lambda t, *_: t < iterations, body, start)
         sums = {name: tf.reduce_sum(total, axis=0) for name, total in sums.items()}
-        return self._of_first_stage(outputs), inputs, sums
+        return self._of_first_stage(outputs), saved, sums
 
     def _backward(
         self,
         stacked: Values,
         x: "tf.Tensor",
         shared: Sequence["tf.Tensor"],
-        inputs: Sequence["tf.Tensor"],
+        saved: Tensors,
         dy: "tf.Tensor",
         d_totals: Totals,
     ) -> tuple["tf.Tensor", list["tf.Tensor"], Tensors]:
@@ -193,7 +200,7 @@ class Pipeline:
                 return total + _if_valid(own, tf.cast(term, total.dtype))
 
             dx, sums_of_shared, sums_of_weights = self._loop(own, every).backward(
-                list(within(own, "inputs").values()),
+                within(own, "saved"),
                 carried["x"],
                 {k: _if_valid(own, read_at(d, m)) for k, d in within(every, "d_totals").items()},
                 [read_at(total, m) for total in d_shared.values()],
@@ -213,7 +220,7 @@ class Pipeline:
             work = self._work(iteration)
             d_state = self._with_leaving(d_state, dy, iteration)
             d_result = _where(work.is_valid, _rotated(d_state, -1), 0)
-            own = {**weights, **_numbers(work), **_at_iteration(inputs, iteration)}
+            own = {**weights, **_numbers(work), **self._at_iteration(saved, iteration)}
             carried = {n: dataclasses.replace(t, value=sums_so_far[n]) for n, t in sums.items()}
             carried["x"] = Lettered(annotate(d_result, "PBLM"), "PBLM")
             results = on_stages(stage, carried, own, every)
@@ -248,6 +255,16 @@ class Pipeline:
         parts = [_numbered_from(first, part) for part in self.parts_of(side)]
         # The loop counts from a zero of the stage.
         return Loop(parts, values, self._shared_at(own, every), tf.minimum(own["visit"], 0))
+
+    def _at_iteration(self, saved: Tensors, iteration: "tf.Tensor") -> dict[str, Lettered]:
+        """Returns what the parts saved in an iteration, [P, blocks of a visit, ...]."""
+        letters = {name: "P_" + self.saved[name].letters for name in saved}
+        return {
+            f"saved/{name}": Lettered(
+                annotate(read_at(value, iteration), letters[name]), letters[name]
+            )
+            for name, value in saved.items()
+        }
 
     def _blocks(self, stacked: Values) -> int:
         """Returns the number of blocks that a stage applies in a visit."""
@@ -342,14 +359,6 @@ class Pipeline:
         return annotate_for_stages(of_first, "_BLM")
 
 
-def _at_iteration(inputs: Sequence["tf.Tensor"], iteration: "tf.Tensor") -> dict[str, Lettered]:
-    """Returns the inputs of each part in an iteration, [P, blocks of a visit, b, L, M]."""
-    return {
-        f"inputs/{i}": Lettered(annotate(read_at(kept, iteration), "P_BLM"), "P_BLM")
-        for i, kept in enumerate(inputs)
-    }
-
-
 def _numbers(work: Work) -> dict[str, Lettered]:
     """Returns the numbers that each stage sees of its own."""
     return {
@@ -374,7 +383,10 @@ def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
     """Returns a part whose repeat 0 is block `first` of the stack, int32[]."""
     apply = part.apply
     return dataclasses.replace(
-        part, apply=lambda values, x, shared, repeat: apply(values, x, shared, first + repeat)
+        part,
+        apply=lambda values, x, shared, repeat, keep: apply(
+            values, x, shared, first + repeat, keep
+        ),
     )
 
 

@@ -5,14 +5,17 @@ stack is unrolled, the program grows with the depth. If the stack is a loop, the
 forward and one block backward for any depth (GSPMD section 3.3: identical layers).
 
 TensorFlow's own gradient of a loop keeps every intermediate result of every repeat. The loop here keeps
-only the inputs of each part of the block, and the backward pass computes the rest again.
+only the input of each part of the block, and the results that the part declares (see `kept_results`). The
+backward pass computes the rest again.
 """
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from gshard_nmt.model.kept_results import Keep, Result, not_kept, reader, recorder
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.parameters import within
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
@@ -42,18 +45,23 @@ Index = Any
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a block. If the stack recomputes, it keeps only the input of each part.
+    """A part of a block. If the stack recomputes, it keeps only the input and `kept` of each part.
 
     Attributes:
       names: the names of the parameters that the part uses.
-      apply: (values, x, shared, repeat) -> (x, totals), which computes the part on x[B, L, M] from the
-        parameters of one repeat and the tensors that all repeats share.
+      apply: (values, x, shared, repeat, keep) -> (x, totals), which computes the part on x[B, L, M] from
+        the parameters of one repeat and the tensors that all repeats share. It shows its results to
+        `keep`.
       low_precision: the names of the parameters that every use casts to the dtype of x.
+      kept: the results that are kept, by their names.
     """
 
     names: Sequence[str]
-    apply: Callable[[Values, "tf.Tensor", Sequence["tf.Tensor"], Index], tuple["tf.Tensor", Totals]]
+    apply: Callable[
+        [Values, "tf.Tensor", Sequence["tf.Tensor"], Index, Keep], tuple["tf.Tensor", Totals]
+    ]
     low_precision: Collection[str] = ()
+    kept: Mapping[str, Result] = dataclasses.field(default_factory=dict)
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
         """Returns the parameters of one repeat, int32[], and casts the low_precision ones to `dtype`."""
@@ -61,20 +69,40 @@ class Part:
         return {n: tf.cast(v, dtype) if n in self.low_precision else v for n, v in values.items()}
 
     def recompute_gradients(
-        self, values: Values, x, shared: Sequence, repeat: Index, dy, d_totals: Totals
+        self,
+        values: Values,
+        saved: Values,
+        shared: Sequence["tf.Tensor"],
+        repeat: Index,
+        dy: "tf.Tensor",
+        d_totals: Totals,
     ) -> tuple["tf.Tensor", list, dict[str, "tf.Tensor"]]:
-        """Computes the part again and returns the gradients of x, of shared and of values.
+        """Computes the part again and returns the gradients of its input, of shared and of values.
 
-        If the part does not use a shared tensor, that tensor's gradient is None.
+        `saved` has the input and the kept results, as `declare_saved` names them. If the part does not
+        use a shared tensor, that tensor's gradient is None.
         """
+        x, keep = saved["input"], reader(within(saved, "kept"))
         with tf.GradientTape() as tape:
             tape.watch([x, *shared, *values.values()])
             # gshard-inspect recognizes recomputation in a compiled program by this name.
             with tf.name_scope("recomputed"):
-                y, totals = self.apply(values, x, shared, repeat)
+                y, totals = self.apply(values, x, shared, repeat, keep)
         sources = [x, list(shared), dict(values)]
         seeds = [dy, *(d_totals[name] for name in totals)]
         return tape.gradient([y, *totals.values()], sources, output_gradients=seeds)
+
+
+def declare_saved(parts: Sequence[Part], shape: Sequence[int]) -> dict[str, Result]:
+    """Declares what the parts of a block save for the backward pass, for x of this shape [B, L, M].
+
+    The names are NUMBER/input and NUMBER/kept/NAME, with the number of the part.
+    """
+    saved = {}
+    for i, part in enumerate(parts):
+        saved[f"{i}/input"] = Result(shape, "BLM")
+        saved |= {f"{i}/kept/{name}": result for name, result in part.kept.items()}
+    return saved
 
 
 def unrolled(
@@ -107,7 +135,7 @@ def unrolled(
         for part in parts:
             values = {name: layers[name][repeat] for name in part.names}
             apply = _recomputed(part) if recompute else part.apply
-            x, part_totals = apply(values, x, shared, repeat)
+            x, part_totals = apply(values, x, shared, repeat, not_kept)
             totals |= {k: v + totals[k] if k in totals else v for k, v in part_totals.items()}
     return x, totals
 
@@ -118,24 +146,28 @@ def _recomputed(part: Part):
     Without the barrier XLA would see that both computations are equal, and keep the first one's results.
     """
 
-    def apply(values: Values, x, shared: Sequence, repeat: Index):
-        names = sorted(values)
+    def apply(values: Values, x, shared: Sequence, repeat: Index, _: Keep):
+        names, kept_names = sorted(values), sorted(part.kept)
         total_names: list[str] = []
         sizes = [1, len(shared), len(names)]
 
         @tf.custom_gradient
         def run(*arguments):
             (x,), shared, flat = _cut(arguments, sizes)
-            y, totals = part.apply(dict(zip(names, flat, strict=True)), x, shared, repeat)
+            keep, results = recorder(part.kept)
+            y, totals = part.apply(dict(zip(names, flat, strict=True)), x, shared, repeat, keep)
             total_names[:] = sorted(totals)
+            kept = [results[name] for name in kept_names]
 
             def gradient(*seeds):
                 d_y, *d_totals = seeds
-                (x,), shared, flat, (dy,) = _cut(_barrier([*arguments, d_y]), [*sizes, 1])
+                again = _barrier([*arguments, *kept, d_y])
+                (x,), shared, flat, kept_again, (dy,) = _cut(again, [*sizes, len(kept), 1])
                 values = dict(zip(names, flat, strict=True))
+                saved = {f"kept/{n}": v for n, v in zip(kept_names, kept_again, strict=True)}
                 seeds_of_totals = dict(zip(total_names, d_totals, strict=True))
                 dx, d_shared, d_values = part.recompute_gradients(
-                    values, x, shared, repeat, dy, seeds_of_totals
+                    values, {"input": x, **saved}, shared, repeat, dy, seeds_of_totals
                 )
                 return (dx, *d_shared, *[d_values[name] for name in names])
 
@@ -161,7 +193,7 @@ def scanned(
     For a block of two parts, a and b, the two loops do and keep the following:
 
         forward    x -> a -> b -> x -> a -> b -> ... -> y      one repeat is "a -> b"
-        kept       x of a and x of b, for each repeat          inputs: [R, B, L, M] for each part
+        kept       x of a and x of b, for each repeat          saved: [R, B, L, M] for each part
         backward   dx <- a <- b <- dx <- a <- b <- ... <- dy   computes b and a again from their inputs
         returned   dx, and the gradients of the parameters     d_stacked: R first, like `stacked`
 
@@ -194,14 +226,20 @@ def scanned(
     def run(*arguments):
         (x,), shared, flat, flat_sums = _cut(arguments, sizes)
         loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
-        inputs = [annotate(run_time_zeros([repeats, *x.shape], x.dtype), "RBLM") for _ in parts]
+        saved = {
+            name: annotate(
+                run_time_zeros([repeats, *result.shape], result.dtype(x.dtype)),
+                "R" + result.letters,
+            )
+            for name, result in declare_saved(parts, x.shape.as_list()).items()
+        }
         zeros = {name: totals[name].zeros() for name in total_names}
-        y, inputs, values = loop.forward(x, inputs, zeros, add_total)
+        y, saved, values = loop.forward(x, saved, zeros, add_total)
 
         def gradient(dy, *d_values):
             d_totals = dict(zip(total_names, d_values, strict=True))
             sums = dict(zip(summed, flat_sums, strict=True))
-            results = _gradients_of(loop, annotate_gradient, inputs, dy, d_totals, sums)
+            results = _gradients_of(loop, annotate_gradient, saved, dy, d_totals, sums)
             dx, d_shared, d_stacked = results
             d_sums = [d_stacked.pop(name) for name in summed]
             return (dx, *d_shared, *[d_stacked.get(name) for name in names], *d_sums)
@@ -216,7 +254,7 @@ def scanned(
 def _gradients_of(
     loop: "Loop",
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
-    inputs: Sequence["tf.Tensor"],
+    saved: Values,
     dy: "tf.Tensor",
     d_totals: Totals,
     sums: Values,
@@ -234,7 +272,7 @@ def _gradients_of(
 
     put = _add_at if sums else write_at
     dx, d_shared, d_stacked = loop.backward(
-        inputs, dy, d_totals, d_shared, start, lambda total, term: total + term, put
+        saved, dy, d_totals, d_shared, start, lambda total, term: total + term, put
     )
     d_stacked = {
         name: tf.cast(annotate_gradient(name, d_stacked[name]), v.dtype)
@@ -262,42 +300,46 @@ class Loop:
     def forward(
         self,
         x: "tf.Tensor",
-        inputs: Sequence["tf.Tensor"],
+        saved: Values,
         sums: Totals,
         add_total: Callable[[str, "tf.Tensor", "tf.Tensor"], "tf.Tensor"],
-    ) -> tuple["tf.Tensor", list["tf.Tensor"], Totals]:
+    ) -> tuple["tf.Tensor", dict[str, "tf.Tensor"], Totals]:
         """Applies the blocks to x[B, L, M].
 
         Args:
           x: the input of the first block.
-          inputs: [R, B, L, M] for each part. The loop writes the inputs of the parts there.
+          saved: the arrays of `declare_saved`, with a leading dimension R, into which the loop writes.
           sums: the totals before the first repeat.
           add_total: (name, sum, term) -> the sum with the term of a part.
 
         Returns:
-          x after the last block, the inputs of the parts, and the sums.
+          x after the last block, what is saved, and the sums.
         """
         repeats = _repeats(self.stacked)
 
-        def body(repeat, x, inputs, sums):
-            inputs, sums = list(inputs), dict(sums)
+        def body(repeat, x, saved, sums):
+            saved, sums = dict(saved), dict(sums)
             for i, part in enumerate(self.parts):
-                inputs[i] = write_at(inputs[i], repeat, x)
+                saved[f"{i}/input"] = write_at(saved[f"{i}/input"], repeat, x)
                 values = part.values_at(self.stacked, repeat, x.dtype)
-                x, part_totals = part.apply(values, x, self.shared, repeat)
+                keep, results = recorder(part.kept)
+                x, part_totals = part.apply(values, x, self.shared, repeat, keep)
+                for name, result in results.items():
+                    name = f"{i}/kept/{name}"
+                    saved[name] = write_at(saved[name], repeat, result)
                 for name, total in part_totals.items():
                     sums[name] = add_total(name, sums[name], total)
-            return repeat + 1, annotate(x, "BLM"), inputs, sums
+            return repeat + 1, annotate(x, "BLM"), saved, sums
 
         start = tf.convert_to_tensor(self.first, tf.int32)
-        _, y, inputs, sums = tf.while_loop(
-            lambda repeat, *_: repeat < repeats, body, [start, x, list(inputs), sums]
+        _, y, saved, sums = tf.while_loop(
+            lambda repeat, *_: repeat < repeats, body, [start, x, dict(saved), sums]
         )
-        return y, list(inputs), sums
+        return y, dict(saved), sums
 
     def backward(
         self,
-        inputs: Sequence["tf.Tensor"],
+        saved: Values,
         dy: "tf.Tensor",
         d_totals: Totals,
         d_shared: Sequence["tf.Tensor"],
@@ -308,7 +350,7 @@ class Loop:
         """Computes the blocks again, the last one first, and their gradients.
 
         Args:
-          inputs: the inputs of the parts, from `forward`.
+          saved: what `forward` saved.
           dy: [B, L, M], the gradient of x after the last block.
           d_totals: the gradients of the totals.
           d_shared: the sums, before the last block, that the gradients of `shared` are added to.
@@ -323,11 +365,11 @@ class Loop:
 
         def body(index, dx, d_shared, d_stacked):
             repeat, d_stacked = repeats - 1 - index, dict(d_stacked)
-            for part, part_inputs in reversed(list(zip(self.parts, inputs, strict=True))):
-                x = read_at(part_inputs, repeat)
-                values = part.values_at(self.stacked, repeat, x.dtype)
+            for i, part in reversed(list(enumerate(self.parts))):
+                own = {n: read_at(v, repeat) for n, v in within(saved, f"{i}").items()}
+                values = part.values_at(self.stacked, repeat, own["input"].dtype)
                 dx, terms, d_values = part.recompute_gradients(
-                    values, x, self.shared, repeat, dx, d_totals
+                    values, own, self.shared, repeat, dx, d_totals
                 )
                 d_shared = [
                     total if term is None else add(total, term)

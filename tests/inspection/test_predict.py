@@ -52,6 +52,26 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
     assert dict(predicted.traffic)["all-reduce", ("x",)] == 4 * (weights + gates + embeddings)
 
 
+def test_what_is_kept_is_not_computed_or_sent_again_and_takes_memory():
+    ways = ("inputs", "experts", "attention", "projections")
+    costs = {k: cost("moe_2048e_36l", f"Model.remat_keeps = '{k}'") for k in ways}
+    slots, tokens = 2048 * 2, 2048
+    gate = 6 * 2 * tokens * 1024 * 2048  # true float32 is six products
+    experts = 18 * (gate + 2 * tokens * slots * 1024 + 2 * slots * 8192 * 1024)
+    projections = (36 + 18) * 2 * tokens * 1024 * 2048
+    flops = [costs[k].flops for k in ways]
+    assert flops[0] - flops[1] == experts
+    assert flops[1] - flops[2] == projections
+    assert flops[2] - flops[3] == 3 * projections
+    assert [dict(costs[k].traffic)["all-to-all", ("x",)] for k in ways] == [
+        times * 18 * slots * 1024 * 2 for times in (6, 4, 4, 4)
+    ]
+    memory = [costs[k].memory for k in ways]
+    assert memory[1] - memory[0] == 18 * (2 * slots * 1024 + tokens * 2048) * 4
+    assert memory[2] - memory[1] == (36 + 18) * tokens * 1024 * 4
+    assert memory[3] - memory[2] == (36 + 18) * 3 * tokens * 2048 * 4
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "moved"),
     [

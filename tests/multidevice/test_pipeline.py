@@ -10,7 +10,7 @@ import tensorflow as tf
 from gshard_nmt.model.figures import row_of
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.pipeline_schedule import Schedule
-from gshard_nmt.model.stack import Part, Total
+from gshard_nmt.model.stack import Part, Total, declare_saved
 from gshard_nmt.model.stages import Lettered
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -41,7 +41,7 @@ def block(w, v, x, memory, mask, number):
 
 def pipeline_of(schedule: Schedule, mask) -> Pipeline:
     def parts_of(side):
-        def apply(values, x, shared, repeat):
+        def apply(values, x, shared, repeat, keep):
             return block(values["w"], values["v"], x, shared[0], side["mask"], repeat)
 
         return [Part(["w", "v"], apply)]
@@ -57,6 +57,7 @@ def pipeline_of(schedule: Schedule, mask) -> Pipeline:
             "rows": Total((ROWS, LENGTH), "BL"),
             "figures": Total((BLOCKS, WIDTH)),
         },
+        saved=declare_saved(parts_of({"mask": None}), (ROWS, LENGTH, WIDTH)),
     )
 
 
