@@ -61,7 +61,7 @@ def test_a_block_of_one_layer_is_recomputed_as_a_layer_is():
     settings = ("Model.experts = 0", "Model.stack = 'scan'")
     blocks, layers = (step("demo", *settings, f"Model.remat = {r!r}") for r in ("block", "layer"))
     assert blocks.products == layers.products
-    assert any(product.is_last for product in blocks.products)
+    assert any(product.is_found for product in blocks.products)
 
 
 def test_the_encoders_output_has_the_length_of_the_source():
