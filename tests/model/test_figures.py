@@ -36,9 +36,9 @@ def decisions(model, monkeypatch) -> tuple[dict, list[tuple[np.ndarray, np.ndarr
     """Returns the metrics, and the logits, the token mask and the capacity of each MoE layer in order."""
     layers, assign = [], gating.assign
 
-    def recorded(logits, is_token, rules, draw=None):
+    def recorded(logits, is_token, rules, draw, keep):
         layers.append((logits.numpy(), is_token.numpy(), rules.slots(is_token.shape[1])))
-        return assign(logits, is_token, rules, draw)
+        return assign(logits, is_token, rules, draw, keep)
 
     monkeypatch.setattr(gating, "assign", recorded)
     return metrics_of(model), layers
