@@ -56,8 +56,11 @@ def test_a_run_may_continue_for_more_steps_on_another_mesh(run, data):
 
 def test_a_run_may_continue_as_a_pipeline_and_with_other_recomputation(run, data):
     compilation = {
-        **{"stack": "pipeline", "stages": 2, "schedule": "circular"},
-        **{"remat": "layer", "remat_keeps": "experts"},
+        "stack": "pipeline",
+        "stages": 2,
+        "schedule": "circular",
+        "remat": "layer",
+        "remat_keeps": "experts",
     }
     depth = {"encoder_layers": 4, "decoder_layers": 4}
     assert set(compilation) == set(DEMO.model.COMPILATION)
