@@ -376,6 +376,7 @@ class Blocks:
             return self.parts(own_inputs, KeyTable(keys.names, side["word0"], side["word1"]))
 
         first = inputs.of_microbatch({name: tensor[0] for name, tensor in split.items()})
+        x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
         pipeline = Pipeline(
             schedule=model.pipeline_schedule(self.stack, number),
             parts_of=parts_of,
@@ -383,10 +384,9 @@ class Blocks:
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
             annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
-            saved=declare_saved(self.parts(first, None), x.shape.as_list()),
+            saved=declare_saved(self.parts(first, None), x_split.shape[1:].as_list()),
             scope=f"{self.stack}/block",
         )
-        x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
         y, totals = pipeline.run(weights, x_split, memory_split)
         y = microbatches.join(y, "BLM", annotate_for_stages)
         return annotate(y, "BLM"), figures.of_batch(totals, split["segments"])
