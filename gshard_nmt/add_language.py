@@ -339,8 +339,8 @@ def show(guard: Guard) -> None:
     if best is None:
         console.print(
             "No checkpoint passes the guard, so there is no best one, and decoding uses the last. Train "
-            "anew in another --workdir with a lower Optimizer.learning_rate, fewer Train.steps, or less "
-            "of the new language in Data.schedule.",
+            "anew in another --workdir with --gin 'Train.freeze = (\"decoder/*\",)', with a lower "
+            "Optimizer.learning_rate, or with less of the new language in Data.schedule.",
             style="bold",
             soft_wrap=True,
         )
