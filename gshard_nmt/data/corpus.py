@@ -119,7 +119,10 @@ class Listing:
     notes: list[str]
 
 
-_LAYOUT = "it must contain files such as fr-en/train.fr and fr-en/train.en; they may end in .gz"
+_LAYOUT = (
+    "it must contain files such as fr-en/train.fr and fr-en/train.en; they may be compressed: .gz, .zst, "
+    ".xz or .bz2"
+)
 
 
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
