@@ -35,13 +35,13 @@ DENSE_TOO = dataclasses.replace(
 SLOW_CASES = {
     "every layer recomputed": (LANGUAGE_MODEL, {"remat": "layer"}),
     "a scan": (LANGUAGE_MODEL, {"stack": "scan"}),
+    "recomputed, most kept": (LANGUAGE_MODEL, {"remat": "layer", "remat_keeps": "projections"}),
 }
 CASES = {
     "a scan that attends to the encoder": (TRANSLATION, {"stack": "scan"}),
     "every block recomputed": (TRANSLATION, {"remat": "block"}),
     "a scan by layer of blocks of two": (DENSE_TOO, {"stack": "scan", "remat": "layer"}),
     "a scan that keeps most": (TRANSLATION, {"stack": "scan", "remat_keeps": "projections"}),
-    "recomputed, most kept": (LANGUAGE_MODEL, {"remat": "layer", "remat_keeps": "projections"}),
 } | SLOW_CASES
 
 
