@@ -144,6 +144,7 @@ def _started(
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        preexec_fn=_take_stop_signals,
     )
     try:
         yield process
@@ -151,6 +152,12 @@ def _started(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _take_stop_signals() -> None:
+    """Undoes that a shell's background command ignores SIGINT, and so do the programs that it starts."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _cpu_seconds_of_children() -> float:

@@ -1,8 +1,8 @@
 """gshard-inspect --measure: times of collectives and of a layer on the devices of this machine.
 
 Measured times stand beside predicted ones, which come from the table of chips and the model of the links.
-There is no table for a CPU. There, two small programs measure the peaks of a device, and latency and
-bandwidth of the collectives are fitted to their times.
+There is no table for a CPU or an unknown chip. There, two small programs measure the peaks of a device,
+and latency and bandwidth of the collectives are fitted to their times.
 """
 
 import dataclasses
@@ -45,8 +45,9 @@ _SHARED = (
     "devices is that of this machine, not that of a network."
 )
 _NO_TABLE = (
-    "There is no table of chips for CPUs. The predicted times of collectives are the fit of latency and "
-    "bandwidth to the measured times, and those of the layer use the peaks that were measured here."
+    "The table of chips does not have these devices. The predicted times of collectives are the fit of "
+    "latency and bandwidth to the measured times, and those of the layer use the peaks that were "
+    "measured here."
 )
 _TABLE = "Predicted times of collectives are the links' peak bandwidth, without latency."
 _ALONE = "With one device nothing is sent, so there are no collectives. Mesh.shape has the devices."
@@ -114,11 +115,8 @@ def measurement_of(config: Config, name: str, rounds: int, sizes: Sequence[int])
     part_times = [_part_time(part, seconds[part.part.name], chip, machine, times) for part in parts]
     mesh = dict(zip(config.mesh.axes, config.mesh.shape, strict=True))
     fitted = machine.chip is None
-    notes = [_ALONE] * (count == 1) + (
-        [_SHARED] * (count > 1) + [_NO_TABLE] if fitted else [_TABLE]
-    )
     return Measurement(
-        name, machine.name, count, mesh, chip, fitted, times, part_times, rounds, notes
+        name, machine.name, count, mesh, chip, fitted, times, part_times, rounds, machine.notes
     )
 
 
@@ -180,6 +178,13 @@ class Machine:
             shape = tuple(int(n) + 1 for n in coordinates.max(axis=0))
             topology = Topology(f"{chip.name}:{'x'.join(map(str, shape))}", chip, shape)
         return cls(started, topology, coordinates, f"{count} x {first.device_kind}")
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of the figures must know."""
+        is_alone = len(self.devices) == 1
+        notes = [_ALONE] if is_alone else [_SHARED] if self.runtime.is_cpu else []
+        return [*notes, _TABLE if self.chip else _NO_TABLE]
 
     def predicted(self, kind: str, group: Sequence[int], nbytes: float) -> float | None:
         """Returns the seconds of a collective by the model of the links; None without a table."""

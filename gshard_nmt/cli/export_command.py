@@ -60,6 +60,11 @@ def _export(values: FlagValues) -> None:
     search = {name: values[name].value for name in ("beam", "length_norm", "alpha")}
     flags = {name: value for name, value in search.items() if value is not None}
     if values.format == "native":
+        if given := [f"--{name}" for name in (*search, "gin") if values[name].present]:
+            raise UserError(
+                f"{', '.join(given)}: --format native keeps the settings of the run. Leave that out, and "
+                "give it to the command that decodes with the smaller run."
+            )
         _export_smaller(workdir, out, values)
         return
     of_smaller = ("languages", "corpus", "keep_choices")

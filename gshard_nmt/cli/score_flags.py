@@ -128,6 +128,11 @@ def check_text(command: Command, values: FlagValues) -> None:
     if not values.test_set:
         if values.format:
             raise UserError("--format is for --test_set, which is not given. Give --test_set DIR.")
+        if values.workdir and values.report and not values.corpus:
+            raise UserError(
+                "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own "
+                "text, and --test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help."
+            )
         require(command, values, ("workdir", "corpus", "report"))
         return
     _test_set_folder(values)

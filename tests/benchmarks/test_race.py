@@ -100,6 +100,22 @@ def test_the_clock_stops_a_racer_which_saves_what_it_has(load, plan):
     assert 0.8 <= run.seconds < 5
 
 
+def test_the_clock_stops_a_racer_in_the_background_of_a_shell(load, plan):
+    """Such a command ignores SIGINT, and the programs that it starts inherit this."""
+
+    class Interrupted(Fake):
+        stop_signal = signal.SIGINT
+
+    program = "import time\nwhile True: time.sleep(0.05)"
+    clock = load("racers.clock")
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = clock.train(Interrupted(program=program), plan, 0.5)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert run.seconds < 5
+
+
 def test_validations_are_not_counted(load, plan):
     plan = dataclasses.replace(plan, updates=10_000, every=10_000)
     began = time.monotonic()
@@ -291,6 +307,7 @@ def test_our_settings_make_a_model_of_the_stated_size(load, plan, name):
     assert (model.encoder_layers, model.decoder_layers) == (4, 2)
     assert model.experts == (8 if name == "experts" else 0)
     assert (config.train.steps, config.train.keep_every) == (20, 5)
+    assert config.optimizer.learning_rate == 1.0
 
 
 def test_the_peers_get_the_same_sizes_and_text(load, plan, tmp_path):

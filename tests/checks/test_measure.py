@@ -38,7 +38,8 @@ def test_every_kind_and_size_and_every_part_is_measured_and_predicted(measured):
 def test_a_cpu_has_measured_peaks_and_says_so(measured):
     assert measured.is_fitted
     assert measured.chip.peak_flops > 0 < measured.chip.hbm_bandwidth
-    assert any("no table of chips" in note for note in measured.notes)
+    assert any("The table of chips does not have these devices" in note for note in measured.notes)
+    assert any("virtual devices" in note for note in measured.notes)
     assert "2 virtual CPU devices" in measured.devices
 
 
@@ -89,7 +90,10 @@ def test_gpus_of_two_hosts_are_predicted_by_the_network():
 
 
 def test_an_unknown_device_has_no_prediction():
-    assert machine(devices_of("TPU v99")).predicted("all-reduce", range(4), 1e6) is None
+    unknown = machine(devices_of("TPU v99"))
+    assert unknown.predicted("all-reduce", range(4), 1e6) is None
+    (note,) = unknown.notes
+    assert "The table of chips does not have these devices" in note
 
 
 def test_a_kind_that_was_not_measured_takes_a_similar_fit(measured):

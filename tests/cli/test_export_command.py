@@ -65,6 +65,17 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
             "--keep_choices is 90; it must be from 0 to 1.",
         ),
         (
+            [
+                "--out=out",
+                "--format=native",
+                "--languages=de",
+                "--corpus=.",
+                "--beam=2",
+                "--gin=Decode.rows = 4",
+            ],
+            "--beam, --gin: --format native keeps the settings of the run.",
+        ),
+        (
             ["--out=gs://bucket/out", "--format=savedmodel"],
             "--out gs://bucket/out",
         ),

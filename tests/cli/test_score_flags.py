@@ -38,6 +38,11 @@ FILES = ["--hypotheses=system", "--references=plain/ref.en", "--target=en"]
     [
         ([], "--workdir, --corpus and --report are missing."),
         (["--test_set=plain"], "--workdir and --report are missing."),
+        (
+            RUN,
+            "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own text, and "
+            "--test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help.",
+        ),
         (["--hypotheses=system"], "--references and --target are missing."),
         (
             [*RUN, "--corpus=plain", "--format=wmt"],

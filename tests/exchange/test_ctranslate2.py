@@ -15,32 +15,12 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import ctranslate2
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.transformer import declare
+from tests.exchange import random_exports
+from tests.exchange.random_exports import MODELS, SMALL
 from tests.exchange.test_huggingface_writer import vocabulary  # noqa: F401 (a fixture)
 
 GOLDEN = Path(__file__).parent / "goldens" / "ctranslate2.json"
-SMALL = Model(
-    *(2, 1, 8, 12),
-    heads=2,
-    head_dim=4,
-    experts=0,
-)
-MODELS = {
-    "relative": SMALL,
-    "geglu": dataclasses.replace(SMALL, activation="geglu"),
-    "m2m_100": dataclasses.replace(
-        SMALL,
-        norm="layer",
-        biases=True,
-        shared_embedding=True,
-        positions="sinusoidal",
-        position_offset=2,
-        output_bias=True,
-    ),
-    "marian": dataclasses.replace(
-        SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani"
-    ),
-    "learned": dataclasses.replace(SMALL, norm="layer", positions="learned", max_positions=6),
-}
+SCORES = Path(__file__).parent / "goldens" / "ctranslate2_scores.json"
 
 
 def weights_of(model: Model, size: int) -> dict[str, np.ndarray]:
@@ -104,6 +84,14 @@ def test_the_names_are_those_of_ctranslate2(tmp_path, vocabulary, name):  # noqa
     assert (config["decoder_start_token"], config["eos_token"]) == (pieces[3], pieces[1])
     assert config["layer_norm_epsilon"] == (1e-6 if model.norm == "rms" else 1e-5)
     assert config["add_source_eos"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_our_scores_are_those_of_ctranslate2(name):
+    """CTranslate2 4.8.5 scored the same sentences with the files that we wrote."""
+    golden = json.loads(SCORES.read_text())[name]
+    for ours, theirs in zip(random_exports.scores(name), golden, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
 def test_a_layer_has_its_weights():
