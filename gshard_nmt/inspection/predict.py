@@ -21,7 +21,9 @@ from gshard_nmt.inspection import links
 from gshard_nmt.inspection.links import Placement
 from gshard_nmt.inspection.memory import shard_bytes
 from gshard_nmt.inspection.products import Exchange, Product, Step, Tensor
+from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.chips import Chip, peak_of
+from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 
 _OPTIMIZER_PASSES = 7
@@ -108,12 +110,25 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
         nbytes = times * partitioner.layout(tensor).local
         traffic[kind, stages] = traffic.get((kind, stages), 0.0) + nbytes
     weights = sum(shard_bytes(name, spec, mesh) for name, spec in step.weights.items())
-    optimizer = _OPTIMIZER_PASSES * weights / chip.hbm_bandwidth
+    updated = sum(_updated_bytes(name, spec, mesh) for name, spec in step.weights.items())
+    optimizer = _OPTIMIZER_PASSES * updated / chip.hbm_bandwidth
     kept = sum(times * partitioner.layout(tensor).local for tensor, times in step.kept)
     arguments = sum(shard_bytes(name, spec, mesh) for name, spec in step.state.items())
     # All gradients are there at once, beside the state and the activations of one layer.
     memory = arguments + weights + int(kept) + max(temporaries.values())
     return Cost(flops, seconds, optimizer, traffic, memory)
+
+
+def _updated_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
+    """Returns the bytes of a weight that one device updates.
+
+    If devices share the update, the links carry as much as before: a reduce-scatter and an all-gather
+    send what an all-reduce does.
+    """
+    if not mesh.shared_update:
+        return shard_bytes(name, spec, mesh)
+    fine, partition = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
+    return spec.nbytes // math.prod(fine.axis_size(axes) for axes in partition)
 
 
 def predict(cost: Cost, chip: Chip, place: Callable[[tuple[str, ...]], Placement]) -> Prediction:

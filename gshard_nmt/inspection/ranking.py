@@ -120,6 +120,10 @@ def rank(
     tried, candidates = 0, []
     for family, mesh, settings in _ways(config, topology.num_devices):
         tried += 1
+        # A mesh of a family has its own axes and rules, and the rest of the config's mesh.
+        mesh = dataclasses.replace(
+            mesh, shared_update=config.mesh.shared_update, partitioner=config.mesh.partitioner
+        )
         changed = config.replace(mesh=mesh, **settings)
         if any(problems(changed, arrays)):
             continue
@@ -142,14 +146,15 @@ def rank(
 def _ways(config: "Config", num_devices: int) -> Iterator[tuple[Family, Mesh, Settings]]:
     """Yields all meshes for a config, with the settings that they need.
 
-    Dense models, and those that are pipelines already, also get pipelines. A pipeline takes one to eight
+    Dense models, and those that are pipelines already, also get pipelines, unless the partitioner is
+    Shardy, which does not take the manual regions of a stage. A pipeline takes one to eight
     times as many microbatches as stages, or the number of the config.
     """
     model, own = config.model, config.train.microbatches
     is_pipeline = model.stack == "pipeline"
     for family, mesh in meshes(num_devices, bool(model.experts)):
         yield family, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
-    if model.experts and not is_pipeline:
+    if (model.experts and not is_pipeline) or config.mesh.partitioner == "shardy":
         return
     repeats = [model.repeats(stack) for stack in ("encoder", "decoder") if model.depth(stack)]
     for family, mesh in pipelines(num_devices):

@@ -100,7 +100,7 @@ def test_the_clock_stops_a_racer_which_saves_what_it_has(load, plan):
     assert 0.8 <= run.seconds < 5
 
 
-def test_the_clock_stops_a_racer_in_the_background_of_a_shell(load, plan):
+def test_the_clock_stops_a_racer_in_the_background_of_a_shell(load, plan, monkeypatch):
     """Such a command ignores SIGINT, and the programs that it starts inherit this."""
 
     class Interrupted(Fake):
@@ -108,6 +108,7 @@ def test_the_clock_stops_a_racer_in_the_background_of_a_shell(load, plan):
 
     program = "import time\nwhile True: time.sleep(0.05)"
     clock = load("racers.clock")
+    monkeypatch.setattr(clock, "GRACE_SECONDS", 5.0)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run = clock.train(Interrupted(program=program), plan, 0.5)

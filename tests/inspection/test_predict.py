@@ -52,6 +52,19 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
     assert dict(predicted.traffic)["all-reduce", ("x",)] == 4 * (weights + gates + embeddings)
 
 
+def test_a_shared_update_reads_and_writes_a_part_of_what_is_replicated():
+    alone = cost("moe_2048e_36l")
+    shared = cost("moe_2048e_36l", "Mesh.shared_update = True")
+    # The experts are on one device each. A replicated matrix is split over 1,024 rows / 8 of a tile = 128
+    # devices, or over 8,192 / 8 = 1,024 where those are the rows.
+    assert shared.traffic == alone.traffic
+    assert 0.2 < shared.optimizer_seconds / alone.optimizer_seconds < 0.9
+    experts = 18 * 2 * 1024 * 8192 * 4
+    assert shared.optimizer_seconds * CHIPS["v3"].hbm_bandwidth == pytest.approx(
+        7 * experts, rel=0.05
+    )
+
+
 def test_what_is_kept_is_not_computed_or_sent_again_and_takes_memory():
     ways = ("inputs", "experts", "attention", "projections")
     costs = {k: cost("moe_2048e_36l", f"Model.remat_keeps = '{k}'") for k in ways}

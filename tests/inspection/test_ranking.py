@@ -151,6 +151,28 @@ def test_a_faster_network_makes_the_step_shorter_up_to_that_of_one_slice():
 
 
 @pytest.mark.slow
+def test_every_mesh_shares_its_update_if_that_of_the_config_does():
+    """Without experts, all devices along x have the same weights."""
+    alone, shared = (
+        ranked("demo", "v5e:2x2", f"Mesh.shared_update = {value}") for value in (False, True)
+    )
+    for before, after in zip(
+        *(sorted(r.candidates, key=lambda c: c.title) for r in (alone, shared)), strict=True
+    ):
+        assert after.prediction.seconds["optimizer"] < before.prediction.seconds["optimizer"]
+        assert "Mesh.shared_update = True" in ranking.gin_lines(after)
+        assert not any("shared_update = True" in line for line in ranking.gin_lines(before))
+
+
+def test_shardy_gets_no_pipelines_and_stays():
+    result = ranked("gspmd_narrow_16b", "v3:4x8", "Mesh.partitioner = 'shardy'")
+    assert {candidate.name for candidate in result.candidates} == {
+        "data_tensor",
+        "data_tensor_attempt2",
+    }
+    assert "Mesh.partitioner = 'shardy'" in ranking.gin_lines(result.candidates[0])
+
+
 def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_as_well():
     """GShard Table 1. See docs/inspect.md for the meshes that are a few percent faster by formula."""
     result = ranked("moe_2048e_36l", "v3:32x32")
