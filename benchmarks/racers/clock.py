@@ -137,15 +137,15 @@ def _started(
     command: Sequence[str], variables: Mapping[str, str], log: IO[str]
 ) -> Iterator[subprocess.Popen]:
     """Starts a program in a session of its own, and kills all of it at the end of the block."""
-    process = subprocess.Popen(
-        command,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=_take_stop_signals,
-    )
+    with _no_stop_signal_ignored():
+        process = subprocess.Popen(
+            command,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
@@ -154,10 +154,25 @@ def _started(
         process.wait()
 
 
-def _take_stop_signals() -> None:
-    """Undoes that a shell's background command ignores SIGINT, and so do the programs that it starts."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+@contextlib.contextmanager
+def _no_stop_signal_ignored() -> Iterator[None]:
+    """Within the block, a program that is started can be stopped.
+
+    A shell's background command ignores SIGINT, and the programs that it starts inherit this. What has
+    a handler here has the default there.
+    """
+    ignored = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _cpu_seconds_of_children() -> float:
