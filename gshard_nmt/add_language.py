@@ -5,7 +5,8 @@ It puts other parts together, in this order:
 1. The vocabularies of the run get a tag and pieces for the new language (`data/vocabulary_growth.py`).
 2. The new text is prepared with them. Its shards come beside those of the run (`data/joined_data.py`).
 3. The old run translates its dev text. The guard compares with this (`evaluation/language_guard.py`).
-4. A new run starts from the old one and trains on both texts. Its best checkpoint passes the guard.
+4. A new run starts from the old one and trains on both texts. Its best checkpoint passes the guard. At
+   the end, parts of the change since the start are judged too (`run/blend.py`).
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict
 from gshard_nmt.evaluation.validation import dev_outputs
-from gshard_nmt.run import starting_point, training_command
+from gshard_nmt.run import blend, starting_point, training_command
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import data_differences
 from gshard_nmt.run.start import Init
@@ -326,7 +327,14 @@ def _new_guard(request: Request, config: Config, data: PreparedData) -> Guard:
 def show(guard: Guard) -> None:
     """Prints the verdicts of a run, and the old directions at its best step, or at the last one."""
     console, best = Terminal(), guard.best
-    header = ("step", f"BLEU {guard.language}", "old mean", "significantly worse", "guard")
+    header = (
+        "step",
+        "change",
+        f"BLEU {guard.language}",
+        "old mean",
+        "significantly worse",
+        "guard",
+    )
     rows = [_row(verdict, verdict is best) for verdict in guard.verdicts]
     console.print(narrow_table(f"{guard.language} and the old languages", header, rows))
     chosen = best or guard.verdicts[-1]
@@ -334,7 +342,8 @@ def show(guard: Guard) -> None:
         (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
         for c in sorted(chosen.changes, key=lambda change: change.delta)
     ]
-    title = f"step {chosen.step} beside {guard.weights}, BLEU on dev text"
+    part = f", {blend.words(chosen.share)}," if chosen.share < 1 else ""
+    title = f"step {chosen.step}{part} beside {guard.weights}, BLEU on dev text"
     console.print(narrow_table(title, ("direction", "before", "now", "change", "p"), changes))
     if best is None:
         console.print(
@@ -349,4 +358,5 @@ def show(guard: Guard) -> None:
 def _row(verdict: Verdict, is_best: bool) -> tuple[str, ...]:
     guard = "passes, best" if is_best else "passes" if verdict.passes else "does not pass"
     worse = f"{len(verdict.losses)} of {len(verdict.changes)}"
-    return (str(verdict.step), f"{verdict.bleu:.1f}", f"{verdict.mean:+.2f}", worse, guard)
+    start = str(verdict.step), "all" if verdict.share == 1 else f"{verdict.share:g}"
+    return (*start, f"{verdict.bleu:.1f}", f"{verdict.mean:+.2f}", worse, guard)

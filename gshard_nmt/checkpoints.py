@@ -26,7 +26,7 @@ from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import slice_name
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import Manifest, Tensor, UnsoundError
+from gshard_nmt.run.manifest import DECODED, Manifest, Tensor, UnsoundError
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
@@ -64,8 +64,8 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
         kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
         if row["average_of"]:
             kept_as += f"; average of {', '.join(row['average_of'])}"
-        if "ema" in row["groups"]:
-            kept_as += "; with Train.ema"
+        for group, words in DECODED.items():
+            kept_as += f"; with {words}" * (group in row["groups"])
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
         table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
     Console(highlight=False).print(table)
@@ -273,7 +273,7 @@ def _difference(
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     """Makes a run folder whose weights are the mean of several checkpoints. It can be decoded.
 
-    A checkpoint that has a moving average (`Train.ema`) counts with it.
+    A checkpoint that has a mean to decode with (`Train.ema`, a blend) counts with it.
 
     Args:
       workdir: the run folder.
@@ -314,7 +314,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
             total += part.read(group, name)
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
     labels = [
-        part.label + " (Train.ema)" * (group == "ema")
+        part.label + (f" ({DECODED[group]})" if group in DECODED else "")
         for part, group in zip(chosen, groups, strict=True)
     ]
     with outputs.new_folder(out) as run:

@@ -8,6 +8,7 @@ from typing import Any
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import divergence, messages, training_command, training_state
@@ -25,7 +26,7 @@ from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import Scores, check_metric
 from gshard_nmt.run.start import Start
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
@@ -236,6 +237,9 @@ class _Trainer:
                 saves = saves or checkpoints.would_be_best(step, scores)
                 if self.state.patience.is_over(limits.patience):
                     ending = ending or "patience"
+                if ending in ("done", "patience") and Guard.of(self.run.path):
+                    with clock.phase("validation"):
+                        scores = self._blended(scores)
             if saves or ending:
                 with clock.phase("save"):
                     self._save(scores)
@@ -342,6 +346,30 @@ class _Trainer:
         self.progress.note(line)
         self.state.patience.count(scores)
         self.state.counters.skip_time()
+        return scores
+
+    def _blended(self, scores: Scores) -> Scores:
+        """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
+
+        Args:
+          scores: of all of the change.
+
+        Returns:
+          The scores of the choice.
+        """
+        programs, note = self.programs, self.progress.note
+        run = self.run, self.config, self.prepared, programs.functions
+        try:
+            start = start_weights(*run, programs.devices, self.processes)
+            choice = self.validation.blends(self.state.counters, self.state.arrays, start, note)
+        except (UserError, RuntimeError, MemoryError) as error:
+            # Memory for the old weights may be missing. The steps and their scores are saved anyway.
+            note(f"decoding uses all of the change since the start of the run: {error}")
+            return scores
+        self.state.counters.skip_time()
+        if choice is None:
+            return scores
+        self.state.blend, scores = choice
         return scores
 
     def _save(self, scores: Scores) -> None:

@@ -244,6 +244,16 @@ def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsy
     worse = Verdict(40, 5.0, [Change("fr-en", 20.0, 17.5, 0.01)])
     program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse]))
     assert "step 40 beside step 7 of old" in capsys.readouterr().out
+    part = dataclasses.replace(better, share=0.6)
+    program.show(dataclasses.replace(guard, verdicts=[worse, part]))
+    shown = capsys.readouterr().out
+    assert [
+        line.split()[:3] for line in shown.splitlines() if "5.0" in line and "of 1" in line
+    ] == [
+        ["40", "all", "5.0"],
+        ["30", "0.6", "5.0"],
+    ]
+    assert "step 30, 0.6 of the change, beside step 7 of old" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(

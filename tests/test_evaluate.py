@@ -1,5 +1,6 @@
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Request, evaluate
-from gshard_nmt.evaluation import samples, test_sets
+from gshard_nmt.evaluation import corpora, samples, test_sets
 from gshard_nmt.evaluation.candidates import Others
 from gshard_nmt.evaluation.metrics import Measures
 from gshard_nmt.evaluation.studies import Options
@@ -237,9 +238,24 @@ def test_a_corpus_without_a_language_of_the_run_gives_a_partial_report(folders):
     contents = scores_of(folders, Translator())
     assert [row["lang"] for row in contents["languages"]] == ["fr"]
     assert contents["checks"][0] == (
-        f"de-en is not scored: --corpus {folders / 'corpus'} has no text of de, which "
-        f"{folders / 'run'} was trained on; give the corpus of the run."
+        f"de-en is not scored: --corpus {folders / 'corpus'} has no text of this direction, "
+        f"which {folders / 'run'} was trained on; give the corpus of the run."
     )
+
+
+def test_many_directions_without_text_are_one_note(tmp_path):
+    """A run of 80 languages may be scored on the text of two."""
+    names = ("fr", "de", "ru", "el", "nl", "sv", "it")
+    pairs = [{"language": x, "source": x, "target": "en", "train_pairs": 1} for x in names]
+    run = types.SimpleNamespace(path="runs/many", data={"pairs": pairs})
+    write_pairs(tmp_path / "de-en", "test", "de", "en", [("ein", "one")])
+    found = {"de": find_pairs(tmp_path, True, "")}
+    tests, notes = corpora.test_sets(run, {"": tmp_path}, found, "test", 0)
+    assert [test.source for test in tests] == ["de"]
+    assert notes == [
+        f"fr-en, ru-en, el-en, nl-en, sv-en and 1 more are not scored: --corpus {tmp_path} has no text "
+        "of these directions, which runs/many was trained on; give the corpus of the run."
+    ]
 
 
 def test_a_missing_split_is_an_error(folders):

@@ -1,6 +1,7 @@
 """The loop of gshard-train with a training step that is a Python function: what it does in trouble."""
 
 import json
+import pathlib
 import types
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from gshard_nmt import train
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.model.guard import BAD_LOSS, FINE
 from gshard_nmt.run import divergence
+from gshard_nmt.run.arrays import weights_of
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
@@ -27,6 +30,7 @@ CONFIG = load_config("demo").replace(
     model={"num_groups": 4},
     train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0},
 )
+GUARD = Guard(pathlib.Path("guard.json"), "nn", "step 7 of old", {})
 LANGUAGES = 2
 TOKENS_PER_STEP = 100
 
@@ -451,6 +455,74 @@ def test_a_validation_that_was_owed_may_end_the_run(run, validations, capsys):
     assert seen == [1, 2, 3]
     assert final(run)[0] == 3
     assert "2 validations in a row without a better dev_nll" in capsys.readouterr().err
+
+
+@pytest.fixture
+def language_is_added(run, validations, monkeypatch):
+    """Makes the run one that adds a language, with blends that add 1 to the weights.
+
+    Returns what the test may set: the scores of the best blend, the old weights, and the files.
+    """
+    result = {"scores": None, "start": "the start", "files": {"guard.json": GUARD.text}}
+    claim = RunFolder.claim
+
+    def claim_and_write(self, *arguments, **options):
+        claim(self, *arguments, **options)
+        for name, text in result["files"].items():
+            self.write_text(name, text)
+
+    monkeypatch.setattr(RunFolder, "claim", claim_and_write)
+
+    def start_weights(*_):
+        if isinstance(result["start"], Exception):
+            raise result["start"]
+        return result["start"]
+
+    def blends(self, counters, state, start, note):
+        assert start == "the start"
+        result["step"] = counters.step
+        blend = {"w": weights_of(state)["w"] + 1}
+        return (blend, result["scores"]) if result["scores"] else None
+
+    monkeypatch.setattr(train, "start_weights", start_weights)
+    monkeypatch.setattr(train.Validation, "blends", blends, raising=False)
+    return result
+
+
+def test_the_best_blend_is_saved_with_its_scores_at_the_end(run, language_is_added):
+    language_is_added["scores"] = Scores({"dev_nll": 0.5}, {})
+    assert run(dev_every=2)
+    assert language_is_added["step"] == 6
+    checkpoints = Checkpoints(run.folder.checkpoints)
+    assert checkpoints.newest().scores.values == {"dev_nll": 0.5}
+    np.testing.assert_array_equal(checkpoints.read(checkpoints.newest(), "blend", "w"), [7, 7])
+    assert checkpoints.newest().tensors["blend"]["w"].letters == "E"
+    # Training goes on from the weights themselves, and later checkpoints have no blend until the end.
+    language_is_added["scores"] = None
+    assert run(dev_every=2, steps=8)
+    assert final(run)[:2] == (8, 8.0)
+    assert "blend" not in Checkpoints(run.folder.checkpoints).newest().tensors
+
+
+def test_patience_ends_with_blends_too(run, language_is_added):
+    assert run(dev_every=1, patience=2)
+    assert language_is_added["step"] == 3
+
+
+@pytest.mark.parametrize("error", [UserError("old is gone"), RuntimeError("no memory left")])
+def test_without_the_old_weights_all_of_the_change_is_saved(run, language_is_added, error, capsys):
+    language_is_added["start"] = error
+    assert run(dev_every=2)
+    assert final(run) == (6, 6.0, 600)
+    assert Checkpoints(run.folder.checkpoints).newest().scores.values == {"dev_nll": 1.0}
+    message = f"decoding uses all of the change since the start of the run: {error}"
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_that_adds_no_language_has_no_blends(run, language_is_added):
+    language_is_added["files"] = {}
+    assert run(dev_every=2)
+    assert "step" not in language_is_added
 
 
 def test_a_batch_that_cannot_be_kept_ends_no_run(run, monkeypatch, capsys):

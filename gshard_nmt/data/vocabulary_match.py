@@ -19,12 +19,17 @@ class RowMatch:
     Attributes:
       sources: for each new id, the old ids whose mean is its row; () if the row is drawn at random.
       old_size: the number of old ids.
-      copied: the number of new ids whose piece the old vocabulary has.
+      is_known: for each new id, whether the old vocabulary has its piece. Such a row is copied.
     """
 
     sources: Sequence[Sequence[int]]
     old_size: int
-    copied: int
+    is_known: Sequence[bool]
+
+    @property
+    def copied(self) -> int:
+        """The number of new pieces that the old vocabulary has."""
+        return sum(self.is_known)
 
     @property
     def is_identity(self) -> bool:
@@ -78,7 +83,7 @@ def match_rows(old: Vocabulary, new: Vocabulary) -> RowMatch:
             sources.append(tuple(part for part in splits[i] if part != UNK))
         else:
             sources.append(tuple(tags.get(_tag_kind(key), ())))
-    return RowMatch(sources, len(old_keys), sum(known is not None for known in equal))
+    return RowMatch(sources, len(old_keys), [known is not None for known in equal])
 
 
 def _tag_kind(key: tuple[str, str]) -> str:
@@ -91,4 +96,4 @@ def _tag_kind(key: tuple[str, str]) -> str:
 
 def identity(size: int) -> RowMatch:
     """Returns the match of a vocabulary of `size` pieces with itself."""
-    return RowMatch([(i,) for i in range(size)], size, size)
+    return RowMatch([(i,) for i in range(size)], size, [True] * size)

@@ -100,13 +100,12 @@ def test_sets(
       UserError: there is no test set at all.
     """
     tests, notes, corpus = [], [], _flag(folders)
+    missing: list[str] = []
+    without: list[str] = []
     for direction in run.data["pairs"]:
         language, source, target = (direction[key] for key in ("language", "source", "target"))
         if language not in pairs:
-            notes.append(
-                f"{source}-{target} is not scored: {corpus} has no text of {language}, which "
-                f"{run.path} was trained on; give the corpus of the run."
-            )
+            missing.append(f"{source}-{target}")
             continue
         try:
             rows = [
@@ -118,13 +117,16 @@ def test_sets(
             notes.append(f"{source}-{target} is not scored: {error}")
             continue
         if not rows:
-            notes.append(
-                f"{source}-{target} is not scored: {corpus} has no {split} text of {language}."
-            )
+            without.append(f"{source}-{target}")
             continue
         sources, references = (list(side) for side in zip(*rows, strict=True))
         train_pairs = direction["train_pairs"]
         tests.append(TestSet(language, source, target, train_pairs, sources, references))
+    if without:
+        notes.append(_not_scored(without, f"{corpus} has no {split} text") + ".")
+    if missing:
+        start = _not_scored(missing, f"{corpus} has no text")
+        notes.insert(0, f"{start}, which {run.path} was trained on; give the corpus of the run.")
     if not tests:
         raise UserError(
             f"{corpus} has no {split} text of any language of {run.path} that can be read: "
@@ -186,6 +188,15 @@ def _flag(folders: Folders) -> str:
         f"--corpus {name}={place}" if name else f"--corpus {place}"
         for name, place in folders.items()
     )
+
+
+def _not_scored(directions: Sequence[str], reason: str) -> str:
+    """Returns the beginning of a sentence on directions without text."""
+    if len(directions) == 1:
+        return f"{directions[0]} is not scored: {reason} of this direction"
+    rest = f" and {len(directions) - 5} more" if len(directions) > 5 else ""
+    names = ", ".join(directions[:5])
+    return f"{names}{rest} are not scored: {reason} of these directions"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -88,11 +88,13 @@ class Verdict:
       step: the training step.
       bleu: dev BLEU of the new language.
       changes: the change of each old direction.
+      share: the share of the change of the weights that was judged, see `run/blend.py`; 1 is all of it.
     """
 
     step: int
     bleu: float
     changes: Sequence[Change]
+    share: float = 1.0
 
     @property
     def mean(self) -> float:
@@ -165,13 +167,16 @@ class Guard:
         }
         return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
-    def judge(self, step: int, bleu: float, outputs: Sequence[DevOutput]) -> Verdict:
+    def judge(
+        self, step: int, bleu: float, outputs: Sequence[DevOutput], share: float = 1.0
+    ) -> Verdict:
         """Compares translations with those of the old run.
 
         Args:
           step: the training step.
           bleu: dev BLEU of the new language.
           outputs: the translations of all directions, the same sentences as those of the old run.
+          share: the share of the change of the weights that made them.
 
         Raises:
           UserError: the numbers of sentences differ.
@@ -197,11 +202,12 @@ class Guard:
             Change(output.direction, scores[0], scores[1], p)
             for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
         ]
-        return Verdict(step, bleu, changes)
+        return Verdict(step, bleu, changes, share)
 
     def with_verdict(self, verdict: Verdict) -> Self:
-        """Returns the guard with one more verdict, which replaces those of this step and later ones."""
-        earlier = [known for known in self.verdicts if known.step < verdict.step]
+        """Returns the guard with one more verdict, which replaces itself and those that came after it."""
+        place = (verdict.step, -verdict.share)
+        earlier = [known for known in self.verdicts if (known.step, -known.share) < place]
         return dataclasses.replace(self, verdicts=[*earlier, verdict])
 
     def write(self) -> None:
@@ -211,9 +217,18 @@ class Guard:
     @property
     def best(self) -> Verdict | None:
         """The verdict with the best BLEU of the new language among those that pass; the earliest wins."""
-        passing = [verdict for verdict in self.verdicts if verdict.passes]
-        return max(passing, key=lambda verdict: (verdict.bleu, -verdict.step), default=None)
+        return best_of(self.verdicts)
+
+
+def best_of(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """Returns the verdict with the best BLEU of the new language among those that pass, or None.
+
+    The first wins if some are equal.
+    """
+    passing = [verdict for verdict in verdicts if verdict.passes]
+    return max(passing, key=lambda verdict: verdict.bleu, default=None)
 
 
 def _verdict(entry: Mapping[str, Any]) -> Verdict:
-    return Verdict(entry["step"], entry["bleu"], [Change(**c) for c in entry["changes"]])
+    changes = [Change(**c) for c in entry["changes"]]
+    return Verdict(entry["step"], entry["bleu"], changes, entry.get("share", 1.0))

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
@@ -11,8 +11,10 @@ from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.evaluation import bleu
-from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict
+from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
+from gshard_nmt.run import blend
 from gshard_nmt.run.arrays import weights_to_decode
+from gshard_nmt.run.blend import StartWeights
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
@@ -63,12 +65,9 @@ class Validation:
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
         verdict = None
         if sentences:
-            outputs = self._outputs(weights)
-            scores = _bleu(outputs)
-            values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
-            values["dev_bleu"] = _mean(scores)
+            scores, verdict = self._bleu(weights, counters.step)
+            values |= scores
             line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a direction"
-            verdict = self._judge(counters.step, scores, outputs)
             if verdict:
                 line += f"; {verdict.text}"
         if self._programs.config.train.ema:
@@ -78,6 +77,46 @@ class Validation:
         if verdict and not verdict.passes:
             finite.pop(self._programs.config.train.metric, None)
         return line, Scores(finite, self._settings())
+
+    def blends(
+        self,
+        counters: RunCounters,
+        state: Mapping[str, Any],
+        start: StartWeights,
+        note: Callable[[str], None],
+    ) -> tuple[dict[str, Any], Scores] | None:
+        """Judges parts of the change since the start, beside all of it, which `run` has judged.
+
+        Returns:
+          The best weights that pass the guard, and their scores on dev text; None if all of the change is
+          as good, or if nothing passes.
+        """
+        step, learned = counters.step, weights_to_decode(state)
+        guard = Guard.of(self._run.path)
+        assert guard is not None
+        judged = [verdict for verdict in guard.verdicts if verdict.step == step]
+        found: dict[float, Scores] = {}
+        for share in blend.SHARES:
+            values, verdict = self._bleu(start.blended(learned, share), step, share)
+            assert verdict is not None
+            note(f"{blend.words(share)}: {guard.language} {verdict.bleu:.1f} BLEU; {verdict.text}")
+            judged.append(verdict)
+            found[share] = Scores(values, self._settings())
+        best = best_of(judged)
+        if best is None or best.share not in found:
+            return None
+        note(f"decoding uses {blend.words(best.share)} since the start of the run")
+        return start.blended(learned, best.share), found[best.share]
+
+    def _bleu(
+        self, weights: Mapping[str, Any], step: int, share: float = 1.0
+    ) -> tuple[dict[str, float], Verdict | None]:
+        """Returns BLEU of each language and their mean, as metrics, and the verdict of the guard."""
+        outputs = self._outputs(weights)
+        scores = _bleu(outputs)
+        values = {f"dev_bleu/{language}": value for language, value in scores.items()}
+        values["dev_bleu"] = _mean(scores)
+        return values, self._judge(step, scores, outputs, share)
 
     def _settings(self) -> dict[str, Any]:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""
@@ -138,13 +177,13 @@ class Validation:
         return dev_outputs(self._translator, vocabulary, self._data, pairs, sentences)
 
     def _judge(
-        self, step: int, scores: Mapping[str, float], outputs: Sequence[DevOutput]
+        self, step: int, scores: Mapping[str, float], outputs: Sequence[DevOutput], share: float
     ) -> Verdict | None:
         """Returns the verdict of the guard of the run, and records it; None if it has no guard."""
         guard = Guard.of(self._run.path)
         if guard is None:
             return None
-        verdict = guard.judge(step, scores.get(guard.language, 0.0), outputs)
+        verdict = guard.judge(step, scores.get(guard.language, 0.0), outputs, share)
         if self._is_first:
             guard.with_verdict(verdict).write()
         return verdict

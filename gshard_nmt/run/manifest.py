@@ -15,6 +15,7 @@ import numpy as np
 
 import gshard_nmt
 from gshard_nmt import json_shape
+from gshard_nmt.run import blend
 from gshard_nmt.run.checksums import Checksums, slice_name, sliced_dimensions
 from gshard_nmt.run.retention import Scores
 
@@ -22,6 +23,9 @@ FORMAT = 1
 """The version of the format of checkpoints. This package reads no other."""
 
 NAME = "manifest.json"
+
+DECODED = {blend.GROUP: "blend with the old weights", "ema": "Train.ema"}
+"""The groups of weights that are decoded in place of `parameters`, the first that there is, in words."""
 
 _RECORD = json_shape.fields(
     {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
@@ -135,12 +139,12 @@ class Manifest:
         return dataclasses.replace(self, tensors=tensors)
 
     def group_to_decode(self, raw: bool = False) -> str:
-        """Returns the group of the weights to decode: `ema` if there is one, else `parameters`.
+        """Returns the group of the weights to decode: `blend`, `ema` or else `parameters`.
 
         Args:
-          raw: whether to decode with the weights themselves, not with their moving average.
+          raw: whether to decode with the weights themselves, not with a mean that has them.
         """
-        return "ema" if "ema" in self.tensors and not raw else "parameters"
+        return next((group for group in DECODED if group in self.tensors and not raw), "parameters")
 
     @property
     def nbytes(self) -> int:

@@ -25,12 +25,13 @@ from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import starting_table as table
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import state_specs, step_functions, weight_specs, weights_of
+from gshard_nmt.run.blend import StartWeights
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_arrays import Recipe, assemble, placed
+from gshard_nmt.run.starting_arrays import Recipe, assemble, comparable, placed
 from gshard_nmt.run.weights import Chosen, Loaded, load_weights
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
@@ -92,10 +93,8 @@ class StartingPoint:
         Raises:
           UserError: the run has started from something else, or the other run does not fit.
         """
-        file, recorded = run.path / NAME, None
-        if file.exists():
-            record = json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
-            recorded = Init(record["from"], record["checkpoint"])
+        record = _recorded(run)
+        recorded = Init(record["from"], record["checkpoint"]) if record else None
         has_started = bool(run.budget())
         if wanted and wanted != recorded and has_started:
             raise UserError(
@@ -146,9 +145,7 @@ class StartingPoint:
         Raises:
           UserError: there is no such checkpoint, or it is damaged.
         """
-        retention = Retention.of(self.config.train)
-        checkpoints = Checkpoints(self.run.checkpoints, retention, self.run.identity(), processes)
-        choice = Chosen.parse(self.init.checkpoint)
+        checkpoints, choice = self._checkpoints(processes), Chosen.parse(self.init.checkpoint)
         loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
         arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
         specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
@@ -165,6 +162,10 @@ class StartingPoint:
         has_moments = any(name.startswith("moments/") for name in recipe.origins)
         loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
         return OldState(devices, arrays, recipe, loaded, self, steps if has_moments else 0)
+
+    def _checkpoints(self, processes: Processes) -> Checkpoints:
+        retention = Retention.of(self.config.train)
+        return Checkpoints(self.run.checkpoints, retention, self.run.identity(), processes)
 
     def _recipe(self, old_specs: ArraySpecs) -> Recipe:
         """Returns what each array of the state begins with; moments follow their weights."""
@@ -190,6 +191,42 @@ class StartingPoint:
                 if weight in self.rows:
                     rows[name] = self.rows[weight]
         return Recipe(origins, old_specs, self.specs, rows)
+
+
+def start_weights(
+    run: RunFolder,
+    config: Config,
+    data: "PreparedData",
+    functions: StepFunctions,
+    devices: Runtime,
+    processes: Processes,
+) -> StartWeights:
+    """Reads again the weights that a run started from. All processes call this together.
+
+    Args:
+      run: the run folder. Its run has started from another one.
+      config, data, functions: of the run.
+      devices, processes: that train it.
+
+    Raises:
+      UserError: the other run is gone, or its chosen checkpoint is another one now.
+    """
+    record = _recorded(run)
+    assert record is not None
+    init = Init(record["from"], record["checkpoint"])
+    point = StartingPoint.open(init, config, data, functions)
+    choice = Chosen.parse(init.checkpoint)
+    specs = placed(devices, point.old_specs)
+    loaded = load_weights(point._checkpoints(processes), choice, specs)
+    if loaded.label != record["label"]:
+        raise UserError(
+            f"{init} was {record['weights']} when this run began, and is {loaded.origin} now."
+        )
+    new = weights_of(point.specs)
+    recipe = Recipe(point.origins, point.old_specs, new, point.rows)
+    weights = comparable(devices, recipe, loaded.weights)
+    new_rows = {name: ~np.array(rows.is_known) for name, rows in point.rows.items()}
+    return StartWeights(weights, {name: new_rows[name] for name in new_rows if name in weights})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,6 +292,14 @@ class OldState:
             "arrays": [dataclasses.asdict(row) for row in rows],
         }
         run.write_json(NAME, facts)
+
+
+def _recorded(run: RunFolder) -> Any:
+    """Returns what init.json of a run folder has; None if the run started with random weights."""
+    file = run.path / NAME
+    if not file.exists():
+        return None
+    return json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,9 +1,9 @@
 """Saves and restores the state of a training run.
 
 The groups of arrays in a checkpoint are `parameters` (the weights), `ema` (their moving average, if
-`Train.ema` is set), `optimizer` (the rest of the training state) and `input` (the position in the
-data). The facts are the counters of the run, its patience, its bad steps, and whether it owes a
-validation.
+`Train.ema` is set), `optimizer` (the rest of the training state), `input` (the position in the data)
+and, at the end of a run that adds a language, perhaps `blend` (the weights to decode). The facts are
+the counters of the run, its patience, its bad steps, and whether it owes a validation.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import input_state
+from gshard_nmt.run import blend, input_state
 from gshard_nmt.run.arrays import as_groups, from_groups
 from gshard_nmt.run.checkpoint import Groups
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
@@ -45,6 +45,7 @@ class TrainingState:
       divergence: the steps that went wrong.
       owes_validation: whether the validation of this step has failed and must be done again.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
+      blend: weights that are decoded in place of those in `arrays`, by their names in the model.
     """
 
     arrays: dict[str, Any]
@@ -54,6 +55,7 @@ class TrainingState:
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
     owes_validation: bool = False
     moment_steps: int = 0
+    blend: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
@@ -167,6 +169,9 @@ def save(
     assert state.cursors is not None
     groups = as_groups(state.arrays)
     groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
+    if state.blend:
+        groups[blend.GROUP] = dict(state.blend)
+        specs[blend.GROUP] = specs["parameters"]
     try:
         checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state), scores)
     except NotFiniteError as error:

@@ -3,18 +3,18 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, Restored, Wanted
-from gshard_nmt.run.manifest import Manifest, UnsoundError
+from gshard_nmt.run.manifest import DECODED, Manifest, UnsoundError
 
 CHECKPOINT_WORDS = (
     "best, last, a step such as 500, or average:N for the mean of the last N; with :weights at its end, "
-    "as in best:weights, for the weights without Train.ema"
+    "as in best:weights, for the weights without Train.ema or the blend of --add_language"
 )
 """The values of --checkpoint, in words."""
 
@@ -99,7 +99,7 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
     else:
         restored = checkpoints.restore_best(groups)
     manifest, ((group, weights),) = restored.manifest, restored.groups.items()
-    origin = f"step {manifest.step}" + " (Train.ema)" * (group == "ema")
+    origin = f"step {manifest.step}" + _in_words([group])
     return Loaded(weights, manifest.step, _label(manifest, choice), origin, restored.passed_over)
 
 
@@ -166,8 +166,8 @@ def _average(
             f"Train.keep_last.{listed}"
         )
     weights = {name: total.mean(count) for name, total in sums.items()}
-    averages = [manifest.group_to_decode(choice.raw) == "ema" for manifest in manifests]
-    origin = f"steps {steps} (averaged{', Train.ema' * any(averages)})"
+    decoded = {manifest.group_to_decode(choice.raw) for manifest in manifests}
+    origin = f"steps {steps}{_in_words(decoded, 'averaged')}"
     label = _joined_label(manifests, choice)
     return Loaded(weights, manifests[0].step, label, origin, tuple(problems.values()))
 
@@ -184,8 +184,15 @@ def _joined_label(manifests: list[Manifest], choice: Chosen) -> str:
 
 def _label(manifest: Manifest, choice: Chosen) -> str:
     """Returns the label of the weights that are read from a checkpoint."""
-    leaves_out = manifest.group_to_decode() != manifest.group_to_decode(choice.raw)
-    return manifest.label + ", without Train.ema" * leaves_out
+    group = manifest.group_to_decode()
+    leaves_out = group != manifest.group_to_decode(choice.raw)
+    return manifest.label + (f", without {DECODED[group]}" if leaves_out else "")
+
+
+def _in_words(groups: Collection[str], *first: str) -> str:
+    """Returns what the weights are, such as " (averaged, Train.ema)"; "" if they are as trained."""
+    facts = [*first, *(words for group, words in DECODED.items() if group in groups)]
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 class _ShardSums:

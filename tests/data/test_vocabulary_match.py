@@ -65,7 +65,7 @@ def test_equal_vocabularies_match_row_by_row(old):
 
 
 def test_the_counts_in_words():
-    match = RowMatch([(0,), (1,), (0, 1), ()], old_size=5, copied=2)
+    match = RowMatch([(0,), (1,), (0, 1), ()], 5, [True, True, False, False])
     assert (
         match.text
         == "2 rows copied by their pieces, 1 means of old rows, 1 new; 3 old rows left out"

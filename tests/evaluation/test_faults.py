@@ -241,7 +241,9 @@ def test_what_cannot_be_read_is_named_in_a_partial_report(tmp_path):
     assert [row["lang"] for row in report["languages"]] == ["fr"]
     unequal, empty = report["checks"]
     assert unequal.startswith("de-en is not scored: the two files of de-en have different lengths")
-    assert empty == f"ru-en is not scored: --corpus {world.corpus} has no test text of ru."
+    assert (
+        empty == f"ru-en is not scored: --corpus {world.corpus} has no test text of this direction."
+    )
     # Text that cannot be read has no fingerprint.
     text = report["provenance"]["training text"]
     assert text.startswith("unknown: the two files of de-en have different lengths")

@@ -1,5 +1,6 @@
 """The guard of the old languages: what it finds, which step it chooses, and what it refuses."""
 
+import dataclasses
 import json
 
 import pytest
@@ -100,6 +101,26 @@ def test_a_verdict_replaces_those_that_a_resumed_run_has_undone(tmp_path):
     before = guard(tmp_path).with_verdict(verdict(100, 1.0)).with_verdict(verdict(200, 2.0))
     assert [v.bleu for v in before.with_verdict(verdict(200, 3.0)).verdicts] == [1.0, 3.0]
     assert [v.bleu for v in before.with_verdict(verdict(100, 4.0)).verdicts] == [4.0]
+
+
+def test_parts_of_the_change_come_after_all_of_it(tmp_path):
+    before = guard(tmp_path).with_verdict(verdict(100, 1.0))
+    for share, bleu in ((0.8, 5.0), (0.4, 3.0), (0.4, 4.0)):
+        before = before.with_verdict(dataclasses.replace(verdict(100, bleu), share=share))
+    assert [(v.share, v.bleu) for v in before.verdicts] == [(1, 1.0), (0.8, 5.0), (0.4, 4.0)]
+    assert before.best.share == 0.8
+    before.write()
+    assert Guard.of(tmp_path).verdicts == before.verdicts
+    # A resumed run judges this step again, all of the change first.
+    assert [v.bleu for v in before.with_verdict(verdict(100, 2.0)).verdicts] == [2.0]
+
+
+def test_verdicts_without_a_share_are_of_all_of_the_change(tmp_path):
+    guard(tmp_path).with_verdict(verdict(100, 1.0)).write()
+    record = json.loads((tmp_path / "guard.json").read_text())
+    del record["steps"][0]["share"]
+    (tmp_path / "guard.json").write_text(json.dumps(record))
+    assert Guard.of(tmp_path).verdicts[0].share == 1
 
 
 def test_the_file_gives_the_guard_back(tmp_path):

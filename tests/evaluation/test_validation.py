@@ -243,3 +243,78 @@ def test_a_checkpoint_that_the_guard_refuses_gets_no_score(validate, monkeypatch
     assert "dev_bleu/de" not in scores.values
     assert "dev_bleu/fr" in scores.values
     assert [(v.step, v.passes) for v in Guard.of(tmp_path).verdicts] == [(1, True), (2, False)]
+
+
+@pytest.fixture
+def blends(validate, monkeypatch, tmp_path):
+    """Judges parts of a change; a part of the references of each language is translated well.
+
+    Takes the numbers of good translations of German (new) and French (old), by share of the change.
+    """
+    rows = np.arange(60).reshape(-1, 6)
+
+    class Translator:
+        def __init__(self, *arguments) -> None:
+            self.parameters = None
+
+        def translate_ids(self, sources, _prefixes):
+            good = blends.good[self.parameters["w"]]
+            places = [*range(10)] * 2  # German comes first
+            counts = [good[0]] * 10 + [good[1]] * 10
+            return [
+                [(ids if i < n else [*ids[:-1], 9], 0.0)]
+                for i, n, ids in zip(places, counts, sources, strict=True)
+            ]
+
+    class Start:
+        def blended(self, learned, share):
+            assert learned == {"w": 1.0}
+            return {"w": share}
+
+    monkeypatch.setattr(validation, "Translator", Translator)
+    examples = [types.SimpleNamespace(source=row, target=row) for row in rows]
+    monkeypatch.setattr(validation, "dev_examples", lambda *_: examples)
+    references = [" ".join(f"w{i}" for i in row) for row in rows]
+
+    def blends(good):
+        blends.good, blends.notes = good, []
+        Guard(tmp_path / "guard.json", "de", "the old run", {"fr-en": references}).write()
+        config = DEMO.replace(train={"bleu_sentences": 10, "best_metric": "dev_bleu/de"})
+        folder = types.SimpleNamespace(path=tmp_path, vocabularies=lambda: (None, Words()))
+        run, state = validate(config, folder), {"parameters/w": 1.0}
+        run._nll = lambda weights: {"de": 1.0}
+        counters = RunCounters(step=3)
+        _, scores = run.run(counters, state, Log())
+        return scores, run.blends(counters, state, Start(), blends.notes.append)
+
+    return blends
+
+
+def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends, tmp_path):
+    all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)})
+    assert weights == {"w": 0.6}
+    verdicts = Guard.of(tmp_path).verdicts
+    assert [(v.share, v.passes) for v in verdicts] == [
+        (1.0, False), (0.8, False), (0.6, True), (0.4, True),
+    ]  # fmt: skip
+    # Scores with the same settings are compared with those of other steps.
+    assert scores.scored_with == all_of_it.scored_with
+    assert scores.values["dev_bleu/de"] == verdicts[2].bleu
+    assert scores.values["dev_bleu/fr"] == pytest.approx(100)
+    assert scores.values["dev_bleu"] == (verdicts[2].bleu + scores.values["dev_bleu/fr"]) / 2
+    assert "dev_nll" not in scores.values  # of all of the change, not of this part
+    assert blends.notes[1].startswith("0.6 of the change: de ")
+    assert blends.notes[-1] == "decoding uses 0.6 of the change since the start of the run"
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        {1.0: (9, 10), 0.8: (9, 10), 0.6: (8, 10), 0.4: (5, 10)},  # all of it is as good
+        dict.fromkeys((1.0, 0.8, 0.6, 0.4), (10, 0)),  # nothing passes
+    ],
+)
+def test_no_part_is_chosen_if_none_is_better(blends, good):
+    _, chosen = blends(good)
+    assert chosen is None
+    assert len(blends.notes) == 3

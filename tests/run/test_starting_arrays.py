@@ -138,7 +138,7 @@ def test_rows_are_copied_averaged_or_new():
     devices = runtime.start(ONE_DEVICE)
     spec = {"w": ArraySpec((3, 2), np.dtype(np.float32), "VM")}
     new = {"w": ArraySpec((4, 2), np.dtype(np.float32), "VM")}
-    match = RowMatch([(2,), (0, 1), (), (1,)], old_size=3, copied=2)
+    match = RowMatch([(2,), (0, 1), (), (1,)], 3, [True, False, False, True])
     old = devices.put({"w": np.array([[1, -0.0], [3, 4], [5, 6]], np.float32)}, spec)
     initial = devices.put({"w": np.full((4, 2), 9, np.float32)}, new)
     recipe = Recipe({"w": [Origin("w", resized="V")]}, spec, new, {"w": match})

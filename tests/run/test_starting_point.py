@@ -11,12 +11,12 @@ import pytest
 from gshard_nmt.data.manifest import checksum
 from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import as_groups, state_specs, step_functions
+from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weights_of
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
@@ -200,6 +200,13 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, prepar
         wanted = before[name.replace("parameters", "ema")]
         for i, ids in enumerate(match.sources):
             np.testing.assert_allclose(state[name][i], wanted[list(ids)].mean(0), rtol=1e-6)
+    again = start_again(run, data["new"])
+    np.testing.assert_array_equal(
+        again.weights["source_embedding"], state["parameters/source_embedding"]
+    )
+    is_new = again.new_rows["source_embedding"]
+    assert 0 < is_new.sum() == len(match.sources) - match.copied
+    assert is_new.tolist() == [not known for known in match.is_known]
     row = json.loads((run.path / "init.json").read_text())["arrays"][0]
     assert row["array"] == "source_embedding"
     assert row["begins"] == match.text
@@ -284,3 +291,48 @@ def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path
     assert old.loaded.step == 6
     assert notes[0].endswith("Using the checkpoint of step 6 (Train.ema) instead")
     assert not dataclasses.asdict(old.loaded)["weights"]
+
+
+def start_again(run, data, config=CONFIG):
+    """Returns the weights that a run started from, read from the old run again."""
+    functions = step_functions(config, data.summary())
+    return start_weights(run, config, data, functions, runtime.start(config.mesh), ALONE)
+
+
+def test_the_weights_at_the_start_can_be_read_again(run, other, prepared):
+    _, state = start(run, other, prepared)
+    again = start_again(run, prepared)
+    weights = weights_of(state)
+    assert again.weights.keys() == weights.keys()
+    for name, array in again.weights.items():
+        assert np.asarray(array).tobytes() == weights[name].tobytes(), name
+    assert not any(rows.any() for rows in again.new_rows.values())
+
+
+def test_weights_that_were_not_all_there_at_the_start_are_left_out(run, other, prepared):
+    """Half of 16 experts are copies, so these weights have the sizes of others."""
+    config = CONFIG.replace(model={"experts": 16, "encoder_layers": 4})
+    _, state = start(run, other, prepared, config)
+    again, weights = start_again(run, prepared, config), weights_of(state)
+    missing = weights.keys() - again.weights.keys()
+    assert "encoder/block/moe_0/wi" in missing
+    assert "decoder/block/moe_0/wi" in missing
+    assert "encoder/block/self_attention_0/query" in missing  # copies of layers are new layers
+    for name in ("decoder/block/self_attention_0/query", "source_embedding"):
+        np.testing.assert_array_equal(again.weights[name], weights[name])
+
+
+@pytest.mark.parametrize("change", ["gone", "better"])
+def test_an_old_run_that_has_changed_since_the_start_is_refused(
+    tmp_path, run, other, prepared, change
+):
+    copy = RunFolder(tmp_path / "copy")
+    shutil.copytree(other.path, copy.path)
+    start(run, copy, prepared)
+    if change == "gone":
+        shutil.rmtree(copy.path)
+    else:
+        shutil.rmtree(copy.checkpoints / "3")
+    message = "copy" if change == "gone" else r"was step 3 \(Train.ema\) when.*is step 6 \(Train"
+    with pytest.raises(UserError, match=message):
+        start_again(run, prepared)

@@ -105,6 +105,19 @@ def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked
     assert labels["1:weights"] == labels["1"]
 
 
+def test_a_blend_decodes_in_place_of_the_moving_average(tmp_path):
+    writer = CheckpointWriter(tmp_path)
+    groups = with_average(2) | {"blend": state(7)["parameters"]}
+    parameters = LETTERS["parameters"]
+    writer.save(2, groups, LETTERS | {"ema": parameters, "blend": parameters}, {})
+    writer.close()
+    loaded, raw = load(tmp_path, "last"), load(tmp_path, "last:weights")
+    assert_equal(loaded.weights, state(7)["parameters"])
+    assert loaded.origin == "step 2 (blend with the old weights)"
+    assert_equal(raw.weights, state(2)["parameters"])
+    assert raw.label == loaded.label + ", without blend with the old weights"
+
+
 def test_an_average_is_split_over_the_devices_as_the_run_asks(written):
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     axes = {"experts/w": PartitionSpec(None, "x"), "b": PartitionSpec()}
