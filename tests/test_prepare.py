@@ -264,8 +264,8 @@ def test_a_wrong_vocabulary_is_an_error_before_the_corpus_is_read(corpus, tmp_pa
     with pytest.raises(UserError) as error:
         prepare(CONFIG, corpus, out, dataclasses.replace(RAW, vocabulary_of=folder))
     assert str(error.value) == (
-        f"--vocabulary_of {folder} has no source.model, so it is not prepared data. Give a folder that "
-        "gshard-data prepare made."
+        f"--vocabulary_of {folder} has no source.model, so it is neither prepared data nor a run "
+        "folder. Give a folder that gshard-data prepare, gshard-train or gshard-export made."
     )
     with pytest.raises(UserError, match=r"names no\.model, but there is no such file"):
         prepare(dataclasses.replace(CONFIG, source_model="no.model"), corpus, out)

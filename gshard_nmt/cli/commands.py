@@ -169,8 +169,8 @@ def _define_prepare(flags: Flags) -> None:
     flags.text(
         "vocabulary_of",
         "DIR",
-        "prepared data whose vocabularies are used, so that text that was tokenized with them is taken "
-        "over from --out",
+        "prepared data, or a run folder, whose vocabularies are used. Text that was tokenized with them "
+        "is taken over from --out",
     )
     flags.choice(
         "runner",

@@ -36,7 +36,10 @@ def test_a_language_is_added_and_the_same_command_resumes(prepared, trained, tmp
     guard = json.loads((workdir / "guard.json").read_text())
     assert {len(lines) for lines in guard["translations"].values()} == {4}
     assert set(guard["translations"]) == {"fr-en", "de-en"}
-    assert [verdict["step"] for verdict in guard["steps"]] == [1, 2, 3, 4]
+    # Parts of the change are judged at the end of each start, and only there.
+    parts = {step: [1.0] + [0.8, 0.6, 0.4] * (step in (2, 4)) for step in (1, 2, 3, 4)}
+    judged = [(verdict["step"], verdict["share"]) for verdict in guard["steps"]]
+    assert judged == [(step, share) for step, shares in parts.items() for share in shares]
     shown = again.stdout
     assert "el and the old languages" in shown
     assert re.search(r"fr-en +\d", shown)

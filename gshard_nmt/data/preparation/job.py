@@ -50,7 +50,7 @@ class Options:
     Attributes:
       workers: the number of processes; 0 means one for each CPU that this process may use.
       share: the part of the work that this machine does.
-      vocabulary_of: prepared data whose vocabularies are used; None to train them.
+      vocabulary_of: prepared data or a run folder, whose vocabularies are used; None to train them.
       cleaning: the settings of cleaning.
       beam: the options of Apache Beam, which then does the work; None if processes do it.
     """
@@ -363,13 +363,13 @@ def _pool_of(options: Options, partial: Path) -> Pool:
 
 
 def _with_vocabularies_of(config: Data, folder: Path) -> Data:
-    """Returns the config with the vocabularies of prepared data."""
+    """Returns the config with the vocabularies of prepared data or of a run folder."""
     source, target = (folder / name for name in VOCABULARIES)
     for file in (source, target):
         if not file.is_file():
             raise UserError(
-                f"--vocabulary_of {folder} has no {file.name}, so it is not prepared data. Give a folder "
-                "that gshard-data prepare made."
+                f"--vocabulary_of {folder} has no {file.name}, so it is neither prepared data nor a run "
+                "folder. Give a folder that gshard-data prepare, gshard-train or gshard-export made."
             )
     is_joint = config.vocabulary == "joint"
     return dataclasses.replace(
