@@ -337,7 +337,8 @@ def show(guard: Guard) -> None:
     )
     rows = [_row(verdict, verdict is best) for verdict in guard.verdicts]
     console.print(narrow_table(f"{guard.language} and the old languages", header, rows))
-    chosen = best or guard.verdicts[-1]
+    # Without a best checkpoint, decoding uses the last one, which has all of the change.
+    chosen = best or [verdict for verdict in guard.verdicts if verdict.share == 1][-1]
     changes = [
         (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
         for c in sorted(chosen.changes, key=lambda change: change.delta)

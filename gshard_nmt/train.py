@@ -196,6 +196,11 @@ class _Trainer:
             # The checkpoint was saved when its validation failed. Now it gets its scores.
             training_state.add_scores(self.checkpoints, self.state, self._validate())
             if self._is_complete(self.state.counters):
+                if self._adds_language():
+                    note = (
+                        "parts of the change are not judged, because the last validation was owed"
+                    )
+                    self.progress.note(note)
                 return "done"
             if self.state.patience.is_over(limits.patience):
                 return "patience"
@@ -237,9 +242,9 @@ class _Trainer:
                 saves = saves or checkpoints.would_be_best(step, scores)
                 if self.state.patience.is_over(limits.patience):
                     ending = ending or "patience"
-                if ending in ("done", "patience") and Guard.of(self.run.path):
+                if ending in ("done", "patience") and self._adds_language():
                     with clock.phase("validation"):
-                        scores = self._blended(scores)
+                        scores = self._blended(scores, interrupt)
             if saves or ending:
                 with clock.phase("save"):
                     self._save(scores)
@@ -348,11 +353,16 @@ class _Trainer:
         self.state.counters.skip_time()
         return scores
 
-    def _blended(self, scores: Scores) -> Scores:
+    def _adds_language(self) -> bool:
+        """Returns whether the run has old languages that it must not lose."""
+        return bool(self.config.train.bleu_sentences and Guard.of(self.run.path))
+
+    def _blended(self, scores: Scores, interrupt: Interrupt) -> Scores:
         """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
 
         Args:
           scores: of all of the change.
+          interrupt: whether the user wants to stop.
 
         Returns:
           The scores of the choice.
@@ -361,10 +371,13 @@ class _Trainer:
         run = self.run, self.config, self.prepared, programs.functions
         try:
             start = start_weights(*run, programs.devices, self.processes)
-            choice = self.validation.blends(self.state.counters, self.state.arrays, start, note)
-        except (UserError, RuntimeError, MemoryError) as error:
-            # Memory for the old weights may be missing. The steps and their scores are saved anyway.
-            note(f"decoding uses all of the change since the start of the run: {error}")
+            choice = self.validation.blends(
+                self.state.counters, self.state.arrays, start, note, lambda: interrupt.requested
+            )
+        except Exception as error:  # noqa: BLE001, the steps and their scores must be saved anyway
+            self.validation.without_blends(self.state.counters.step)
+            reason = str(error) or type(error).__name__
+            note(f"no part of the change since the start can be chosen, so all of it is: {reason}")
             return scores
         self.state.counters.skip_time()
         if choice is None:

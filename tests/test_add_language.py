@@ -244,6 +244,13 @@ def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsy
     worse = Verdict(40, 5.0, [Change("fr-en", 20.0, 17.5, 0.01)])
     program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse]))
     assert "step 40 beside step 7 of old" in capsys.readouterr().out
+    # If nothing passes, decoding uses all of the change, also if parts of it lose less.
+    less = Verdict(40, 4.0, [Change("fr-en", 20.0, 18.5, 0.01)], 0.4)
+    program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse, less]))
+    shown = capsys.readouterr().out
+    assert "step 40 beside step 7 of old" in shown
+    (direction,) = [line for line in shown.splitlines() if line.startswith("fr-en")]
+    assert direction.split()[1:4] == ["20.0", "17.5", "-2.5"]
     part = dataclasses.replace(better, share=0.6)
     program.show(dataclasses.replace(guard, verdicts=[worse, part]))
     shown = capsys.readouterr().out

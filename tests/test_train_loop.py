@@ -478,20 +478,26 @@ def language_is_added(run, validations, monkeypatch):
             raise result["start"]
         return result["start"]
 
-    def blends(self, counters, state, start, note):
+    def blends(self, counters, state, start, note, stops):
         assert start == "the start"
+        assert not stops()
         result["step"] = counters.step
         blend = {"w": weights_of(state)["w"] + 1}
         return (blend, result["scores"]) if result["scores"] else None
 
     monkeypatch.setattr(train, "start_weights", start_weights)
+
+    def without_blends(self, step):
+        result["taken back"] = step
+
     monkeypatch.setattr(train.Validation, "blends", blends, raising=False)
+    monkeypatch.setattr(train.Validation, "without_blends", without_blends, raising=False)
     return result
 
 
 def test_the_best_blend_is_saved_with_its_scores_at_the_end(run, language_is_added):
     language_is_added["scores"] = Scores({"dev_nll": 0.5}, {})
-    assert run(dev_every=2)
+    assert run(dev_every=2, bleu_sentences=1)
     assert language_is_added["step"] == 6
     checkpoints = Checkpoints(run.folder.checkpoints)
     assert checkpoints.newest().scores.values == {"dev_nll": 0.5}
@@ -499,29 +505,51 @@ def test_the_best_blend_is_saved_with_its_scores_at_the_end(run, language_is_add
     assert checkpoints.newest().tensors["blend"]["w"].letters == "E"
     # Training goes on from the weights themselves, and later checkpoints have no blend until the end.
     language_is_added["scores"] = None
-    assert run(dev_every=2, steps=8)
+    assert run(dev_every=2, bleu_sentences=1, steps=8)
     assert final(run)[:2] == (8, 8.0)
     assert "blend" not in Checkpoints(run.folder.checkpoints).newest().tensors
 
 
 def test_patience_ends_with_blends_too(run, language_is_added):
-    assert run(dev_every=1, patience=2)
+    assert run(dev_every=1, patience=2, bleu_sentences=1, best_metric="dev_nll")
     assert language_is_added["step"] == 3
 
 
-@pytest.mark.parametrize("error", [UserError("old is gone"), RuntimeError("no memory left")])
+@pytest.mark.parametrize(
+    "error",
+    [UserError("old is gone"), RuntimeError("no memory left"), OSError(5, "disk"), KeyError()],
+)
 def test_without_the_old_weights_all_of_the_change_is_saved(run, language_is_added, error, capsys):
     language_is_added["start"] = error
-    assert run(dev_every=2)
+    assert run(dev_every=2, bleu_sentences=1)
     assert final(run) == (6, 6.0, 600)
     assert Checkpoints(run.folder.checkpoints).newest().scores.values == {"dev_nll": 1.0}
-    message = f"decoding uses all of the change since the start of the run: {error}"
-    assert message in capsys.readouterr().err
+    assert language_is_added["taken back"] == 6
+    message = "no part of the change since the start can be chosen, so all of it is: "
+    assert message + (str(error) or "KeyError") in capsys.readouterr().err
+
+
+def test_a_validation_that_was_owed_says_that_no_parts_are_judged(
+    run, validations, language_is_added, capsys
+):
+    _, fails = validations
+    fails.add(6)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        run(dev_every=100, bleu_sentences=1)
+    fails.clear()
+    assert run(dev_every=100, bleu_sentences=1)
+    assert "step" not in language_is_added
+    assert "parts of the change are not judged" in capsys.readouterr().err
 
 
 def test_a_run_that_adds_no_language_has_no_blends(run, language_is_added):
     language_is_added["files"] = {}
-    assert run(dev_every=2)
+    assert run(dev_every=2, bleu_sentences=1)
+    assert "step" not in language_is_added
+
+
+def test_a_run_that_translates_nothing_has_no_blends(run, language_is_added):
+    assert run(dev_every=2, bleu_sentences=0)
     assert "step" not in language_is_added
 
 

@@ -297,7 +297,7 @@ def load_translator(
       run: the run folder.
       nbest: number of translations of each line.
       checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N. If a
-        checkpoint has a moving average (`Train.ema`), it is used, unless ":weights" follows.
+        checkpoint has a moving average or a blend, it is used, unless ":weights" follows.
       processes: the processes that decode together.
       fits: whether to choose another mesh if that of the config does not fit this machine.
 

@@ -1,5 +1,6 @@
 """Validation: scores a model on dev text while it trains."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ class Validation:
         self._is_first = is_first
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
+        self._verdict: Verdict | None = None
 
     @property
     def warning(self) -> str:
@@ -55,28 +57,24 @@ class Validation:
           A line to show, and the scores. Without dev text there are none. If the guard of old
           languages does not pass, the score that chooses the best checkpoint is left out.
         """
-        sentences = self._programs.config.train.bleu_sentences
-        weights = weights_to_decode(state)
-        nll = self._nll(weights)
-        if not nll:
+        config = self._programs.config.train
+        values, verdict = self._scored(weights_to_decode(state), counters.step)
+        if not values:
             return f"step {counters.step}: no dev text fits into the rows, so no scores", Scores()
-        values = {f"dev_nll/{language}": value for language, value in nll.items()}
-        values["dev_nll"] = _mean(nll)
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
-        verdict = None
-        if sentences:
-            scores, verdict = self._bleu(weights, counters.step)
-            values |= scores
-            line += f", dev BLEU {values['dev_bleu']:.1f} on {sentences} sentences a direction"
-            if verdict:
-                line += f"; {verdict.text}"
-        if self._programs.config.train.ema:
+        if config.bleu_sentences:
+            number = config.bleu_sentences
+            line += f", dev BLEU {values['dev_bleu']:.1f} on {number} sentences a direction"
+        if verdict:
+            line += f"; {verdict.text}"
+        if config.ema:
             line += " (Train.ema)"
         log.write(counters.step, values)
-        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        scores = self._finite(values)
         if verdict and not verdict.passes:
-            finite.pop(self._programs.config.train.metric, None)
-        return line, Scores(finite, self._settings())
+            scores.pop(config.metric, None)
+        self._verdict = verdict
+        return line, Scores(scores, self._settings())
 
     def blends(
         self,
@@ -84,39 +82,69 @@ class Validation:
         state: Mapping[str, Any],
         start: StartWeights,
         note: Callable[[str], None],
+        stops: Callable[[], bool],
     ) -> tuple[dict[str, Any], Scores] | None:
         """Judges parts of the change since the start, beside all of it, which `run` has judged.
 
+        Args:
+          counters, state: of the run, as `run` had them.
+          start: the weights that the run started from.
+          note: shows a line.
+          stops: whether the user wants to stop. Then the other parts are not judged.
+
         Returns:
-          The best weights that pass the guard, and their scores on dev text; None if all of the change is
-          as good, or if nothing passes.
+          The weights with the best BLEU of the new language that pass the guard, and their scores on dev
+          text; None if all of the change is as good, or if nothing passes.
         """
         step, learned = counters.step, weights_to_decode(state)
-        guard = Guard.of(self._run.path)
-        assert guard is not None
-        judged = [verdict for verdict in guard.verdicts if verdict.step == step]
+        judged = [self._verdict] if self._verdict else []
         found: dict[float, Scores] = {}
         for share in blend.SHARES:
-            values, verdict = self._bleu(start.blended(learned, share), step, share)
-            assert verdict is not None
-            note(f"{blend.words(share)}: {guard.language} {verdict.bleu:.1f} BLEU; {verdict.text}")
+            if stops():
+                note("stopped: not all parts of the change were judged")
+                break
+            values, verdict = self._scored(start.blended(learned, share), step, share)
+            if verdict is None:
+                return None
+            note(f"{blend.words(share)}: BLEU {verdict.bleu:.1f}; {verdict.text}")
             judged.append(verdict)
-            found[share] = Scores(values, self._settings())
+            found[share] = Scores(self._finite(values), self._settings())
         best = best_of(judged)
         if best is None or best.share not in found:
             return None
-        note(f"decoding uses {blend.words(best.share)} since the start of the run")
-        return start.blended(learned, best.share), found[best.share]
+        weights = start.blended(learned, best.share)
+        note(
+            f"the checkpoint of step {step} decodes with {blend.words(best.share)} since the start"
+        )
+        return weights, found[best.share]
 
-    def _bleu(
+    def without_blends(self, step: int) -> None:
+        """Takes back the verdicts on parts of the change at a step: no checkpoint has them."""
+        guard = Guard.of(self._run.path)
+        if guard and self._is_first:
+            kept = [v for v in guard.verdicts if v.step < step or v.share == 1]
+            dataclasses.replace(guard, verdicts=kept).write()
+
+    def _scored(
         self, weights: Mapping[str, Any], step: int, share: float = 1.0
     ) -> tuple[dict[str, float], Verdict | None]:
-        """Returns BLEU of each language and their mean, as metrics, and the verdict of the guard."""
+        """Returns the scores of weights, none without dev text, and the verdict of the guard if any."""
+        nll = self._nll(weights)
+        if not nll:
+            return {}, None
+        values = {f"dev_nll/{language}": value for language, value in nll.items()}
+        values["dev_nll"] = _mean(nll)
+        if not self._programs.config.train.bleu_sentences:
+            return values, None
         outputs = self._outputs(weights)
         scores = _bleu(outputs)
-        values = {f"dev_bleu/{language}": value for language, value in scores.items()}
+        values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
         values["dev_bleu"] = _mean(scores)
         return values, self._judge(step, scores, outputs, share)
+
+    @staticmethod
+    def _finite(values: Mapping[str, float]) -> dict[str, float]:
+        return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def _settings(self) -> dict[str, Any]:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""

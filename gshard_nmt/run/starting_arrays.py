@@ -113,9 +113,13 @@ def comparable(devices: Runtime, recipe: Recipe, old: Mapping[str, Any]) -> dict
         if name in whole:
             arrays[name] = jax.device_put(old[origin.name], sharding)
         else:
-            zeros = jnp.zeros(spec.shape, spec.dtype)
-            rows = jax.jit(lambda v, i, m=recipe.rows[name]: _rows(v, m, i), out_shardings=sharding)
-            arrays[name] = rows(old[origin.name], zeros)
+
+            def build(
+                values: Any, spec: ArraySpec = spec, match: RowMatch = recipe.rows[name]
+            ) -> Any:
+                return _rows(values, match, jnp.zeros(spec.shape, spec.dtype))
+
+            arrays[name] = jax.jit(build, out_shardings=sharding)(old[origin.name])
     return arrays
 
 

@@ -135,7 +135,11 @@ class StartingPoint:
 
     def record(self, run: RunFolder) -> None:
         """Records in a run folder where the run starts from. Process 0 calls it."""
-        run.write_json(NAME, {"from": self.init.run, "checkpoint": self.init.checkpoint})
+        record = {"from": self.init.run, "checkpoint": self.init.checkpoint}
+        # A complete record stays, if a run comes here again because its budget.json is lost.
+        if record.items() <= (_recorded(run) or {}).items():
+            return
+        run.write_json(NAME, record)
 
     def read(self, devices: Runtime, processes: Processes) -> "OldState":
         """Reads and verifies the weights of the other run, and the moments of their optimizer.
@@ -212,7 +216,8 @@ def start_weights(
       UserError: the other run is gone, or its chosen checkpoint is another one now.
     """
     record = _recorded(run)
-    assert record is not None
+    if not record or "label" not in record:
+        raise UserError(f"{run.path / NAME} does not say with which weights this run began.")
     init = Init(record["from"], record["checkpoint"])
     point = StartingPoint.open(init, config, data, functions)
     choice = Chosen.parse(init.checkpoint)

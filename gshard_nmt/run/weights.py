@@ -26,7 +26,7 @@ class Chosen:
     Attributes:
       kind: "best", "last", "step" or "average".
       number: the step, or the number of checkpoints of the average.
-      raw: whether to take the weights themselves, also if there is a moving average of them.
+      raw: whether to take the weights themselves, also if there is a moving average or a blend.
     """
 
     kind: str
@@ -145,7 +145,7 @@ def _average(
 ) -> Loaded:
     """Returns the mean of the last sound checkpoints. The sums are float64, on the host.
 
-    A checkpoint that has a moving average counts with it, unless the raw weights were chosen.
+    A checkpoint that has a moving average or a blend counts with it, unless the raw weights were chosen.
     """
     count = choice.number
     sums = {name: _ShardSums(spec) for name, spec in specs.items()}

@@ -276,7 +276,7 @@ def blends(validate, monkeypatch, tmp_path):
     monkeypatch.setattr(validation, "dev_examples", lambda *_: examples)
     references = [" ".join(f"w{i}" for i in row) for row in rows]
 
-    def blends(good):
+    def blends(good, stop=()):
         blends.good, blends.notes = good, []
         # An earlier end of the run was better, with another part of the change.
         earlier = [Verdict(1, 100.0, [], share) for share in (1.0, 0.8)]
@@ -284,10 +284,15 @@ def blends(validate, monkeypatch, tmp_path):
         config = DEMO.replace(train={"bleu_sentences": 10, "best_metric": "dev_bleu/de"})
         folder = types.SimpleNamespace(path=tmp_path, vocabularies=lambda: (None, Words()))
         run, state = validate(config, folder), {"parameters/w": 1.0}
-        run._nll = lambda weights: {"de": 1.0}
+        run._nll = lambda weights: {"de": 2 - weights["w"]}
         counters = RunCounters(step=3)
         _, scores = run.run(counters, state, Log())
-        return scores, run.blends(counters, state, Start(), blends.notes.append)
+        blends.run = run
+        stops = iter(stop)
+        choice = run.blends(
+            counters, state, Start(), blends.notes.append, lambda: next(stops, False)
+        )
+        return scores, choice
 
     return blends
 
@@ -304,9 +309,28 @@ def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends
     assert scores.values["dev_bleu/de"] == verdicts[2].bleu
     assert scores.values["dev_bleu/fr"] == pytest.approx(100)
     assert scores.values["dev_bleu"] == (verdicts[2].bleu + scores.values["dev_bleu/fr"]) / 2
-    assert "dev_nll" not in scores.values  # of all of the change, not of this part
-    assert blends.notes[1].startswith("0.6 of the change: de ")
-    assert blends.notes[-1] == "decoding uses 0.6 of the change since the start of the run"
+    # Also a run whose best checkpoint has the lowest dev_nll can compare them.
+    assert scores.values["dev_nll"] == scores.values["dev_nll/de"] == pytest.approx(1.4)
+    assert blends.notes[1].startswith("0.6 of the change: BLEU ")
+    assert blends.notes[-1] == (
+        "the checkpoint of step 3 decodes with 0.6 of the change since the start"
+    )
+
+
+def test_a_user_who_wants_to_stop_gets_the_best_part_so_far(blends, tmp_path):
+    good = {1.0: (10, 0), 0.8: (9, 10), 0.6: (10, 10), 0.4: (5, 10)}
+    _, (weights, _) = blends(good, [False, True])
+    assert weights == {"w": 0.8}
+    assert "stopped: not all parts of the change were judged" in blends.notes
+    assert [v.share for v in Guard.of(tmp_path).verdicts if v.step == 3] == [1.0, 0.8]
+
+
+def test_verdicts_on_parts_that_are_not_saved_are_taken_back(blends, tmp_path):
+    blends({1.0: (10, 0), 0.8: (9, 10), 0.6: (8, 10), 0.4: (5, 10)})
+    blends.run.without_blends(3)
+    verdicts = Guard.of(tmp_path).verdicts
+    # Those of an earlier end of the run were saved.
+    assert [(v.step, v.share) for v in verdicts] == [(1, 1.0), (1, 0.8), (3, 1.0)]
 
 
 @pytest.mark.parametrize(

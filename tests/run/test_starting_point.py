@@ -336,3 +336,24 @@ def test_an_old_run_that_has_changed_since_the_start_is_refused(
     message = "copy" if change == "gone" else r"was step 3 \(Train.ema\) when.*is step 6 \(Train"
     with pytest.raises(UserError, match=message):
         start_again(run, prepared)
+
+
+def test_a_record_that_does_not_name_the_weights_is_refused(run, other, prepared):
+    start(run, other, prepared)
+    record = json.loads((run.path / "init.json").read_text())
+    for changed in ({k: v for k, v in record.items() if k != "label"}, None):
+        if changed is None:
+            (run.path / "init.json").unlink()
+        else:
+            run.write_json("init.json", changed)
+        with pytest.raises(UserError, match=r"init\.json does not say with which weights"):
+            start_again(run, prepared)
+
+
+def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other, prepared):
+    old, _ = start(run, other, prepared)
+    before = (run.path / "init.json").read_text()
+    old.point.record(run)
+    assert (run.path / "init.json").read_text() == before
+    dataclasses.replace(old.point, init=Init.of(other.path, "last")).record(run)
+    assert "label" not in json.loads((run.path / "init.json").read_text())
