@@ -39,8 +39,11 @@ _NEWS_SECONDS = 3.0
 _KEPT_LINES = 400
 """Lines of the runtime's last messages that are kept, in case they have to be shown."""
 
-_NOISE = re.compile(r"\[Gloo\] |[WI]\d{4} .*(preemption|coordination)")
-"""Messages of the runtime that do not help a user."""
+_NOISE = re.compile(
+    r"\[Gloo\] |.*connected peer ranks is : \d+$|[WI]\d{4} .*(preemption|coordination)"
+)
+"""Messages of the runtime that do not help a user. Two threads may write one of Gloo's at once, so that
+the beginning of a line stands in another one."""
 
 _FATAL = re.compile(r"[EF]\d{4} .*(coordination_service|client\.h|preemption_sync)")
 """The first message of the runtime when a process is lost."""

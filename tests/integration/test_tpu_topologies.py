@@ -72,10 +72,11 @@ def test_the_program_does_not_grow_with_the_devices(grown):
     records, report = grown
     assert [record["devices"] for record in records] == [8, 128]
     first, last = records
-    # 71 more than 6,727. A program of 36 layers has 130 more than 29,786 from 8 to 2,048 cores.
+    # 71 more than 6,584. A program of 36 layers has 130 more than 29,786 from 8 to 2,048 cores.
     assert last["program_instructions"] == pytest.approx(first["program_instructions"], rel=0.015)
+    # Only the arrays of the router grow: about six of float32[S, E], for the 1,024 tokens of a core.
     peaks = [record["per_device"]["peak_bytes"] for record in records]
-    assert peaks[-1] <= 1.05 * peaks[0]
+    assert peaks[-1] - peaks[0] <= 7 * 1024 * (128 - 8) * 4
     assert last["parameters_total"] > 8 * first["parameters_total"]
     assert "GROWTH with the number of devices" in report
 

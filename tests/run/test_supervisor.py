@@ -54,7 +54,9 @@ def test_the_runtimes_last_messages_name_the_lost_processes(messages, index, los
 
 
 def test_workers_that_finish_end_their_supervisors_with_0(supervised):
-    printing = "print('step 1', file=sys.stderr); print('[Gloo] Rank 0 is connected')"
+    torn = "1 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    noise = f"print('[Gloo] Rank 0 is connected'); print({torn!r})"
+    printing = f"print('step 1', file=sys.stderr); {noise}"
     assert supervised.run(printing, "") == [(0, "step 1\n"), (0, "")]
 
 
