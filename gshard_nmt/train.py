@@ -127,8 +127,7 @@ class _Trainer:
         if newest and is_first:
             # A kill just before a commit may have left the budget of a checkpoint that does not exist.
             training_state.write_budget(self.run, newest)
-        ends = self._is_complete(state.counters) or state.patience.is_over(limits.patience)
-        if ends and not state.owes_validation:
+        if self._over(state) and not state.owes_validation and not state.owes_blend:
             self.checkpoints.remove_superseded()
             note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
             return True
@@ -177,6 +176,8 @@ class _Trainer:
         with self.progress, Interrupt(self.processes) as interrupt:
             try:
                 ending = self._loop(interrupt)
+                if ending in ("done", "patience") and self.state.owes_blend:
+                    self._choose_blend(interrupt)
 
                 # 6. Wait until the last checkpoint is on the disk
                 self.checkpoints.close()
@@ -194,16 +195,10 @@ class _Trainer:
         control = self.programs.control()
         if self.state.owes_validation:
             # The checkpoint was saved when its validation failed. Now it gets its scores.
-            training_state.add_scores(self.checkpoints, self.state, self._validate())
-            if self._is_complete(self.state.counters):
-                if self._adds_language():
-                    note = (
-                        "parts of the change are not judged, because the last validation was owed"
-                    )
-                    self.progress.note(note)
-                return "done"
-            if self.state.patience.is_over(limits.patience):
-                return "patience"
+            training_state.update(self.checkpoints, self.state, self._validate())
+        if over := self._over(self.state):
+            return over
+        self.state.owes_blend = False
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while True:
@@ -240,11 +235,7 @@ class _Trainer:
                 with clock.phase("validation"):
                     scores = self._validate()
                 saves = saves or checkpoints.would_be_best(step, scores)
-                if self.state.patience.is_over(limits.patience):
-                    ending = ending or "patience"
-                if ending in ("done", "patience") and self._adds_language():
-                    with clock.phase("validation"):
-                        scores = self._blended(scores, interrupt)
+                ending = ending or self._over(self.state)
             if saves or ending:
                 with clock.phase("save"):
                     self._save(scores)
@@ -350,40 +341,41 @@ class _Trainer:
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
+        # A run that adds a language has old ones that it must not lose.
+        adds_language = self.config.train.bleu_sentences and Guard.of(self.run.path)
+        self.state.owes_blend = bool(adds_language and self._over(self.state))
         self.state.counters.skip_time()
         return scores
 
-    def _adds_language(self) -> bool:
-        """Returns whether the run has old languages that it must not lose."""
-        return bool(self.config.train.bleu_sentences and Guard.of(self.run.path))
-
-    def _blended(self, scores: Scores, interrupt: Interrupt) -> Scores:
+    def _choose_blend(self, interrupt: Interrupt) -> None:
         """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
 
-        Args:
-          scores: of all of the change.
-          interrupt: whether the user wants to stop.
+        The checkpoint of this step is saved. If a part of the change is better, it gets that too.
 
-        Returns:
-          The scores of the choice.
+        Raises:
+          KeyboardInterrupt: the user wants to stop. The next start judges the parts again.
         """
-        programs, note = self.programs, self.progress.note
+        programs, note, counters = self.programs, self.progress.note, self.state.counters
+
+        def check_stop() -> None:
+            if interrupt.requested:
+                raise KeyboardInterrupt(messages.interrupted(self.run.path, counters))
+
+        choice = None
         run = self.run, self.config, self.prepared, programs.functions
         try:
             start = start_weights(*run, programs.devices, self.processes)
-            choice = self.validation.blends(
-                self.state.counters, self.state.arrays, start, note, lambda: interrupt.requested
-            )
-        except Exception as error:  # noqa: BLE001, the steps and their scores must be saved anyway
-            self.validation.without_blends(self.state.counters.step)
+            choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
+        except Exception as error:  # noqa: BLE001, all of the change can be decoded without it
+            self.validation.without_blends(counters.step)
             reason = str(error) or type(error).__name__
             note(f"no part of the change since the start can be chosen, so all of it is: {reason}")
-            return scores
-        self.state.counters.skip_time()
+        self.lock.check()
+        self.state.owes_blend = False
         if choice is None:
-            return scores
-        self.state.blend, scores = choice
-        return scores
+            training_state.update(self.checkpoints, self.state)
+        else:
+            training_state.save_blend(self.checkpoints, programs, self.state, *choice)
 
     def _save(self, scores: Scores) -> None:
         self.lock.check()
@@ -414,6 +406,12 @@ class _Trainer:
             # If the run ends because of an error, an error of the last checkpoint comes second.
             with contextlib.suppress(UserError):
                 self.checkpoints.close()
+
+    def _over(self, state: TrainingState) -> str:
+        """Returns "done" or "patience" if the run has trained enough, otherwise ""."""
+        if self._is_complete(state.counters):
+            return "done"
+        return "patience" if state.patience.is_over(self.config.train.patience) else ""
 
     def _is_complete(self, counters: RunCounters) -> bool:
         limits, data = self.config.train, self.config.data

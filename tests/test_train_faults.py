@@ -1,6 +1,6 @@
 """Training that is killed, starved or damaged at every moment ends in the state of an undisturbed run.
 
-The training step is a Python function, as in test_train_loop.py. All else is real: the run folder, its
+The training step is a Python function, as in train_loop.py. All else is real: the run folder, its
 lock, the checkpoints on the disk, the data and the loop.
 """
 
@@ -29,7 +29,7 @@ from gshard_nmt.run.tensor_files import COMMIT_FILE
 from tests.data.synthetic import write_prepared_data
 from tests.faults import full_disk
 from tests.run.checkpoints import files_of, whole_state
-from tests.test_train_loop import CONFIG, Step, Steps, prepared
+from tests.train_loop import CONFIG, Step, Steps, prepared
 
 __all__ = ["prepared"]
 

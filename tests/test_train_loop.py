@@ -1,8 +1,6 @@
 """The loop of gshard-train with a training step that is a Python function: what it does in trouble."""
 
 import json
-import pathlib
-import types
 
 import numpy as np
 import pytest
@@ -10,144 +8,27 @@ import pytest
 from gshard_nmt import train
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.evaluation.language_guard import Guard
-from gshard_nmt.model.guard import BAD_LOSS, FINE
 from gshard_nmt.run import divergence
-from gshard_nmt.run.arrays import weights_of
 from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.retention import Scores
-from gshard_nmt.run.training_state import without_arrays
-from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.memory import ProgramMemory
-from tests.data.synthetic import write_prepared_data
 from tests.run.checkpoints import make_readable, make_unreadable
-
-CONFIG = load_config("demo").replace(
-    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
-    model={"num_groups": 4},
-    train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0},
+from tests.train_loop import (
+    CONFIG,
+    Step,
+    Steps,
+    bad_calls,
+    batches,
+    calls,
+    final,
+    lines_of,
+    position_after,
+    position_saved,
+    prepared,
+    run,
 )
-GUARD = Guard(pathlib.Path("guard.json"), "nn", "step 7 of old", {})
-LANGUAGES = 2
-TOKENS_PER_STEP = 100
 
-bad_calls: set[int] = set()
-calls: list[int] = []
-batches: list[np.ndarray] = []
-"""The languages of the batch of each call."""
-
-
-class Step:
-    """A training step that adds 1 to the weights, unless its call is one of `bad_calls`."""
-
-    lower_seconds = compile_seconds = 0.0
-
-    def __init__(self, steps: "Steps") -> None:
-        self.steps = steps
-
-    def collectives(self) -> dict[str, int]:
-        return {}
-
-    def memory(self) -> ProgramMemory:
-        return ProgramMemory(1, 1, 1, 1)
-
-    def __call__(self, state, batch, control):
-        assert batch["source_ids"].shape == (self.steps.config.data.rows, 24)
-        calls.append(len(calls) + 1)
-        batches.append(np.array(batch["target_languages"]))
-        status = BAD_LOSS if calls[-1] in bad_calls else FINE
-        host = {name: np.array(array) for name, array in state.items()}
-        host["step"] += 1
-        host["tokens"][0, 0] += TOKENS_PER_STEP
-        if status == FINE:
-            host["parameters/w"] += 1
-        loss = np.nan if status else 1.0
-        metrics = {
-            **dict.fromkeys(("loss", "nll"), np.float32(loss)),
-            **dict.fromkeys(("aux_loss", "overflow_fraction", "tokens"), np.float32(1)),
-            **dict.fromkeys(("gradient_norm", "usual_gradient_norm"), np.float32(1)),
-            "last_step": np.int32(CONFIG.train.steps),
-            "status": np.int32(status),
-            "tokens_seen": host["tokens"],
-            "layer_effective_experts": np.full(2, 8, np.float32),
-        }
-        return self.steps.devices.put(host, self.steps.state_specs), metrics
-
-
-class Steps(CompiledSteps):
-    """The programs of a run whose model is one weight."""
-
-    @property
-    def state_specs(self):
-        return {
-            "parameters/w": ArraySpec((2,), np.dtype(np.float32), "E"),
-            "step": ArraySpec((), np.dtype(np.int32), ""),
-            "tokens": ArraySpec((LANGUAGES, 2), np.dtype(np.uint32), "__"),
-        }
-
-    @property
-    def train_step(self):
-        return Step(self)
-
-    def initialize(self):
-        zeros = {name: np.zeros(s.shape, s.dtype) for name, s in self.state_specs.items()}
-        return self.devices.put(zeros, self.state_specs)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "prepared"
-    return write_prepared_data(folder, CONFIG.data, {"fr": 40, "de": 20})
-
-
-@pytest.fixture
-def run(prepared, tmp_path, monkeypatch):
-    """Returns a function that starts the run with some changed settings."""
-    bad_calls.clear()
-    calls.clear()
-    batches.clear()
-    words = types.SimpleNamespace(decode=lambda sentences: [str(ids) for ids in sentences])
-    monkeypatch.setattr(train, "CompiledSteps", Steps)
-    monkeypatch.setattr(RunFolder, "vocabularies", lambda self: (words, words))
-
-    def start(limit=None, data=None, name="run", **changes):
-        config = CONFIG.replace(train=changes, data=data or {})
-        options = train.Start(limit) if limit else None
-        return train.train(config, prepared.folder, tmp_path / name, start=options)
-
-    start.folder = RunFolder(tmp_path / "run")
-    return start
-
-
-def lines_of(run) -> list[dict]:
-    return [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
-
-
-def final(run) -> tuple[int, float, int]:
-    """Returns the step, the weight and the tokens of the newest checkpoint."""
-    checkpoints = Checkpoints(run.folder.checkpoints)
-    manifest = checkpoints.newest()
-    counters = without_arrays(manifest, "dev_nll").counters
-    weight = checkpoints.read(manifest, "parameters", "w")
-    return counters.step, float(weight[0]), counters.total_tokens
-
-
-def position_saved(run) -> int:
-    """Returns the sum of the positions in the data of the newest checkpoint."""
-    checkpoints = Checkpoints(run.folder.checkpoints)
-    return int(checkpoints.read(checkpoints.newest(), "input", "position")[..., 0].sum())
-
-
-def position_after(prepared, batches: int) -> int:
-    """Returns the sum of the positions in the data after a number of batches."""
-    source = TrainBatches(prepared, CONFIG.data)
-    for _ in range(batches):
-        next(source)
-    source.close()
-    return int(source.state()["position"].sum())
+__all__ = ["prepared", "run"]
 
 
 def test_a_schedule_changes_the_languages_at_its_step_also_after_an_interruption(run):
@@ -368,189 +249,6 @@ def test_a_trainer_that_has_lost_its_lock_saves_nothing_on_an_error(run, monkeyp
     assert "not saved" in note
     assert "somebody removed it" in note
     assert final(run)[0] == 2
-
-
-@pytest.fixture
-def validations(monkeypatch):
-    """Replaces validation. Returns the steps that it scores, and the steps at which it fails."""
-    seen, fails = [], set()
-
-    class Validation:
-        warning = ""
-
-        def __init__(self, *_):
-            pass
-
-        def run(self, counters, *_):
-            if counters.step in fails:
-                raise RuntimeError("the devices have no memory left")
-            seen.append(counters.step)
-            return f"step {counters.step}", Scores({"dev_nll": 1.0}, {})
-
-    monkeypatch.setattr(train, "Validation", Validation)
-    return seen, fails
-
-
-def test_a_validation_that_fails_is_made_up_for(run, validations):
-    seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=3)
-    # The steps so far are not lost.
-    assert final(run) == (3, 3.0, 300)
-    fails.clear()
-    assert run(dev_every=3)
-    assert seen == [3, 6]
-    assert final(run) == (6, 6.0, 600)
-
-
-def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(
-    run, validations, monkeypatch
-):
-    seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=3)
-    fails.clear()
-
-    class Killed(BaseException):
-        pass
-
-    def die(*_):
-        raise Killed
-
-    with monkeypatch.context() as patches:
-        patches.setattr(train.training_state, "save", die)
-        with pytest.raises(Killed):
-            run(dev_every=3)
-    assert seen == [3]
-    checkpoints = Checkpoints(run.folder.checkpoints)
-    assert checkpoints.manifest(3).scores.values == {"dev_nll": 1.0}
-    assert run(dev_every=3)
-    assert seen == [3, 6]
-
-
-def test_the_last_validation_is_made_up_for_too(run, validations, capsys):
-    seen, fails = validations
-    fails.add(6)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=100)
-    fails.clear()
-    assert run(dev_every=100)
-    assert seen == [6]
-    assert len(calls) == 6
-    # Then the run is finished, and nothing is owed any more.
-    assert run(dev_every=100)
-    assert "is finished: 6 steps, nothing to do" in capsys.readouterr().err
-    assert seen == [6]
-
-
-def test_a_validation_that_was_owed_may_end_the_run(run, validations, capsys):
-    seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=1, patience=2)
-    fails.clear()
-    assert run(dev_every=1, patience=2)
-    assert seen == [1, 2, 3]
-    assert final(run)[0] == 3
-    assert "2 validations in a row without a better dev_nll" in capsys.readouterr().err
-
-
-@pytest.fixture
-def language_is_added(run, validations, monkeypatch):
-    """Makes the run one that adds a language, with blends that add 1 to the weights.
-
-    Returns what the test may set: the scores of the best blend, the old weights, and the files.
-    """
-    result = {"scores": None, "start": "the start", "files": {"guard.json": GUARD.text}}
-    claim = RunFolder.claim
-
-    def claim_and_write(self, *arguments, **options):
-        claim(self, *arguments, **options)
-        for name, text in result["files"].items():
-            self.write_text(name, text)
-
-    monkeypatch.setattr(RunFolder, "claim", claim_and_write)
-
-    def start_weights(*_):
-        if isinstance(result["start"], Exception):
-            raise result["start"]
-        return result["start"]
-
-    def blends(self, counters, state, start, note, stops):
-        assert start == "the start"
-        assert not stops()
-        result["step"] = counters.step
-        blend = {"w": weights_of(state)["w"] + 1}
-        return (blend, result["scores"]) if result["scores"] else None
-
-    monkeypatch.setattr(train, "start_weights", start_weights)
-
-    def without_blends(self, step):
-        result["taken back"] = step
-
-    monkeypatch.setattr(train.Validation, "blends", blends, raising=False)
-    monkeypatch.setattr(train.Validation, "without_blends", without_blends, raising=False)
-    return result
-
-
-def test_the_best_blend_is_saved_with_its_scores_at_the_end(run, language_is_added):
-    language_is_added["scores"] = Scores({"dev_nll": 0.5}, {})
-    assert run(dev_every=2, bleu_sentences=1)
-    assert language_is_added["step"] == 6
-    checkpoints = Checkpoints(run.folder.checkpoints)
-    assert checkpoints.newest().scores.values == {"dev_nll": 0.5}
-    np.testing.assert_array_equal(checkpoints.read(checkpoints.newest(), "blend", "w"), [7, 7])
-    assert checkpoints.newest().tensors["blend"]["w"].letters == "E"
-    # Training goes on from the weights themselves, and later checkpoints have no blend until the end.
-    language_is_added["scores"] = None
-    assert run(dev_every=2, bleu_sentences=1, steps=8)
-    assert final(run)[:2] == (8, 8.0)
-    assert "blend" not in Checkpoints(run.folder.checkpoints).newest().tensors
-
-
-def test_patience_ends_with_blends_too(run, language_is_added):
-    assert run(dev_every=1, patience=2, bleu_sentences=1, best_metric="dev_nll")
-    assert language_is_added["step"] == 3
-
-
-@pytest.mark.parametrize(
-    "error",
-    [UserError("old is gone"), RuntimeError("no memory left"), OSError(5, "disk"), KeyError()],
-)
-def test_without_the_old_weights_all_of_the_change_is_saved(run, language_is_added, error, capsys):
-    language_is_added["start"] = error
-    assert run(dev_every=2, bleu_sentences=1)
-    assert final(run) == (6, 6.0, 600)
-    assert Checkpoints(run.folder.checkpoints).newest().scores.values == {"dev_nll": 1.0}
-    assert language_is_added["taken back"] == 6
-    message = "no part of the change since the start can be chosen, so all of it is: "
-    assert message + (str(error) or "KeyError") in capsys.readouterr().err
-
-
-def test_a_validation_that_was_owed_says_that_no_parts_are_judged(
-    run, validations, language_is_added, capsys
-):
-    _, fails = validations
-    fails.add(6)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=100, bleu_sentences=1)
-    fails.clear()
-    assert run(dev_every=100, bleu_sentences=1)
-    assert "step" not in language_is_added
-    assert "parts of the change are not judged" in capsys.readouterr().err
-
-
-def test_a_run_that_adds_no_language_has_no_blends(run, language_is_added):
-    language_is_added["files"] = {}
-    assert run(dev_every=2, bleu_sentences=1)
-    assert "step" not in language_is_added
-
-
-def test_a_run_that_translates_nothing_has_no_blends(run, language_is_added):
-    assert run(dev_every=2, bleu_sentences=0)
-    assert "step" not in language_is_added
 
 
 def test_a_batch_that_cannot_be_kept_ends_no_run(run, monkeypatch, capsys):

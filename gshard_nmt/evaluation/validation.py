@@ -34,7 +34,6 @@ class Validation:
         self._is_first = is_first
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
-        self._verdict: Verdict | None = None
 
     @property
     def warning(self) -> str:
@@ -73,7 +72,6 @@ class Validation:
         scores = self._finite(values)
         if verdict and not verdict.passes:
             scores.pop(config.metric, None)
-        self._verdict = verdict
         return line, Scores(scores, self._settings())
 
     def blends(
@@ -82,27 +80,26 @@ class Validation:
         state: Mapping[str, Any],
         start: StartWeights,
         note: Callable[[str], None],
-        stops: Callable[[], bool],
+        check_stop: Callable[[], None],
     ) -> tuple[dict[str, Any], Scores] | None:
         """Judges parts of the change since the start, beside all of it, which `run` has judged.
 
         Args:
-          counters, state: of the run, as `run` had them.
+          counters, state: of the run, as `run` had them, perhaps in an earlier process.
           start: the weights that the run started from.
           note: shows a line.
-          stops: whether the user wants to stop. Then the other parts are not judged.
+          check_stop: raises an error if the user wants to stop.
 
         Returns:
           The weights with the best BLEU of the new language that pass the guard, and their scores on dev
           text; None if all of the change is as good, or if nothing passes.
         """
         step, learned = counters.step, weights_to_decode(state)
-        judged = [self._verdict] if self._verdict else []
+        guard = Guard.of(self._run.path)
+        judged = [v for v in guard.verdicts if (v.step, v.share) == (step, 1)] if guard else []
         found: dict[float, Scores] = {}
         for share in blend.SHARES:
-            if stops():
-                note("stopped: not all parts of the change were judged")
-                break
+            check_stop()
             values, verdict = self._scored(start.blended(learned, share), step, share)
             if verdict is None:
                 return None

@@ -198,24 +198,76 @@ class CheckpointWriter(Checkpoints):
             self._writer.save(location, args=save, force=True)
         return True
 
-    def add_scores(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
-        """Gives a committed checkpoint its scores, if it was saved without them.
+    def add(
+        self,
+        step: int,
+        groups: Groups,
+        letters: Mapping[str, Mapping[str, str]],
+        facts: Mapping[str, Any],
+        scores: Scores,
+    ) -> None:
+        """Adds a group of arrays to a committed checkpoint in the background, and changes its facts.
+
+        If this is killed, the checkpoint is as it was: its manifest is replaced when all arrays are
+        there.
 
         Args:
-          step, facts, scores: as for `save`.
+          step, letters, facts, scores: as for `save`.
+          groups: the arrays of one group of `manifests.ADDED`.
 
         Raises:
-          UserError: its manifest cannot be written.
+          NotFiniteError: a value is infinite or not a number. Nothing is written.
+          UserError: the checkpoint cannot be read, or the arrays cannot be written.
         """
+        self.wait()
+        (group,) = groups
+        added = self._describe(step, groups, letters, facts, scores, ())
+        tree, places = tensor_files.pack(groups)
+        with self._writing(step):
+            manifest = self._sound(step)
+            tensors = {**manifest.tensors, **added.placed(places).tensors}
+            self._pending = dataclasses.replace(
+                manifest, tensors=tensors, facts=facts, scores=scores
+            )
+            self._known[step] = scores
+            save = tensor_files.orbax().args.PyTreeSave(tree)
+            location = tensor_files.location(self.folder / str(step) / group)
+            self._writer.save(location, args=save, force=True)
+
+    def change(self, step: int, facts: Mapping[str, Any], scores: Scores | None = None) -> None:
+        """Gives a committed checkpoint other facts and scores.
+
+        Args:
+          step, facts: as for `save`.
+          scores: as for `save`; None keeps those that it has.
+
+        Raises:
+          UserError: its manifest cannot be read or written.
+        """
+        self.wait()
 
         def write() -> list[int]:
-            manifest = dataclasses.replace(self.manifest(step), facts=facts, scores=scores)
+            manifest = dataclasses.replace(self._sound(step), facts=facts)
+            if scores is not None:
+                manifest = dataclasses.replace(manifest, scores=scores)
             files.write(self.folder / str(step) / manifests.NAME, manifest.text)
             return []
 
         with self._writing(step):
             agreement.numbers_of_first(self._processes, write)
-        self._known[step] = scores
+        self._known.pop(step, None)  # it is read again when it is needed
+
+    def _sound(self, step: int) -> Manifest:
+        """Returns the manifest of a committed checkpoint; raises UserError or TryAgain without it."""
+        try:
+            return self.manifest(step)
+        except UnreadableError as problem:
+            raise failure(self.folder / str(step), problem) from problem
+        except UnsoundError as problem:
+            raise UserError(
+                f"{self.folder / str(step)}: {problem}. Start the same command again; it goes on from "
+                "the newest sound checkpoint."
+            ) from problem
 
     def _presence(self, step: int) -> int:
         """Returns what there is of a step: `_FREE`, `_SOUND`, `_FOREIGN` or `_UNREADABLE`."""

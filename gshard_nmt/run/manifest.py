@@ -27,6 +27,10 @@ NAME = "manifest.json"
 DECODED = {blend.GROUP: "blend with the old weights", "ema": "Train.ema"}
 """The groups of weights that are decoded in place of `parameters`, the first that there is, in words."""
 
+ADDED = (blend.GROUP,)
+"""The groups that are added to a checkpoint after its commit. Each has a folder of its own in that of the
+checkpoint."""
+
 _RECORD = json_shape.fields(
     {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
 )

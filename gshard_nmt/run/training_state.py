@@ -3,13 +3,14 @@
 The groups of arrays in a checkpoint are `parameters` (the weights), `ema` (their moving average, if
 `Train.ema` is set), `optimizer` (the rest of the training state), `input` (the position in the data)
 and, at the end of a run that adds a language, perhaps `blend` (the weights to decode). The facts are
-the counters of the run, its patience, its bad steps, and whether it owes a validation.
+the counters of the run, its patience, its bad steps, and whether it owes a validation or a blend.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,8 @@ class TrainingState:
       patience: the validations without a better score.
       divergence: the steps that went wrong.
       owes_validation: whether the validation of this step has failed and must be done again.
+      owes_blend: whether parts of the change since the start must still be judged, see `run/blend.py`.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
-      blend: weights that are decoded in place of those in `arrays`, by their names in the model.
     """
 
     arrays: dict[str, Any]
@@ -54,8 +55,8 @@ class TrainingState:
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
     owes_validation: bool = False
+    owes_blend: bool = False
     moment_steps: int = 0
-    blend: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
@@ -74,6 +75,7 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
         Patience.resumed(metric, facts.get("patience")),
         DivergenceCounts(**facts.get("divergence", {})),
         facts.get("owes_validation", False),
+        facts.get("owes_blend", False),
         facts.get("moment_steps", 0),
     )
 
@@ -169,11 +171,38 @@ def save(
     assert state.cursors is not None
     groups = as_groups(state.arrays)
     groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
-    if state.blend:
-        groups[blend.GROUP] = dict(state.blend)
-        specs[blend.GROUP] = specs["parameters"]
-    try:
+    with _damage_is_said(state):
         checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state), scores)
+
+
+def save_blend(
+    checkpoints: CheckpointWriter,
+    programs: CompiledSteps,
+    state: TrainingState,
+    weights: Mapping[str, Any],
+    scores: Scores,
+) -> None:
+    """Adds weights to the checkpoint of this step, in the background, to be decoded in place of its own.
+
+    Args:
+      checkpoints, programs, state: of the run.
+      weights: the arrays by their names in the model.
+      scores: of these weights.
+
+    Raises:
+      UserError: they cannot be written, or a value is not finite.
+    """
+    letters = _letters({blend.GROUP: _specs(programs)["parameters"]})
+    groups = {blend.GROUP: dict(weights)}
+    with _damage_is_said(state):
+        checkpoints.add(state.counters.step, groups, letters, _facts(state), scores)
+
+
+@contextlib.contextmanager
+def _damage_is_said(state: TrainingState) -> Iterator[None]:
+    """Turns the error about values that are not finite into one for the user."""
+    try:
+        yield
     except NotFiniteError as error:
         raise UserError(
             f"the state of step {state.counters.step} is damaged and is not saved ({error}). A training "
@@ -182,15 +211,21 @@ def save(
         ) from None
 
 
-def add_scores(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) -> None:
-    """Writes the scores of a validation that was owed into the checkpoint of its step.
+def update(
+    checkpoints: CheckpointWriter, state: TrainingState, scores: Scores | None = None
+) -> None:
+    """Writes the facts of a state into the checkpoint of its step: something that it owed is done.
 
-    So the validation is done once, even if this process dies before it saves another checkpoint.
+    So it is done once, even if this process dies before it saves another checkpoint.
+
+    Args:
+      checkpoints, state: of the run.
+      scores: of this step; None if they are there already.
 
     Raises:
       UserError: the manifest of the checkpoint cannot be written.
     """
-    checkpoints.add_scores(state.counters.step, _facts(state), scores)
+    checkpoints.change(state.counters.step, _facts(state), scores)
 
 
 def check_is_new(run: RunFolder) -> None:
@@ -226,6 +261,7 @@ def _facts(state: TrainingState) -> dict[str, Any]:
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
         "owes_validation": state.owes_validation,
+        "owes_blend": state.owes_blend,
         "moment_steps": state.moment_steps,
     }
 

@@ -276,7 +276,7 @@ def blends(validate, monkeypatch, tmp_path):
     monkeypatch.setattr(validation, "dev_examples", lambda *_: examples)
     references = [" ".join(f"w{i}" for i in row) for row in rows]
 
-    def blends(good, stop=()):
+    def blends(good, check_stop=lambda: None):
         blends.good, blends.notes = good, []
         # An earlier end of the run was better, with another part of the change.
         earlier = [Verdict(1, 100.0, [], share) for share in (1.0, 0.8)]
@@ -288,10 +288,9 @@ def blends(validate, monkeypatch, tmp_path):
         counters = RunCounters(step=3)
         _, scores = run.run(counters, state, Log())
         blends.run = run
-        stops = iter(stop)
-        choice = run.blends(
-            counters, state, Start(), blends.notes.append, lambda: next(stops, False)
-        )
+        again = validate(config, folder)  # as in another process
+        again._nll = run._nll
+        choice = again.blends(counters, state, Start(), blends.notes.append, check_stop)
         return scores, choice
 
     return blends
@@ -317,11 +316,17 @@ def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends
     )
 
 
-def test_a_user_who_wants_to_stop_gets_the_best_part_so_far(blends, tmp_path):
+def test_a_user_may_stop_before_each_part(blends, tmp_path):
+    calls = []
+
+    def check_stop():
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
     good = {1.0: (10, 0), 0.8: (9, 10), 0.6: (10, 10), 0.4: (5, 10)}
-    _, (weights, _) = blends(good, [False, True])
-    assert weights == {"w": 0.8}
-    assert "stopped: not all parts of the change were judged" in blends.notes
+    with pytest.raises(KeyboardInterrupt):
+        blends(good, check_stop)
     assert [v.share for v in Guard.of(tmp_path).verdicts if v.step == 3] == [1.0, 0.8]
 
 

@@ -55,8 +55,8 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
 def test_a_shared_update_reads_and_writes_a_part_of_what_is_replicated():
     alone = cost("moe_2048e_36l")
     shared = cost("moe_2048e_36l", "Mesh.shared_update = True")
-    # The experts are on one device each. A replicated matrix is split over 1,024 rows / 8 of a tile = 128
-    # devices, or over 8,192 / 8 = 1,024 where those are the rows.
+    # The experts are on one device each. A replicated matrix is split by its rows, eight of a tile to a
+    # device: over 128 devices if it has 1,024 rows, over 1,024 if it has 8,192.
     assert shared.traffic == alone.traffic
     assert 0.2 < shared.optimizer_seconds / alone.optimizer_seconds < 0.9
     experts = 18 * 2 * 1024 * 8192 * 4

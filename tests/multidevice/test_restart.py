@@ -12,8 +12,8 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.spmd.lowering import ArraySpec
 from tests.run.checkpoints import whole_state
 from tests.test_train_faults import ReadingStep, ReadingSteps
-from tests.test_train_loop import CONFIG as SMALL
-from tests.test_train_loop import prepared
+from tests.train_loop import CONFIG as SMALL
+from tests.train_loop import prepared
 
 __all__ = ["prepared"]
 

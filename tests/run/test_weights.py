@@ -107,9 +107,9 @@ def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked
 
 def test_a_blend_decodes_in_place_of_the_moving_average(tmp_path):
     writer = CheckpointWriter(tmp_path)
-    groups = with_average(2) | {"blend": state(7)["parameters"]}
     parameters = LETTERS["parameters"]
-    writer.save(2, groups, LETTERS | {"ema": parameters, "blend": parameters}, {})
+    writer.save(2, with_average(2), LETTERS | {"ema": parameters}, {})
+    writer.add(2, {"blend": state(7)["parameters"]}, {"blend": parameters}, {}, Scores())
     writer.close()
     loaded, raw = load(tmp_path, "last"), load(tmp_path, "last:weights")
     assert_equal(loaded.weights, state(7)["parameters"])
