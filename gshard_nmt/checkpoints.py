@@ -195,7 +195,7 @@ def diff(
             more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
             table.add_row(row.tensor, *numbers, listed + more)
         Console(highlight=False).print(table)
-    _say(f"{equal} tensors are equal to the bit, {len(differences)} differ")
+    _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_diff_names_tensors_experts_and_sizes(run, tmp_path, capsys):
     assert row["relative"] == pytest.approx(0.5 / np.linalg.norm(np.asarray(weight)))
     assert checkpoint("diff", "--workdir", run, "--steps", "1,2") == 0
     out = capsys.readouterr().out
-    assert "0 tensors are equal to the bit, 3 differ" in out
+    assert "equal to the bit: 0 of 3 tensors" in out
 
 
 def test_diff_of_different_models(run, tmp_path, capsys):
@@ -222,6 +222,6 @@ def test_a_run_in_a_bucket_has_all_verbs(bucket, tmp_path, capsys):
     assert checkpoint("average", "--workdir", run, "--last", 2, "--out", out) == 0
     printed = capsys.readouterr().out
     assert "step 2: 3 tensors, sound\n" in printed
-    assert "0 tensors are equal to the bit, 3 differ\n" in printed
+    assert "equal to the bit: 0 of 3 tensors\n" in printed
     assert Checkpoints(out / "checkpoints").steps() == [2]
     assert (out / "source.model").read_text() == "source.model of run"
