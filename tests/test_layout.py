@@ -257,6 +257,7 @@ def test_the_command_line_loads_before_any_library():
         "suggest.py",
         "run/hangup.py",
         "spmd/host_memory.py",
+        "spmd/waiting.py",
     }
 
 

@@ -17,6 +17,7 @@ from gshard_nmt.cli.failures import user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain
 from gshard_nmt.run.hangup import leave_terminal, stop_signals
+from gshard_nmt.spmd.waiting import work_goes_on
 
 EXIT_USER_ERROR = 2
 EXIT_TRY_AGAIN = 75
@@ -53,7 +54,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as interruption:
         message = str(interruption) or "interrupted"
         code = _print_error(command, message, EXIT_INTERRUPTED, interruption)
-        if _was_in_jax(interruption):
+        if _was_in_jax(interruption) or work_goes_on():
             # XLA's threads run on after the interruption and crash when the interpreter shuts down.
             sys.stdout.flush()
             sys.stderr.flush()

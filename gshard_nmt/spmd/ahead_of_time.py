@@ -21,6 +21,7 @@ from gshard_nmt.spmd.lowering import LoweredFunction, as_jax_function, silenced_
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime, arranged, request_cpu_devices
 from gshard_nmt.spmd.topology import EXAMPLES, INSTALL_CUDA, INSTALL_LIBTPU, Topology
+from gshard_nmt.spmd.waiting import wait_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +220,8 @@ def compile_for(
         if isinstance(topology.chip, Gpu):
             # Autotuning would time kernels on a GPU.
             options = {**(options or {}), "xla_gpu_autotune_level": "0"}
-        executable = jitted.lower(*arguments).compile(compiler_options=options)
+        traced = jitted.lower(*arguments)
+        executable = wait_for(lambda: traced.compile(compiler_options=options))
     except jax.errors.JaxRuntimeError as error:
         raise _explained(topology, error) from error
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu

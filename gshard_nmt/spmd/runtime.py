@@ -32,6 +32,7 @@ from gshard_nmt.spmd.memory import TRAINING, Work, check_fits
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.program import Program
+from gshard_nmt.spmd.waiting import wait_for
 
 _INDEPENDENT_ROWS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 """XLA options for CPUs. By default XLA:CPU has another kernel for large sums than for small ones, with
@@ -298,7 +299,7 @@ class Runtime:
         lowered = jitted.lower(*arguments)
         with program_cache.mended(self.cache):
             options = self.compiler_options(independent_rows)
-            executable = lowered.compile(compiler_options=options)
+            executable = wait_for(lambda: lowered.compile(compiler_options=options))
         compile_seconds = time.perf_counter() - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")

@@ -195,6 +195,29 @@ def test_an_interrupted_compilation_exits_at_once_and_keeps_the_output():
     assert err == "gshard-try: interrupted\n"
 
 
+@pytest.mark.parametrize("message", ["", "stopped at once"])
+def test_ctrl_c_is_heard_while_a_library_works_and_never_returns(message):
+    process = python(f"""
+        import atexit, ctypes
+        from gshard_nmt.spmd.waiting import wait_for
+        atexit.register(lambda: print("shut down the interpreter"))
+        def work():
+            print("working", flush=True)
+            ctypes.CDLL(None).sleep(600)  # as XLA does, without a Python instruction
+        def action():
+            try:
+                wait_for(work)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("{message}")
+        end(action)
+    """)
+    assert process.stdout.readline() == "working\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == f"gshard-try: {message or 'interrupted'}\n"
+
+
 def test_an_interruption_after_saving_exits_as_usual():
     process = python(COMPILING % "'saved at step 3'")
     out, err = process.communicate(timeout=30)

@@ -1,0 +1,59 @@
+"""Waits for long work in a library, and hears signals meanwhile.
+
+Python runs the handler of a signal in the main thread, between two of its own instructions. A program
+that compiles is in XLA for minutes, and would hear Ctrl-C only afterwards. So another thread works, and
+the main thread waits: while it waits, it hears signals.
+"""
+
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+_working: list[threading.Thread] = []
+
+
+def wait_for(work: Callable[[], Result]) -> Result:
+    """Calls a function in another thread, and waits for it. Off the main thread it only calls it.
+
+    If the handler of a signal raises an error meanwhile, this raises it at once. The work then goes on
+    until the process ends, and nobody gets its result.
+
+    Raises:
+      what the function or the handler of a signal raises.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+    context = contextvars.copy_context()
+
+    def do_it() -> None:
+        try:
+            results.append(context.run(work))
+        except BaseException as error:  # noqa: BLE001, the main thread raises it
+            errors.append(error)
+        finally:
+            done.set()
+
+    # A thread that is no daemon would keep the process alive.
+    thread = threading.Thread(target=do_it, daemon=True)
+    _working.append(thread)  # it stays there if a signal ends the wait, however early
+    thread.start()
+    done.wait()
+    thread.join()
+    _working.remove(thread)
+    for error in errors:
+        raise error
+    return results[0]
+
+
+def work_goes_on() -> bool:
+    """Returns whether a thread still works for a wait that a signal has ended.
+
+    The interpreter must not be shut down then, because the library may crash.
+    """
+    return any(thread.is_alive() for thread in _working)
