@@ -7,7 +7,7 @@ from typing import Any
 
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
@@ -31,7 +31,7 @@ from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
 
 
 def train(
@@ -198,7 +198,7 @@ class _Trainer:
             training_state.update(self.checkpoints, self.state, self._validate())
         if over := self._over(self.state):
             return over
-        self.state.owes_blend = False
+        self._forget_blend()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while True:
@@ -323,6 +323,7 @@ class _Trainer:
         # Two states may not fit into the memory.
         self.state.arrays.clear()
         self.state = self._restore()
+        self._forget_blend()
         self.state.counters.seconds, self.state.divergence = seconds, counts
         self.log.go_back(self.state.counters.step)
         self.monitor.start(self.state.counters)
@@ -350,10 +351,12 @@ class _Trainer:
     def _choose_blend(self, interrupt: Interrupt) -> None:
         """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
 
-        The checkpoint of this step is saved. If a part of the change is better, it gets that too.
+        If a part of the change is better, the checkpoint of this step gets that too.
 
         Raises:
           KeyboardInterrupt: the user wants to stop. The next start judges the parts again.
+          TryAgain, OSError: the old run cannot be read now. So does it then.
+          UserError: the checkpoint of this step could not be written.
         """
         programs, note, counters = self.programs, self.progress.note, self.state.counters
 
@@ -361,12 +364,19 @@ class _Trainer:
             if interrupt.requested:
                 raise KeyboardInterrupt(messages.interrupted(self.run.path, counters))
 
+        # Whatever happens now, the steps are saved.
+        self.checkpoints.wait()
+        check_stop()
         choice = None
         run = self.run, self.config, self.prepared, programs.functions
         try:
             start = start_weights(*run, programs.devices, self.processes)
             choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
-        except Exception as error:  # noqa: BLE001, all of the change can be decoded without it
+        except (TryAgain, OSError):
+            raise
+        except Exception as error:
+            if is_loss_of_a_peer(error):
+                raise
             self.validation.without_blends(counters.step)
             reason = str(error) or type(error).__name__
             note(f"no part of the change since the start can be chosen, so all of it is: {reason}")
@@ -376,6 +386,12 @@ class _Trainer:
             training_state.update(self.checkpoints, self.state)
         else:
             training_state.save_blend(self.checkpoints, programs, self.state, *choice)
+
+    def _forget_blend(self) -> None:
+        """Training goes on, so the parts of the change until now will never be in a checkpoint."""
+        if self.state.owes_blend:
+            self.validation.without_blends(self.state.counters.step)
+        self.state.owes_blend = False
 
     def _save(self, scores: Scores) -> None:
         self.lock.check()

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from gshard_nmt import train
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.run import checkpoint_writer
 from gshard_nmt.run.arrays import weights_of
@@ -14,7 +14,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.progress import Interrupt
 from gshard_nmt.run.retention import Scores
-from tests.train_loop import calls, final, prepared, run, validations
+from tests.train_loop import bad_calls, calls, final, prepared, run, validations
 
 __all__ = ["prepared", "run", "validations"]
 
@@ -166,7 +166,7 @@ def test_patience_ends_with_blends_too(run, language_is_added):
 
 @pytest.mark.parametrize(
     "error",
-    [UserError("old is gone"), RuntimeError("no memory left"), OSError(5, "disk"), KeyError()],
+    [UserError("old is gone"), RuntimeError("no memory left"), KeyError()],
 )
 def test_without_the_old_weights_all_of_the_change_is_saved(run, language_is_added, error, capsys):
     language_is_added["start"] = error
@@ -178,6 +178,41 @@ def test_without_the_old_weights_all_of_the_change_is_saved(run, language_is_add
     assert message + (str(error) or "KeyError") in capsys.readouterr().err
     assert run(dev_every=2, bleu_sentences=1)
     assert "is finished: 6 steps, nothing to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [TryAgain("the disk does not answer"), OSError(5, "disk")])
+def test_an_old_run_that_cannot_be_read_now_is_read_by_the_next_start(
+    run, language_is_added, error
+):
+    language_is_added |= {"scores": BETTER, "start": error}
+    with pytest.raises(type(error)):
+        run(dev_every=2, bleu_sentences=1)
+    assert final(run) == (6, 6.0, 600)
+    language_is_added["start"] = "the start"
+    assert run(dev_every=2, bleu_sentences=1)
+    assert blend_of(run) == [7, 7]
+
+
+def test_a_stop_does_not_hide_that_the_checkpoint_could_not_be_written(
+    run, language_is_added, monkeypatch
+):
+    handlers = []
+    enter = Interrupt.__enter__
+    monkeypatch.setattr(Interrupt, "__enter__", lambda i: handlers.append(i) or enter(i))
+    save = train.training_state.save
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    def save_and_stop(*arguments):
+        monkeypatch.setattr(checkpoint_writer.files, "write", full)
+        save(*arguments)
+        handlers[-1].requested = True
+
+    monkeypatch.setattr(train.training_state, "save", save_and_stop)
+    words = r"step 6 cannot be written to .*: No space left on"
+    with pytest.raises((UserError, KeyboardInterrupt), match=words):
+        run(dev_every=100, bleu_sentences=1, checkpoint_every=100)
 
 
 def test_blends_are_judged_after_a_validation_that_was_owed(run, validations, language_is_added):
@@ -244,11 +279,28 @@ def test_more_steps_after_a_stop_make_the_blends_later(run, language_is_added):
     with pytest.raises(Killed):
         run(dev_every=2, bleu_sentences=1)
     language_is_added["before"] = lambda: None
-    # A run without validations owes nothing any more.
+    # A run without validations owes nothing any more, and the verdicts so far are of no checkpoint.
     assert run(dev_every=0, bleu_sentences=1, steps=8)
     assert language_is_added["steps"] == []
+    assert language_is_added["taken back"] == 6
     assert run(dev_every=2, bleu_sentences=1, steps=10)
     assert language_is_added["steps"] == [10]
+
+
+def test_a_checkpoint_that_a_run_goes_back_to_owes_nothing(run, language_is_added):
+    language_is_added["scores"] = BETTER
+
+    def end():
+        raise Killed
+
+    language_is_added["before"] = end
+    with pytest.raises(Killed):
+        run(dev_every=2, bleu_sentences=1)
+    language_is_added["before"] = lambda: None
+    bad_calls.add(7)
+    assert run(dev_every=0, bleu_sentences=1, steps=8, on_divergence="rollback")
+    assert final(run)[0] == 8
+    assert language_is_added["steps"] == []
 
 
 def test_a_trainer_that_has_lost_its_lock_adds_no_blend(run, language_is_added):
@@ -276,9 +328,10 @@ def test_a_blend_that_is_written_half_leaves_the_checkpoint_as_it_was(
             write(checkpoints, *arguments)
 
         patches.setattr(train.training_state, "save_blend", save_blend)
-        with pytest.raises(UserError, match=r"step 6 cannot be written to .*: No space left on"):
+        words = r"blend cannot be added to the checkpoint of step 6 in .*: No space left on"
+        with pytest.raises(UserError, match=words):
             run(dev_every=2, bleu_sentences=1)
-    assert (run.folder.checkpoints / "6" / "blend").is_dir()
+    assert not (run.folder.checkpoints / "6" / "blend").exists()
     assert final(run) == (6, 6.0, 600)
     assert "blend" not in newest(run).tensors
     assert run(dev_every=2, bleu_sentences=1)

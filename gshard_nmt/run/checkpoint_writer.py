@@ -54,6 +54,8 @@ class CheckpointWriter(Checkpoints):
         self._on_commit = on_commit
         self._writer: Any = None
         self._pending: Manifest | None = None
+        self._added_group = ""
+        """The group that is being added to a committed checkpoint; "" if a whole one is written."""
 
     def adopt(self) -> list[int]:
         """Commits the checkpoints that are complete except for their commit file.
@@ -230,6 +232,7 @@ class CheckpointWriter(Checkpoints):
                 manifest, tensors=tensors, facts=facts, scores=scores
             )
             self._known[step] = scores
+            self._added_group = group
             save = tensor_files.orbax().args.PyTreeSave(tree)
             location = tensor_files.location(self.folder / str(step) / group)
             self._writer.save(location, args=save, force=True)
@@ -296,7 +299,7 @@ class CheckpointWriter(Checkpoints):
         step = self._pending.step
         with self._writing(step):
             self._writer.wait_until_finished()
-        self._pending = None
+        self._pending, self._added_group = None, ""
         self.remove_superseded(step)
 
     def remove_superseded(self, newest: int | None = None) -> None:
@@ -396,9 +399,16 @@ class CheckpointWriter(Checkpoints):
             # A disk that does not answer has a number of the system, ETIMEDOUT.
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise self._too_slow(step, error) from error
-            self._remove_failed(step)
+            group, self._added_group = self._added_group, ""
+            self._remove_failed(step, group)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
+            if group:
+                raise UserError(
+                    f"{group} cannot be added to the checkpoint of step {step} in {self.folder}: "
+                    f"{reason}. Free some space or mend the disk, then start the same command again; the "
+                    "checkpoint is as it was."
+                ) from error
             raise UserError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
@@ -417,10 +427,14 @@ class CheckpointWriter(Checkpoints):
             f"another process did not answer: {error} Start all processes again with the same commands."
         )
 
-    def _remove_failed(self, step: int) -> None:
+    def _remove_failed(self, step: int, group: str) -> None:
         """Removes what a failed save has left, because the next start may need the space.
 
         A folder with a manifest is complete: the next start adopts it.
+
+        Args:
+          step: the step of the checkpoint.
+          group: the group that was added to it; "" if all of it was saved.
         """
         if not self._processes.is_first:
             return
@@ -429,7 +443,11 @@ class CheckpointWriter(Checkpoints):
             time.sleep(pause)
             # The error of the save is reported, not another one.
             with contextlib.suppress(Exception):
-                if not exists(self.folder / str(step) / manifests.NAME):
+                if group:
+                    if group not in self._parse(step).tensors:
+                        place = self.folder / str(step) / group
+                        tensor_files.remove(place, manifests.NAME)
+                elif not exists(self.folder / str(step) / manifests.NAME):
                     self._remove(step)
 
 

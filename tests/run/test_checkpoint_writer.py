@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.run import tensor_files
+from gshard_nmt.run import checkpoint_writer, tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import NotFiniteError
@@ -424,6 +424,23 @@ def test_a_checkpoint_may_become_the_best_one_if_a_group_is_added(open_writer):
     assert writer.best_first() == [2, 1]
     writer.wait()
     assert writer.best_first() == open_writer().best_first() == [2, 1]
+
+
+def test_a_save_that_fails_after_a_group_was_added_is_not_called_an_addition(
+    open_writer, monkeypatch
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    writer = open_writer()
+    save(writer, 1)
+    writer.add(1, blend(2.0), {"blend": {}}, {}, Scores())
+    writer.wait()
+    monkeypatch.setattr(checkpoint_writer.files, "write", full)
+    save(writer, 2)
+    with pytest.raises(UserError, match=r"the checkpoint of step 2 cannot be written to"):
+        writer.wait()
+    assert steps_on_disk(writer) == [1]
 
 
 def test_a_damaged_group_that_was_added_is_found(open_writer):
