@@ -79,7 +79,7 @@ def test_the_program_does_not_grow_with_the_devices(grown):
 
 
 def test_memory_does_not_grow_with_the_devices(tmp_path):
-    """GShard section 5.2, with a model of the paper: 256 times the devices, and as many more experts.
+    """GShard section 5.1, with a model of the paper: 256 times the devices and the experts.
 
     The peak of a small model says little: it depends on the order in which the compiler puts the
     instructions. That of SMALL is 26.3 MB for 8 cores, 29.2 MB for 128 and 24.7 MB for 512.
