@@ -24,6 +24,7 @@ from gshard_nmt.model.stack import (
     Part,
     Total,
     Totals,
+    barrier,
     declare_saved,
     scanned,
     unrolled,
@@ -396,7 +397,13 @@ class Blocks:
         if self.mode.key is None:
             return None
         key = self.mode.key.fold("microbatch", tf.range(number))
-        return self.random_keys(Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words)))
+        keys = self.random_keys(Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words)))
+        if keys is None:
+            return None
+        # Without the barrier the TPU compiler moves the code of these keys into the loop over iterations
+        # (its pass while-loop-fusible-sinking), with a copy of an operand for each of its uses. Each of
+        # the 26 rounds of the generator uses its operands several times, so memory runs out.
+        return KeyTable(keys.names, *barrier(keys.words))
 
 
 def _split(x: "tf.Tensor", number: int, letters: str) -> "tf.Tensor":

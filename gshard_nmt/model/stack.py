@@ -161,7 +161,7 @@ def _recomputed(part: Part):
 
             def gradient(*seeds):
                 d_y, *d_totals = seeds
-                again = _barrier([*arguments, *kept, d_y])
+                again = barrier([*arguments, *kept, d_y])
                 (x,), shared, flat, kept_again, (dy,) = _cut(again, [*sizes, len(kept), 1])
                 values = dict(zip(names, flat, strict=True))
                 saved = {f"kept/{n}": v for n, v in zip(kept_names, kept_again, strict=True)}
@@ -397,7 +397,7 @@ def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
     return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
+def barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
     """Returns the same tensors behind an optimization barrier; XLA treats them as new tensors."""
     if tf.executing_eagerly():
         return tensors
@@ -411,7 +411,7 @@ def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
 
     TF2XLA would build a constant on the host at its global size.
     """
-    (zero,) = _barrier([tf.zeros([], dtype)])
+    (zero,) = barrier([tf.zeros([], dtype)])
     return tf.broadcast_to(zero, shape)
 
 
@@ -437,5 +437,5 @@ def write_at(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "t
 def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
     """Returns a copy of `stacked` in which stacked[index] has grown by `term`; index is int32[]."""
     # Without the barrier XLA sums over devices after the loop, and needs two more arrays of gradients.
-    (term,) = _barrier([tf.cast(term, stacked.dtype)])
+    (term,) = barrier([tf.cast(term, stacked.dtype)])
     return write_at(stacked, index, read_at(stacked, index) + term)

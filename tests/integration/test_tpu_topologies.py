@@ -7,6 +7,7 @@ each device, so a CPU program grows with them.
 import json
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 
@@ -32,8 +33,14 @@ SMALL = (
 )
 
 
-def inspect(folder: pathlib.Path, *arguments: str, settings=SMALL, config: str = "demo"):
-    """Returns (JSON, report) of a config; libtpu serves one topology a process."""
+def inspect(
+    folder: pathlib.Path, *arguments: str, settings=SMALL, config: str = "demo", gigabytes: int = 0
+):
+    """Returns (JSON, report) of a config; libtpu serves one topology a process.
+
+    `gigabytes` limits the address space of the process; 0 is no limit.
+    """
+    size = gigabytes * 10**9 if gigabytes else resource.RLIM_INFINITY
     file = folder / "figures.json"
     flags = [word for setting in settings for word in ("--gin", setting)]
     process = subprocess.run(
@@ -50,6 +57,7 @@ def inspect(folder: pathlib.Path, *arguments: str, settings=SMALL, config: str =
         capture_output=True,
         text=True,
         env=environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size)),
     )
     assert process.returncode == 0, process.stderr
     return json.loads(file.read_text()), process.stdout
@@ -186,6 +194,19 @@ def test_later_chips_compile_the_same_step(tmp_path, topology):
     assert record["devices"] == 8
     assert collective_of(record, "all-to-all")["count"] == 4
     assert record["estimated_step_seconds"] > 0
+
+
+def test_a_pipeline_with_dropout_compiles_in_little_memory(tmp_path):
+    """The compiler copies the code of random keys that loops share, if it may, until memory runs out."""
+    settings = [
+        *("X = 2", "Y = 4", "STACK_LAYERS = 2", "ROWS = 32", "GROUPS = 32"),
+        *("Model.encoder_layers = 0", "Model.hidden_dim = 1024", "Train.microbatches = 4"),
+    ]
+    record, _ = inspect(
+        *(tmp_path, "--topology=v3:2x2"), settings=settings, config="dense_96l_gpipe", gigabytes=7
+    )
+    # Two stages and four microbatches are five iterations forward and five backward.
+    assert collective_of(record, "collective-permute")["count"] >= 10
 
 
 def test_decoding_counts_every_step_of_the_search(tmp_path):

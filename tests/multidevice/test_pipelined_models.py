@@ -174,6 +174,27 @@ def test_a_pipelined_step_equals_that_of_the_unrolled_stack(name):
     assert permutes_in_loops(text, case.mesh) == 2 * stacks
 
 
+NO_DROPOUT = dict.fromkeys(("input_dropout", "residual_dropout", "attention_dropout"), 0.0)
+DROPOUT = {"input_dropout": 0.1, "residual_dropout": 0.2, "attention_dropout": 0.3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["data and tensor parallelism", "experts, circular"])
+def test_dropout_in_stages_draws_the_same_numbers_on_any_mesh(name):
+    """With dropout, a pipelined step on a mesh equals that of the same pipeline on one device."""
+    case, order = CASES[name], np.arange(ROWS)
+    model = dataclasses.replace(case.model, stack="pipeline", **case.pipeline, **DROPOUT)
+    results, _ = train_step(model, case.microbatches, case.mesh, order)
+    expected, _ = train_step(model, case.microbatches, ONE, order)
+    without, _ = train_step(dataclasses.replace(model, **NO_DROPOUT), case.microbatches, ONE, order)
+    assert results["status"] == FINE
+    gradient = "gradient of decoder/block/self_attention_0/value"
+    assert not np.allclose(expected[gradient], without[gradient], rtol=0.1)
+    for key, value in expected.items():
+        atol = 2e-5 if key.startswith("parameters/") else 2e-6
+        np.testing.assert_allclose(results[key], value, rtol=2e-4, atol=atol, err_msg=key)
+
+
 def permutes_in_loops(text: str, mesh: Mesh) -> int:
     """Counts the collective-permutes along the stages in the bodies of loops."""
     bodies = set(re.findall(r"body=%([\w.\-]+)", text))
