@@ -7,7 +7,6 @@ each device, so a CPU program grows with them.
 import json
 import pathlib
 import re
-import resource
 import subprocess
 import sys
 
@@ -40,11 +39,14 @@ def inspect(
 
     `gigabytes` limits the address space of the process; 0 is no limit.
     """
-    size = gigabytes * 10**9 if gigabytes else resource.RLIM_INFINITY
+    # A shell sets the limit, because a function that subprocess calls before exec needs a fork, and jax
+    # warns of forks.
+    limit = ["bash", "-c", f'ulimit -v {gigabytes * 10**6} && exec "$@"', "inspect"]
     file = folder / "figures.json"
     flags = [word for setting in settings for word in ("--gin", setting)]
     process = subprocess.run(
         [
+            *(limit if gigabytes else []),
             sys.executable,
             "-m",
             "gshard_nmt",
@@ -57,7 +59,6 @@ def inspect(
         capture_output=True,
         text=True,
         env=environment(),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size)),
     )
     assert process.returncode == 0, process.stderr
     return json.loads(file.read_text()), process.stdout
