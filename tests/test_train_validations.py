@@ -269,7 +269,8 @@ def test_a_stop_at_the_step_at_which_patience_ends_loses_no_blend(
     assert blend_of(run) == [4, 4]
 
 
-def test_more_steps_after_a_stop_make_the_blends_later(run, language_is_added):
+def kill_while_parts_are_judged(run, language_is_added):
+    """Ends a run in the middle of the choice that its last checkpoint owes."""
     language_is_added["scores"] = BETTER
 
     def end():
@@ -279,6 +280,10 @@ def test_more_steps_after_a_stop_make_the_blends_later(run, language_is_added):
     with pytest.raises(Killed):
         run(dev_every=2, bleu_sentences=1)
     language_is_added["before"] = lambda: None
+
+
+def test_more_steps_after_a_stop_make_the_blends_later(run, language_is_added):
+    kill_while_parts_are_judged(run, language_is_added)
     # A run without validations owes nothing any more, and the verdicts so far are of no checkpoint.
     assert run(dev_every=0, bleu_sentences=1, steps=8)
     assert language_is_added["steps"] == []
@@ -288,15 +293,7 @@ def test_more_steps_after_a_stop_make_the_blends_later(run, language_is_added):
 
 
 def test_a_checkpoint_that_a_run_goes_back_to_owes_nothing(run, language_is_added):
-    language_is_added["scores"] = BETTER
-
-    def end():
-        raise Killed
-
-    language_is_added["before"] = end
-    with pytest.raises(Killed):
-        run(dev_every=2, bleu_sentences=1)
-    language_is_added["before"] = lambda: None
+    kill_while_parts_are_judged(run, language_is_added)
     bad_calls.add(7)
     assert run(dev_every=0, bleu_sentences=1, steps=8, on_divergence="rollback")
     assert final(run)[0] == 8
