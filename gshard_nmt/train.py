@@ -156,7 +156,7 @@ class _Trainer:
         self.batches = TrainBatches(
             self.prepared, self.config.data, self.rows, state=self.state.cursors
         )
-        self.validation = Validation(self.run, self.programs, self.prepared, is_first)
+        self.validation = Validation(self.run, self.programs, self.prepared, self.processes)
         if self.validation.warning:
             note(self.validation.warning)
         self.lock.check()

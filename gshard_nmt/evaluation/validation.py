@@ -11,9 +11,10 @@ from gshard_nmt.data.manifest import PreparedPair
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu
 from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
-from gshard_nmt.run import blend
+from gshard_nmt.run import agreement, blend
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.blend import StartWeights
 from gshard_nmt.run.compiled_steps import CompiledSteps
@@ -22,16 +23,21 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.progress import MetricsLog
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.config import Decode
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 class Validation:
     """Scores each language on dev text."""
 
     def __init__(
-        self, run: RunFolder, programs: CompiledSteps, data: PreparedData, is_first: bool = True
+        self,
+        run: RunFolder,
+        programs: CompiledSteps,
+        data: PreparedData,
+        processes: Processes = ALONE,
     ) -> None:
         """Compiles nothing yet. Only the first process of a run writes the verdicts of its guard."""
-        self._is_first = is_first
+        self._processes = processes
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
 
@@ -93,7 +99,12 @@ class Validation:
         Returns:
           The weights with the best BLEU of the new language that pass the guard, and their scores on dev
           text; None if all of the change is as good, or if nothing passes.
+
+        Raises:
+          UserError: no text is translated, or not the same as when the run began.
         """
+        if not self._programs.config.train.bleu_sentences:
+            raise UserError("Train.bleu_sentences is 0, so no dev text is translated")
         step, learned = counters.step, weights_to_decode(state)
         guard = Guard.of(self._run.path)
         judged = [v for v in guard.verdicts if (v.step, v.share) == (step, 1)] if guard else []
@@ -107,18 +118,21 @@ class Validation:
             judged.append(verdict)
             found[share] = Scores(self._finite(values), self._settings())
         best = best_of(judged)
-        if best is None or best.share not in found:
-            return None
-        weights = start.blended(learned, best.share)
-        note(
-            f"the checkpoint of step {step} decodes with {blend.words(best.share)} since the start"
+        # Another process may see an older guard.json, and all must choose the same weights.
+        chosen = agreement.numbers_of_first(
+            self._processes,
+            lambda: [blend.SHARES.index(best.share)] if best and best.share in found else [],
         )
-        return weights, found[best.share]
+        if not chosen:
+            return None
+        share = blend.SHARES[chosen[0]]
+        note(f"the checkpoint of step {step} decodes with {blend.words(share)} since the start")
+        return start.blended(learned, share), found[share]
 
     def without_blends(self, step: int) -> None:
         """Takes back the verdicts on parts of the change at a step: no checkpoint has them."""
         guard = Guard.of(self._run.path)
-        if guard and self._is_first:
+        if guard and self._processes.is_first:
             kept = [v for v in guard.verdicts if v.step < step or v.share == 1]
             dataclasses.replace(guard, verdicts=kept).write()
 
@@ -209,7 +223,7 @@ class Validation:
         if guard is None:
             return None
         verdict = guard.judge(step, scores.get(guard.language, 0.0), outputs, share)
-        if self._is_first:
+        if self._processes.is_first:
             guard.with_verdict(verdict).write()
         return verdict
 

@@ -1,5 +1,6 @@
 """Processes agree on the checkpoints of a run: which there are, and which of them can be used."""
 
+import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -25,6 +26,15 @@ def numbers_of_first(processes: Processes, decide: Callable[[], list[int]]) -> l
     padded = np.zeros(counts.max(), np.int64)
     padded[: len(numbers)] = numbers
     return processes.gather(padded)[0, : counts[0]].tolist()
+
+
+def is_same(processes: Processes, text: str) -> bool:
+    """Says in every process whether all of them have the same text."""
+    if processes.count == 1:
+        return True
+    digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)
+    answers = processes.gather(digest)
+    return bool((answers == answers[0]).all())
 
 
 def together(processes: Processes, read: Callable[[int], Result], step: int) -> Result:

@@ -7,6 +7,7 @@ moment that its commit file exists. `checkpoint_writer.py` writes them.
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -223,15 +224,15 @@ class Checkpoints:
         Raises:
           UnsoundError: it is damaged, incomplete, or of another run.
         """
+        manifest = self._agreed_manifest(step)
 
-        def load(step: int) -> tuple[Manifest, dict[str, dict[str, Any]]]:
-            manifest = self.manifest(step)
+        def load(step: int) -> dict[str, dict[str, Any]]:
             chosen = groups(manifest) if callable(groups) else groups
             for group, arrays in chosen.items():
                 manifest.check_arrays(group, arrays)
-            return manifest, self._loading(_load, step, chosen, manifest.places)
+            return self._loading(_load, step, chosen, manifest.places)
 
-        manifest, arrays = agreement.together(self._processes, load, step)
+        arrays = agreement.together(self._processes, load, step)
         letters = {
             f"{group}/{name}": tensor.letters
             for group, tensors in manifest.tensors.items()
@@ -241,6 +242,19 @@ class Checkpoints:
         for group, names in arrays.items():
             _check(group, {name: checksums[f"{group}/{name}"] for name in names}, manifest)
         return manifest, arrays
+
+    def _agreed_manifest(self, step: int) -> Manifest:
+        """Reads the manifest, the same one in every process.
+
+        The run may replace it meanwhile, to add a blend. Then no process may read weights without it.
+        """
+        for pause in (*self.pauses, None):
+            manifest = agreement.together(self._processes, self.manifest, step)
+            if agreement.is_same(self._processes, manifest.label):
+                return manifest
+            if pause is not None:
+                time.sleep(pause)
+        raise UnreadableError("the processes read different manifests of it")
 
     def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:
         """Calls a function that reads arrays; raises UnsoundError if that fails."""

@@ -7,12 +7,14 @@ import types
 import numpy as np
 import pytest
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.language_guard import Guard, Verdict
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.processes import ALONE
 
 DEMO = load_config("demo").replace(train={"dev_batches": 2, "bleu_sentences": 0})
 STATE = {"parameters/w": "weights", "moments/w": "moments", "step": 1}
@@ -49,13 +51,13 @@ def validate(monkeypatch):
     monkeypatch.setattr(validation, "dev_batches", dev_batches)
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
 
-    def make(config=DEMO, run=None) -> Validation:
+    def make(config=DEMO, run=None, processes=ALONE) -> Validation:
         devices = types.SimpleNamespace(put=lambda batch, specs: batch)
         programs = types.SimpleNamespace(
             config=config, devices=devices, eval_step=eval_step, batch_specs={}, functions=None
         )
         data = types.SimpleNamespace(languages=lambda config: sorted(nats))
-        return Validation(run, programs, data)
+        return Validation(run, programs, data, processes)
 
     make.nats = nats
     return make
@@ -276,7 +278,7 @@ def blends(validate, monkeypatch, tmp_path):
     monkeypatch.setattr(validation, "dev_examples", lambda *_: examples)
     references = [" ".join(f"w{i}" for i in row) for row in rows]
 
-    def blends(good, check_stop=lambda: None):
+    def blends(good, check_stop=lambda: None, processes=ALONE, sentences=10):
         blends.good, blends.notes = good, []
         # An earlier end of the run was better, with another part of the change.
         earlier = [Verdict(1, 100.0, [], share) for share in (1.0, 0.8)]
@@ -288,7 +290,9 @@ def blends(validate, monkeypatch, tmp_path):
         counters = RunCounters(step=3)
         _, scores = run.run(counters, state, Log())
         blends.run = run
-        again = validate(config, folder)  # as in another process
+        metric = "dev_bleu/de" if sentences else "dev_nll"
+        config = config.replace(train={"bleu_sentences": sentences, "best_metric": metric})
+        again = validate(config, folder, processes)  # as in another start
         again._nll = run._nll
         choice = again.blends(counters, state, Start(), blends.notes.append, check_stop)
         return scores, choice
@@ -314,6 +318,28 @@ def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends
     assert blends.notes[-1] == (
         "the checkpoint of step 3 decodes with 0.6 of the change since the start"
     )
+
+
+def test_every_process_chooses_what_the_first_one_chooses(blends):
+    """Each reads guard.json, and a shared disk may show it to one of them earlier than to another."""
+
+    class Second:
+        count, is_first = 2, False
+        # Process 0 has one number to tell: the place of 0.4 in the shares.
+        said = iter([1, 2])
+
+        def gather(self, array):
+            return np.array([[next(self.said)], array])
+
+    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)}, processes=Second())[1]
+    assert choice[0] == {"w": 0.4}
+
+
+def test_a_start_that_translates_no_dev_text_says_so(blends):
+    with pytest.raises(
+        UserError, match=r"Train\.bleu_sentences is 0, so no dev text is translated"
+    ):
+        blends({1.0: (10, 0), 0.8: (9, 10)}, sentences=0)
 
 
 def test_a_user_may_stop_before_each_part(blends, tmp_path):

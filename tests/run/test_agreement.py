@@ -1,5 +1,7 @@
 """Processes agree on checkpoints: all hear the numbers of the first one, and the worst problem of any."""
 
+from hashlib import sha256
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,15 @@ def test_the_numbers_of_the_first_process_count(second):
     second.peers += [[np.array([2]), zero], [np.array([7, 5]), np.array([0, 0])]]
     assert agreement.numbers_of_first(second, pytest.fail) == [7, 5]
     assert second.said[0].tolist() == [0]
+
+
+def test_all_hear_whether_they_have_the_same_text(second):
+    assert agreement.is_same(Processes(), "alone")
+    for first in ("one", "two"):
+        second.peers.append(
+            [np.frombuffer(sha256(t.encode()).digest(), np.int64) for t in (first, "one")]
+        )
+        assert agreement.is_same(second, "one") == (first == "one")
 
 
 def words(problem: UnsoundError | None) -> np.ndarray:

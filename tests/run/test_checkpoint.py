@@ -377,6 +377,29 @@ def test_every_process_is_told_what_is_wrong_for_another_one(written):
         checkpoints._read(2, specs())
 
 
+def test_all_processes_read_the_same_manifest_if_it_is_replaced_meanwhile(written):
+    """Process 0 has read the manifest before it was replaced, and reads it again with the others."""
+
+    class Late(OtherProcesses):
+        def gather(self, array):
+            if self.answers[0] == "the same":
+                self.answers.pop(0)
+                return np.stack([array, array])
+            return super().gather(array)
+
+    late = Late([0], [7], [0], "the same", [0])
+    checkpoints = Checkpoints(written, processes=late)
+    checkpoints.pauses = (0.0, 0.0)
+    manifest, arrays = checkpoints._read(2, specs())
+    assert manifest.step == 2
+    assert arrays.keys() == specs().keys()
+    assert late.answers == []
+
+    checkpoints._processes = Late([0], [7], [0], [7], [0], [7])
+    with pytest.raises(UnreadableError, match="the processes read different manifests of it"):
+        checkpoints._read(2, specs())
+
+
 def test_a_foreign_checkpoint_is_damaged_for_no_process(folder):
     (folder / "2" / "manifest.json").write_text("")
     checkpoints = Checkpoints(folder, processes=OtherProcesses([3]))
