@@ -360,4 +360,4 @@ def _row(verdict: Verdict, is_best: bool) -> tuple[str, ...]:
     guard = "passes, best" if is_best else "passes" if verdict.passes else "does not pass"
     worse = f"{len(verdict.losses)} of {len(verdict.changes)}"
     start = str(verdict.step), "all" if verdict.share == 1 else f"{verdict.share:g}"
-    return (*start, f"{verdict.bleu:.1f}", f"{verdict.mean:+.2f}", worse, guard)
+    return (*start, f"{verdict.bleu:.1f}", verdict.mean_text, worse, guard)

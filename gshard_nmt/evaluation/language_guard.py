@@ -9,6 +9,7 @@ guard.json in the run folder has the translations of the old run, and the verdic
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +25,9 @@ RATE = 0.05
 
 LARGEST_LOSS = 0.5
 """The largest loss of BLEU that is allowed, as a mean of the old directions."""
+
+_INTERVAL = 2 * 1.96
+"""The width of a 95 % interval in standard errors, if the errors are normal."""
 
 _SHAPE = json_shape.fields(
     {
@@ -89,12 +93,15 @@ class Verdict:
       bleu: dev BLEU of the new language.
       changes: the change of each old direction.
       share: the share of the change of the weights that was judged, see `run/blend.py`; 1 is all of it.
+      error: the standard error of the mean change, because other dev sentences would give another
+        mean; None in files of versions that did not compute it.
     """
 
     step: int
     bleu: float
     changes: Sequence[Change]
     share: float = 1.0
+    error: float | None = None
 
     @property
     def mean(self) -> float:
@@ -112,11 +119,16 @@ class Verdict:
         return not self.losses and self.mean >= -LARGEST_LOSS
 
     @property
+    def mean_text(self) -> str:
+        """The mean change and its standard error, such as "-0.21 ± 0.36"."""
+        return f"{self.mean:+.2f}" + ("" if self.error is None else f" ± {self.error:.2f}")
+
+    @property
     def text(self) -> str:
         """The verdict as a part of a sentence."""
         verdict = "passes" if self.passes else "does not pass"
         return (
-            f"old languages {self.mean:+.2f} BLEU on average, {len(self.losses)} of "
+            f"old languages {self.mean_text} BLEU on average, {len(self.losses)} of "
             f"{len(self.changes)} directions significantly worse: {verdict}"
         )
 
@@ -202,7 +214,10 @@ class Guard:
             Change(output.direction, scores[0], scores[1], p)
             for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
         ]
-        return Verdict(step, bleu, changes, share)
+        # We take the errors of the directions as independent, though some have the same English text.
+        widths = [c.interval[1] - c.interval[0] for _, c in comparisons]
+        error = math.hypot(*widths) / _INTERVAL / max(len(widths), 1)
+        return Verdict(step, bleu, changes, share, error)
 
     def with_verdict(self, verdict: Verdict) -> Self:
         """Returns the guard with one more verdict, which replaces itself and those that came after it."""
@@ -231,4 +246,5 @@ def best_of(verdicts: Sequence[Verdict]) -> Verdict | None:
 
 def _verdict(entry: Mapping[str, Any]) -> Verdict:
     changes = [Change(**c) for c in entry["changes"]]
-    return Verdict(entry["step"], entry["bleu"], changes, entry.get("share", 1.0))
+    share, error = entry.get("share", 1.0), entry.get("error")
+    return Verdict(entry["step"], entry["bleu"], changes, share, error)

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation import bleu
 from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict
 
 REFERENCES = [
@@ -36,8 +38,31 @@ def test_a_significant_loss_of_one_language_does_not_pass(tmp_path):
     assert verdict.losses == ["fr-en"]
     assert not verdict.passes
     assert verdict.text == (
-        "old languages +0.00 BLEU on average, 1 of 2 directions significantly worse: does not pass"
+        f"old languages +0.00 ± {verdict.error:.2f} BLEU on average, 1 of 2 directions significantly "
+        "worse: does not pass"
     )
+
+
+def test_the_error_of_the_mean_is_that_of_other_sentences(tmp_path):
+    """Drawn without the bootstrap's code: many sets of dev sentences, and the spread of their means."""
+    rng = np.random.default_rng(5)
+    half = [WORSE[i] if i % 2 else line for i, line in enumerate(REFERENCES)]
+    third = [WORSE[i] if i % 3 == 0 else line for i, line in enumerate(REFERENCES)]
+    before = guard(tmp_path, fr=REFERENCES, de=REFERENCES)
+    found = before.judge(5, 12.0, outputs(fr=half, de=third))
+    deltas = []
+    for _ in range(400):
+        means = []
+        for lines in (half, third):
+            drawn = rng.integers(0, 40, 40)
+            references = [REFERENCES[i] for i in drawn]
+            after = bleu.score([lines[i] for i in drawn], references, "en").bleu
+            means.append(after - 100)
+        deltas.append(np.mean(means))
+    assert found.error == pytest.approx(np.std(deltas), rel=0.1)
+    equal = before.judge(5, 12.0, outputs(fr=REFERENCES, de=REFERENCES))
+    assert equal.error == 0
+    assert equal.text.startswith("old languages +0.00 ± 0.00 BLEU on average")
 
 
 def test_a_loss_by_chance_passes_and_so_do_equal_translations(tmp_path):
@@ -105,8 +130,8 @@ def test_a_verdict_replaces_those_that_a_resumed_run_has_undone(tmp_path):
 
 def test_parts_of_the_change_come_after_all_of_it(tmp_path):
     before = guard(tmp_path).with_verdict(verdict(100, 1.0))
-    for share, bleu in ((0.8, 5.0), (0.4, 3.0), (0.4, 4.0)):
-        before = before.with_verdict(dataclasses.replace(verdict(100, bleu), share=share))
+    for share, score in ((0.8, 5.0), (0.4, 3.0), (0.4, 4.0)):
+        before = before.with_verdict(dataclasses.replace(verdict(100, score), share=share))
     assert [(v.share, v.bleu) for v in before.verdicts] == [(1, 1.0), (0.8, 5.0), (0.4, 4.0)]
     assert before.best.share == 0.8
     before.write()
@@ -115,12 +140,14 @@ def test_parts_of_the_change_come_after_all_of_it(tmp_path):
     assert [v.bleu for v in before.with_verdict(verdict(100, 2.0)).verdicts] == [2.0]
 
 
-def test_verdicts_without_a_share_are_of_all_of_the_change(tmp_path):
+def test_verdicts_of_older_versions_are_of_all_of_the_change_and_have_no_error(tmp_path):
     guard(tmp_path).with_verdict(verdict(100, 1.0)).write()
     record = json.loads((tmp_path / "guard.json").read_text())
-    del record["steps"][0]["share"]
+    del record["steps"][0]["share"], record["steps"][0]["error"]
     (tmp_path / "guard.json").write_text(json.dumps(record))
-    assert Guard.of(tmp_path).verdicts[0].share == 1
+    known = Guard.of(tmp_path).verdicts[0]
+    assert known.share == 1
+    assert known.mean_text == "+0.00"
 
 
 def test_the_file_gives_the_guard_back(tmp_path):
