@@ -139,7 +139,7 @@ class _Trainer:
             old.report(self.run, is_first, note)
             state.moment_steps = old.moment_steps
         functions = dataclasses.replace(functions, moment_steps=state.moment_steps)
-        self.programs = CompiledSteps(self.config, functions, devices)
+        self.programs = CompiledSteps(self.config, functions, devices, is_new=not resumes)
         note(messages.compiled(self.programs.train_step))
         devices.check_fits(self.programs.train_step)
 

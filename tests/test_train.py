@@ -47,7 +47,7 @@ def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys
     checkpoints.save(7, {"parameters": {"w": np.zeros((4, 2), np.float32)}}, {}, counters)
     checkpoints.close()
     monkeypatch.setattr(train.runtime, "start", lambda *arguments: None)
-    monkeypatch.setattr(train, "CompiledSteps", lambda *arguments: pytest.fail("compiled"))
+    monkeypatch.setattr(train, "CompiledSteps", lambda *_, **__: pytest.fail("compiled"))
     train.train(DEMO.replace(train={"steps": 7}), prepared.folder, run.path)
     assert capsys.readouterr().err == f"{run.path} is finished: 7 steps, nothing to do\n"
     # A kill just before the commit of a later step may have left its budget.

@@ -350,7 +350,7 @@ def test_a_run_starts_from_another_one_once(run, monkeypatch, capsys):
     monkeypatch.setattr(
         train,
         "CompiledSteps",
-        lambda c, f, d: moment_steps.append(f.moment_steps) or Steps(c, f, d),
+        lambda c, f, d, is_new: moment_steps.append(f.moment_steps) or Steps(c, f, d, is_new),
     )
     assert run(steps=2)
     assert final(run) == (2, 102.0, 200)

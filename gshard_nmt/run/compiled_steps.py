@@ -31,11 +31,13 @@ class CompiledSteps:
       config: the run.
       functions: the functions that the programs compute.
       devices: the devices that they run on.
+      is_new: whether the run has no state yet. Then what makes one is compiled beside the training step.
     """
 
     config: Config
     functions: StepFunctions
     devices: runtime.Runtime
+    is_new: bool = False
 
     @functools.cached_property
     def state_specs(self) -> ArraySpecs:
@@ -51,7 +53,10 @@ class CompiledSteps:
     def train_step(self) -> Program:
         """(state, batch, control) -> (state, metrics). The memory of the old state is reused."""
         return self._compile(
-            "train", lambda: lower_train_step(self.config, self.functions, self.devices.mesh), (0,)
+            "train",
+            lambda: lower_train_step(self.config, self.functions, self.devices.mesh),
+            donate=(0,),
+            meanwhile=(lambda: self._initializer) if self.is_new else None,
         )
 
     @functools.cached_property
@@ -62,10 +67,14 @@ class CompiledSteps:
 
     def initialize(self) -> dict:
         """Returns the state of step 0, with random weights, made on the devices."""
-        outputs = [_letters(self.state_specs)]
-        program = self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
-        (state,) = program(self.control())
+        (state,) = self._initializer(self.control())
         return state
+
+    @functools.cached_property
+    def _initializer(self) -> Program:
+        """(control) -> (state)."""
+        outputs = [_letters(self.state_specs)]
+        return self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
 
     def control(self) -> dict:
         """Returns the control arrays of the training steps of the run, on the devices."""
@@ -96,12 +105,16 @@ class CompiledSteps:
         return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))
 
     def _compile(
-        self, name: str, lower_function: Callable[[], LoweredFunction], donate: tuple[int, ...] = ()
+        self,
+        name: str,
+        lower_function: Callable[[], LoweredFunction],
+        donate: tuple[int, ...] = (),
+        meanwhile: Callable[[], object] | None = None,
     ) -> Program:
         data = self.config.data
         lengths = (data.source_length, data.target_length)
         key = json.dumps([name, repr(self.functions), data.rows, lengths])
-        return self.devices.compile(key, lower_function, donate)
+        return self.devices.compile(key, lower_function, donate, meanwhile=meanwhile)
 
 
 def _letters(specs: ArraySpecs) -> dict[str, str]:

@@ -281,6 +281,7 @@ class Runtime:
         lower: Callable[[], LoweredFunction],
         donate: Sequence[int] = (),
         independent_rows: bool = False,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Program:
         """Compiles a function. Lowers it first, unless the cache has its lowered form under this key.
 
@@ -291,6 +292,8 @@ class Runtime:
           donate: indices of the input groups whose memory the outputs may reuse.
           independent_rows: whether sums must have the same order for any number of rows. Then a row has
             the same bits beside any other rows.
+          meanwhile: called while XLA compiles, which keeps one core busy, or few. It may compile another
+            function.
         """
         began = time.perf_counter()
         exported, signature = self._exported(key, lower)
@@ -299,8 +302,12 @@ class Runtime:
         lowered = jitted.lower(*arguments)
         with program_cache.mended(self.cache):
             options = self.compiler_options(independent_rows)
-            executable = wait_for(lambda: lowered.compile(compiler_options=options))
-        compile_seconds = time.perf_counter() - began - lower_seconds
+
+            def compile_it() -> tuple[Any, float]:
+                return lowered.compile(compiler_options=options), time.perf_counter()
+
+            executable, ended = wait_for(compile_it, meanwhile)
+        compile_seconds = ended - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")
         return Program(signature, executable, lower_seconds, compile_seconds)

@@ -15,17 +15,24 @@ Result = TypeVar("Result")
 _working: list[threading.Thread] = []
 
 
-def wait_for(work: Callable[[], Result]) -> Result:
+def wait_for(work: Callable[[], Result], meanwhile: Callable[[], object] | None = None) -> Result:
     """Calls a function in another thread, and waits for it. Off the main thread it only calls it.
 
-    If the handler of a signal raises an error meanwhile, this raises it at once. The work then goes on
-    until the process ends, and nobody gets its result.
+    Args:
+      work: the function.
+      meanwhile: another function, which this thread calls first; off the main thread, after the work.
+
+    If `meanwhile` or the handler of a signal raises an error, this raises it at once. The work then goes
+    on until the process ends, and nobody gets its result.
 
     Raises:
-      what the function or the handler of a signal raises.
+      what a function or the handler of a signal raises.
     """
+    meanwhile = meanwhile or (lambda: None)
     if threading.current_thread() is not threading.main_thread():
-        return work()
+        result = work()
+        meanwhile()
+        return result
     results: list[Result] = []
     errors: list[BaseException] = []
     done = threading.Event()
@@ -43,6 +50,7 @@ def wait_for(work: Callable[[], Result]) -> Result:
     thread = threading.Thread(target=do_it, daemon=True)
     _working.append(thread)  # it stays there if a signal ends the wait, however early
     thread.start()
+    meanwhile()
     done.wait()
     thread.join()
     _working.remove(thread)

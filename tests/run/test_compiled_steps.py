@@ -33,8 +33,10 @@ class FakeDevices:
     def __init__(self) -> None:
         self.compiled: list[tuple[str, tuple[int, ...]]] = []
 
-    def compile(self, key, lower, donate=()):
+    def compile(self, key, lower, donate=(), meanwhile=None):
         self.compiled.append((key, tuple(donate)))
+        if meanwhile:
+            meanwhile()
         return lambda *groups: [{"step": groups}]
 
     def put(self, arrays, specs):
@@ -44,8 +46,8 @@ class FakeDevices:
         return dict(arrays)
 
 
-def fake_steps(config: Config = TINY) -> CompiledSteps:
-    return CompiledSteps(config, step_functions(config), FakeDevices())
+def fake_steps(config: Config = TINY, **facts) -> CompiledSteps:
+    return CompiledSteps(config, step_functions(config), FakeDevices(), **facts)
 
 
 def key_of(config: Config) -> str:
@@ -71,6 +73,15 @@ def test_the_first_state_is_drawn_from_the_seed_of_the_config():
     assert control["seed"].tolist() == [7, 0]
     assert [json.loads(key)[0] for key, _ in steps.devices.compiled] == ["initialize"]
     assert control["one"] == 1.0
+
+
+def test_a_new_run_compiles_what_makes_its_state_while_the_training_step_compiles():
+    steps = fake_steps(is_new=True)
+    _ = steps.train_step
+    names = [json.loads(key)[0] for key, _ in steps.devices.compiled]
+    assert names == ["train", "initialize"]
+    steps.initialize()
+    assert len(steps.devices.compiled) == 2
 
 
 def test_the_length_of_the_run_is_given_to_the_step_in_words_of_32_bits():
