@@ -50,10 +50,10 @@ SHARE = 0.5
 RATE = 0.3
 """The learning rate, as a part of the old run's. It falls to 0 over the whole run."""
 
-VALIDATIONS = 4
-"""The number of validations of a run."""
+VALIDATIONS = 2
+"""The number of validations of a run. The last one nearly always decides: the rate is 0 by then."""
 
-DEV_SENTENCES = 2000
+DEV_SENTENCES = 3000
 LEAST_SENTENCES, MOST_SENTENCES = 20, 200
 """A validation translates about `DEV_SENTENCES`, within these limits for each direction."""
 

@@ -111,7 +111,7 @@ def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(reque
     settings = ("Train.steps = 40", "Optimizer.learning_rate = 0.25", "Train.bleu_sentences = 3")
     add_language(request_for(settings=settings), trained)
     train, optimizer = trained.config.train, trained.config.optimizer
-    assert (train.steps, train.dev_every, train.best_metric) == (40, 10, "dev_bleu/el")
+    assert (train.steps, train.dev_every, train.best_metric) == (40, 20, "dev_bleu/el")
     assert (train.bleu_sentences, optimizer.learning_rate, optimizer.cooldown_steps) == (
         3,
         0.25,
@@ -122,11 +122,11 @@ def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(reque
 
 
 def test_lengths_and_rates_follow_the_number_of_steps_and_of_directions(request_for, monkeypatch):
-    """41 steps with 4 validations: the last one is at the end at the latest."""
+    """41 steps with 2 validations: the last one is at the end at the latest."""
     trained = Trainer()
     add_language(request_for(settings=("Train.steps = 41",)), trained)
     train, optimizer = trained.config.train, trained.config.optimizer
-    assert (train.dev_every, train.checkpoint_every, train.keep_best) == (11, 11, 1)
+    assert (train.dev_every, train.checkpoint_every, train.keep_best) == (21, 21, 1)
     assert optimizer.learning_rate == pytest.approx(0.3 * CONFIG.optimizer.learning_rate)
     assert (optimizer.linear_warmup_steps, optimizer.cooldown_steps) == (2, 41)
     assert train.bleu_sentences == 200

@@ -90,6 +90,9 @@ class Validation:
     ) -> tuple[dict[str, Any], Scores] | None:
         """Judges parts of the change since the start, beside all of it, which `run` has judged.
 
+        Smaller parts come later. The last one is the first that passes the guard and is no better than a
+        larger one that passes too: the rest would be still nearer to the weights of the start.
+
         Args:
           counters, state: of the run, as `run` had them, perhaps in an earlier process.
           start: the weights that the run started from.
@@ -111,6 +114,9 @@ class Validation:
         found: dict[float, Scores] = {}
         for share in blend.SHARES:
             check_stop()
+            # Another process may see an older guard.json, and all must do the same.
+            if not self._of_first(lambda: [] if _is_settled(judged) else [1]):
+                break
             values, verdict = self._scored(start.blended(learned, share), step, share)
             if verdict is None:
                 return None
@@ -118,16 +124,17 @@ class Validation:
             judged.append(verdict)
             found[share] = Scores(self._finite(values), self._settings())
         best = best_of(judged)
-        # Another process may see an older guard.json, and all must choose the same weights.
-        chosen = agreement.numbers_of_first(
-            self._processes,
-            lambda: [blend.SHARES.index(best.share)] if best and best.share in found else [],
+        chosen = self._of_first(
+            lambda: [blend.SHARES.index(best.share)] if best and best.share in found else []
         )
         if not chosen:
             return None
         share = blend.SHARES[chosen[0]]
         note(f"the checkpoint of step {step} decodes with {blend.words(share)} since the start")
         return start.blended(learned, share), found[share]
+
+    def _of_first(self, decide: Callable[[], list[int]]) -> list[int]:
+        return agreement.numbers_of_first(self._processes, decide)
 
     def without_blends(self, step: int) -> None:
         """Takes back the verdicts on parts of the change at a step: no checkpoint has them."""
@@ -265,6 +272,11 @@ def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
         score = bleu.score(output.hypotheses, output.references, output.target).bleu
         scores.setdefault(output.language, []).append(score)
     return {language: statistics.fmean(values) for language, values in scores.items()}
+
+
+def _is_settled(judged: Sequence[Verdict]) -> bool:
+    """Whether the last verdict passes, and an earlier one that passes is at least as good."""
+    return bool(judged) and judged[-1].passes and best_of(judged) is not judged[-1]
 
 
 def _mean(by_language: Mapping[str, float]) -> float:

@@ -11,6 +11,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.language_guard import Guard, Verdict
 from gshard_nmt.evaluation.validation import Validation
+from gshard_nmt.run.blend import SHARES
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.gin_reader import load_config
@@ -301,6 +302,7 @@ def blends(validate, monkeypatch, tmp_path):
 
 
 def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends, tmp_path):
+    # 0.2 of the change is not tried: 0.4 of it passes, and is no better than 0.6.
     all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)})
     assert weights == {"w": 0.6}
     verdicts = [verdict for verdict in Guard.of(tmp_path).verdicts if verdict.step == 3]
@@ -325,14 +327,16 @@ def test_every_process_chooses_what_the_first_one_chooses(blends):
 
     class Second:
         count, is_first = 2, False
-        # Process 0 has one number to tell: the place of 0.4 in the shares.
-        said = iter([1, 2])
+        # Each time how many numbers process 0 has to tell, and the numbers: go on with each of three
+        # parts, stop, and the place of 0.4 in the shares.
+        said = iter([1, 1, 1, 1, 1, 1, 0, 1, 2])
 
         def gather(self, array):
-            return np.array([[next(self.said)], array])
+            return np.array([[next(self.said)], array]) if array.size else np.zeros([2, 0], int)
 
-    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)}, processes=Second())[1]
+    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (9, 10)}, processes=Second())[1]
     assert choice[0] == {"w": 0.4}
+    assert len(blends.notes) == 4
 
 
 def test_a_start_that_translates_no_dev_text_says_so(blends):
@@ -350,14 +354,14 @@ def test_a_user_may_stop_before_each_part(blends, tmp_path):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    good = {1.0: (10, 0), 0.8: (9, 10), 0.6: (10, 10), 0.4: (5, 10)}
+    good = {1.0: (10, 0), 0.8: (9, 10)}
     with pytest.raises(KeyboardInterrupt):
         blends(good, check_stop)
     assert [v.share for v in Guard.of(tmp_path).verdicts if v.step == 3] == [1.0, 0.8]
 
 
 def test_verdicts_on_parts_that_are_not_saved_are_taken_back(blends, tmp_path):
-    blends({1.0: (10, 0), 0.8: (9, 10), 0.6: (8, 10), 0.4: (5, 10)})
+    blends({1.0: (10, 0), 0.8: (9, 10), 0.6: (8, 10)})
     blends.run.without_blends(3)
     verdicts = Guard.of(tmp_path).verdicts
     # Those of an earlier end of the run were saved.
@@ -365,13 +369,30 @@ def test_verdicts_on_parts_that_are_not_saved_are_taken_back(blends, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "good",
+    ("good", "parts"),
     [
-        {1.0: (9, 10), 0.8: (9, 10), 0.6: (8, 10), 0.4: (5, 10)},  # all of it is as good
-        dict.fromkeys((1.0, 0.8, 0.6, 0.4), (10, 0)),  # nothing passes
+        ({1.0: (9, 10), 0.8: (9, 10)}, 1),  # all of it is as good
+        (dict.fromkeys((1.0, *SHARES), (10, 0)), len(SHARES)),  # nothing passes
     ],
 )
-def test_no_part_is_chosen_if_none_is_better(blends, good):
+def test_no_part_is_chosen_if_none_is_better(blends, good, parts):
     _, chosen = blends(good)
     assert chosen is None
-    assert len(blends.notes) == 3
+    assert len(blends.notes) == parts
+
+
+@pytest.mark.parametrize(
+    ("good", "chosen", "parts"),
+    [
+        # Each part is better than the one before it, so all are tried.
+        ({1.0: (4, 10), 0.8: (5, 10), 0.6: (6, 10), 0.4: (7, 10), 0.2: (8, 10)}, 0.2, 4),
+        # A part that does not pass says nothing of the next one.
+        ({1.0: (9, 10), 0.8: (9, 0), 0.6: (10, 0), 0.4: (10, 10), 0.2: (8, 10)}, 0.4, 4),
+        ({1.0: (9, 0), 0.8: (9, 0), 0.6: (9, 0), 0.4: (9, 0), 0.2: (8, 10)}, 0.2, 4),
+        ({1.0: (9, 10), 0.8: (10, 10), 0.6: (9, 10)}, 0.8, 2),
+    ],
+)
+def test_smaller_parts_are_tried_until_one_that_passes_is_no_better(blends, good, chosen, parts):
+    _, (weights, _) = blends(good)
+    assert weights == {"w": chosen}
+    assert len([note for note in blends.notes if "of the change: BLEU" in note]) == parts
