@@ -1,5 +1,6 @@
 """Explains the collectives of a compiled program: why each is there, and what would remove it."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -9,6 +10,7 @@ import numpy as np
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.hlo import Array
 from gshard_nmt.inspection.origin import Origin
+from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
@@ -101,6 +103,10 @@ def explain(
                 f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "
                 f"whose weight is split over the same mesh axis{over}"
             )
+        if what := _updated_parts(array, origin, context):
+            return Reason(
+                f"gathers {what}: each device has made a part of it (Mesh.shared_update){over}"
+            )
     verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
     why = (
         f"{verb} {array} of {origin.layer or origin.kind}: the operation that makes it and the operation "
@@ -163,6 +169,42 @@ def _summed(
             f"shard of {letters[1]}"
         )
     return f"adds up {terms} over a contracted dimension that is split"
+
+
+def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
+    """Returns what the devices gather after each has updated its part of a weight; "" if it is nothing.
+
+    The groups of such a gather are parts of the mesh's axes. A second moment is the mean over some
+    dimensions of its weight, so it has the others.
+    """
+    mesh = context.mesh
+    if not mesh.shared_update or origin.kind != "optimizer":
+        return ""
+    dims = sorted(_above_one(array.dims))
+    weights: list[str] = []
+    moments: list[str] = []
+    for name, spec in context.weights.items():
+        own = mesh.partition(spec.letters, name)
+        fine, divided = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
+        if fine.axis_size([a for axes in divided for a in axes]) == mesh.axis_size(
+            [a for axes in own for a in axes]
+        ):
+            continue
+        local = _above_one(
+            [n // mesh.axis_size(axes) for n, axes in zip(spec.shape, own, strict=True)]
+        )
+        if dims == sorted(local):
+            weights.append(name)
+        elif dims and not collections.Counter(dims) - collections.Counter(local):
+            moments.append(name)
+    if weights:
+        return f"the new {_one_of(weights)}"
+    return f"a second moment of {_one_of(moments)}" if moments else ""
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """Names one of some weights: "encoder/block/moe_0/wi, or another weight of this shape"."""
+    return names[0] + (", or another weight of this shape" if len(names) > 1 else "")
 
 
 def _whole_activation(

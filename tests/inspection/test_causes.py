@@ -52,6 +52,52 @@ def test_the_collectives_of_a_pipeline_are_asked_for():
     assert not explain("collective-permute", Array("f32", (8,)), NOWHERE, ("x",), context).asked_for
 
 
+SHARED_UPDATE = Origin("", "adafactor", "optimizer")
+
+
+@pytest.mark.parametrize(
+    ("dims", "origin", "why"),
+    [
+        ((2, 256, 1024), SHARED_UPDATE, "the new encoder/block/feed_forward_1/wi"),
+        ((1024, 256, 2), SHARED_UPDATE, "the new encoder/block/feed_forward_1/wi"),
+        ((2, 1, 1024), SHARED_UPDATE, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((256,), SHARED_UPDATE, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((2, 256, 512), SHARED_UPDATE, ""),
+        ((2, 2), SHARED_UPDATE, ""),
+        # A whole gradient is gathered: no device needs it.
+        ((2, 256, 1024), Origin("", "gradient norm", "gradients and metrics"), ""),
+    ],
+)
+def test_a_shared_update_asks_for_gathers_of_weights_and_moments(dims, origin, why):
+    mesh = Mesh(("x",), (8,), shared_update=True)
+    context = dataclasses.replace(CONTEXT, mesh=mesh)
+    # Its groups are parts of the axis x, which have no name.
+    reason = explain("all-gather", Array("f32", dims), origin, (), context)
+    assert reason.asked_for == bool(why)
+    if why:
+        made = "each device has made a part of it (Mesh.shared_update)"
+        assert reason.why == f"gathers {why}: {made}"
+    assert not explain("all-gather", Array("f32", dims), origin, (), CONTEXT).asked_for
+
+
+def test_only_weights_whose_update_is_divided_are_gathered_after_it():
+    """Each device has experts of its own, so it updates them alone."""
+    experts = ArraySpec((8, 64, 128), np.dtype(np.float32), "EMH")
+    mesh = Mesh(("x",), (8,), rules={"E": "x"}, shared_update=True)
+    context = dataclasses.replace(CONTEXT, mesh=mesh, weights={"moe_0/wi": experts})
+    array = Array("f32", (1, 64, 128))
+    assert not explain("all-gather", array, SHARED_UPDATE, (), context).asked_for
+
+
+def test_a_gather_of_one_of_several_weights_says_so():
+    weights = {"decoder/block/feed_forward_1/wi": WI, **CONTEXT.weights}
+    mesh = Mesh(("x",), (8,), shared_update=True)
+    context = dataclasses.replace(CONTEXT, mesh=mesh, weights=weights)
+    reason = explain("all-gather", Array("f32", (2, 256, 1024)), SHARED_UPDATE, (), context)
+    named = "decoder/block/feed_forward_1/wi, or another weight of this shape"
+    assert reason.why.startswith(f"gathers the new {named}: ")
+
+
 @pytest.mark.parametrize("part", ["token_counts", "figures"])
 def test_a_sum_of_figures_is_a_statistic_of_the_batch(part):
     origin = Origin("", part, "gradients and metrics")

@@ -126,6 +126,16 @@ def test_a_recomputed_moe_layer_has_two_more_all_to_alls_and_they_are_marked(tmp
     assert "recompute the forward pass" in report
 
 
+def test_the_collectives_of_a_shared_update_are_expected(tmp_path):
+    shared = (*SMALL, "Mesh.shared_update = True")
+    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=shared)
+    sources = [source for collective in record["collectives"] for source in collective["sources"]]
+    assert all(source["asked_for"] for source in sources), report
+    gathered = [source["why"] for source in collective_of(record, "all-gather")["sources"]]
+    assert any(why.startswith("gathers the new ") for why in gathered)
+    assert all("(Mesh.shared_update)" in why for why in gathered)
+
+
 def test_the_bytes_that_a_core_sends_in_all_to_alls_do_not_grow_with_the_cores(grown):
     """GShard section 5.3: each core has a fixed amount of data, in more and smaller pieces."""
     first, last = (collective_of(record, "all-to-all") for record in grown[0])
