@@ -37,7 +37,7 @@ from gshard_nmt.cli.process_flags import (
     define_processes,
     read_processes,
 )
-from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, print_overview, run
 from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.translate_command import TRANSLATE
 from gshard_nmt.cli.verbs import run_verb
@@ -75,15 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] == "--version":
         return run(TRAIN, words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):
-        print("python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:\n")
-        for name, command in COMMANDS.items():
-            print("\n".join(help_entry(name, command.about)))
-        for program, verbs in (("data", DATA_VERBS), ("checkpoint", CHECKPOINT_VERBS)):
-            for verb, command in verbs.items():
-                if verb not in COMMANDS:
-                    print("\n".join(help_entry(f"{program} {verb}", command.about)))
-        print("\nEach command has its own --help: python -m gshard_nmt train --help")
-        return 0
+        return print_overview(_overview())
     names = [*COMMANDS, "data", "checkpoint"]
     if words:
         problem = f"there is no command {words[0]!r}{did_you_mean(words[0], names)}"
@@ -92,6 +84,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     listed = f"The commands are: {', '.join(names)}."
     print(f"gshard_nmt: {problem} {listed} See python -m gshard_nmt --help.", file=sys.stderr)
     return EXIT_USER_ERROR
+
+
+def _overview() -> str:
+    """Returns the help of python -m gshard_nmt."""
+    lines = ["python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:", ""]
+    for name, command in COMMANDS.items():
+        lines += help_entry(name, command.about)
+    for program, verbs in (("data", DATA_VERBS), ("checkpoint", CHECKPOINT_VERBS)):
+        for verb, command in verbs.items():
+            if verb not in COMMANDS:
+                lines += help_entry(f"{program} {verb}", command.about)
+    hint = "Each command has its own --help: python -m gshard_nmt train --help"
+    return "\n".join([*lines, "", hint])
 
 
 def train_program(arguments: Sequence[str] | None = None) -> int:

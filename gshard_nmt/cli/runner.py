@@ -60,12 +60,8 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             sys.stderr.flush()
             os._exit(code)
         return code
-    except BrokenPipeError:
-        if not _stdout_is_broken():
-            raise
-        # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+    except BrokenPipeError as error:
+        return _without_reader(error)
     except SystemExit as end:
         # rich ends the program itself if nobody reads stdout any more, and opens /dev/null there.
         if isinstance(end.__context__, BrokenPipeError):
@@ -76,6 +72,27 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         if advice is None:
             raise
         return _print_error(command, advice, EXIT_USER_ERROR, error)
+
+
+def print_overview(text: str) -> int:
+    """Prints the help of a program with several commands; returns the exit code, as `run` does."""
+    _open_closed_streams()
+    _show_any_text()
+    try:
+        print(text)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError as error:
+        return _without_reader(error)
+
+
+def _without_reader(error: BrokenPipeError) -> int:
+    """Returns the exit code if nobody reads stdout any more; raises the error if it is another pipe."""
+    if not _stdout_is_broken():
+        raise error
+    # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
 
 
 def _print_error(command: Command, message: str, code: int, error: BaseException) -> int:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.cli.flags import Command, help_entry
-from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
+from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, print_overview, run
 from gshard_nmt.suggest import did_you_mean
 
 
@@ -23,11 +23,9 @@ def run_verb(program: str, about: str, verbs: Mapping[str, Command], words: Sequ
     if words and words[0] == "--version":
         return run(verbs[first], words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):
-        print(f"{program}: {about} Verbs:\n")
-        for command in verbs.values():
-            print("\n".join(help_entry(command.name, command.about)))
-        print(f"\nEach verb has its own --help: {program} {first} --help")
-        return 0
+        entries = [line for verb in verbs.values() for line in help_entry(verb.name, verb.about)]
+        hint = f"Each verb has its own --help: {program} {first} --help"
+        return print_overview("\n".join([f"{program}: {about} Verbs:\n", *entries, "", hint]))
     listed = f"The verbs are: {', '.join(verbs)}."
     if words:
         hint = did_you_mean(words[0], verbs)

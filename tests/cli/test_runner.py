@@ -108,6 +108,15 @@ def test_a_closed_pipe_behind_stdout_is_no_error(printing):
     assert process.wait(30) == 141
 
 
+@pytest.mark.parametrize("words", [["--help"], ["data", "--help"], ["checkpoint", "--help"]])
+def test_nobody_has_to_read_the_help_to_its_end(words):
+    command = [sys.executable, "-m", "gshard_nmt", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
 @pytest.mark.parametrize("place", ["a closed pipe", "a full disk"])
 def test_messages_that_cannot_be_written_end_no_program(place):
     """Training goes on although nobody reads its progress, or the disk of its log is full."""
