@@ -100,9 +100,6 @@ def _direction(path: str) -> str:
     # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
     if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
         return "backward"
-    # The gradient of a product in true float32 has no scope, but its forward pass has one.
-    if "XlaDot" in path and not _LAYER.search(path):
-        return "backward"
     return "recomputed" if "recomputed" in path else "forward"
 
 
@@ -158,9 +155,6 @@ def _outside(path: str) -> tuple[str, str, str]:
         return "", scope, "gradients and metrics"
     if "loss" in path.split("/"):
         return "", "loss", "embedding and loss"
-    if "XlaDot" in path:
-        # The gradient of a product in true float32, which only the gates use.
-        return "", "router", "gate einsums"
     if re.search(r"while", path) and re.search(r"Xla|Broadcast|Zeros|fill", last):
         return "", "stacked gradients", "gradients and metrics"
     if last == "BroadcastTo":

@@ -82,14 +82,14 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     flops = seconds = 0.0
     temporaries: Counter[str] = Counter()
     for product in step.products:
-        for phase, times, einsum in _executions(product):
+        for phase, times, einsum, passes in _executions(product):
             letters = partitioner.letters_of_work(einsum)
             for move in partitioner.moves(einsum, letters):
                 key = (phase, move.tensor.name, move.kind, move.axes)
                 sent[key] = max(sent.get(key, 0.0), move.nbytes * times)
                 if move.kind == "all-gather" and phase == "forward":
                     temporaries[product.part] += int(move.nbytes)
-            work = 2.0 * math.prod(einsum.sizes.values()) * product.passes
+            work = 2.0 * math.prod(einsum.sizes.values()) * passes
             work /= partitioner.size(letters)
             moved = sum(partitioner.worked_bytes(tensor, letters) for tensor in einsum.tensors)
             flops += work * times
@@ -166,8 +166,8 @@ class _Einsum:
         }
 
 
-def _executions(product: Product) -> list[tuple[str, int, _Einsum]]:
-    """Returns (phase, times, einsum) of a product, of its gradients, and of its recomputation.
+def _executions(product: Product) -> list[tuple[str, int, _Einsum, int]]:
+    """Returns (phase, times, einsum, passes) of a product, of its gradients, and of its recomputation.
 
     A phase gathers each tensor once. If nothing is recomputed, the backward pass finds what the forward
     pass has gathered.
@@ -175,13 +175,17 @@ def _executions(product: Product) -> list[tuple[str, int, _Einsum]]:
     left, right, result = product.left, product.right, product.result
     forward = _Einsum(left, right, result)
     backward = "backward" if product.recomputed else "forward"
-    executions = [("forward", product.times, forward)]
+    executions = [("forward", product.times, forward, product.passes)]
     if product.recomputed and not product.is_found:
-        executions.append((backward, product.times, forward))
+        executions.append((backward, product.times, forward, product.passes))
     d_result = _gradient(result)
+    # A lookup has no products in its gradients either. Those of an exact product are not exact.
+    passes = min(product.passes, 1)
     if left.item_bytes:
-        executions.append((backward, product.times, _Einsum(d_result, right, _gradient(left))))
-    executions.append((backward, product.times, _Einsum(left, d_result, _gradient(right))))
+        d_left = _Einsum(d_result, right, _gradient(left))
+        executions.append((backward, product.times, d_left, passes))
+    d_right = _Einsum(left, d_result, _gradient(right))
+    executions.append((backward, product.times, d_right, passes))
     return executions
 
 

@@ -73,7 +73,8 @@ class Product:
       right: a weight or an activation.
       result: the activation that it makes.
       times: its executions in the forward pass of a step.
-      passes: the number of bfloat16 products that compute it; 0 for a lookup.
+      passes: the number of bfloat16 products that compute it; 0 for a lookup. Its gradients have at most
+        one.
       recomputed: whether the backward pass computes its part again.
       is_found: whether the backward pass does not compute it again even so, because the result was kept
         or ends its part.

@@ -6,7 +6,7 @@ cast to it at each use. Norms, softmax and the gate always compute in float32.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from gshard_nmt.model import counter_random, kept_results
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -128,8 +128,7 @@ def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     """
     operands, y_letters = equation.split("->")
     x_letters, letters = operands.split(",")
-    # As TensorFlow names the operations of a gradient.
-    scope = f"gradient_tape/{tf.compat.v1.get_default_graph().get_name_scope()}/"
+    scope = _gradient_scope()
 
     @tf.custom_gradient
     def of(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
@@ -202,44 +201,69 @@ def activated(
     hidden = project(equation, x, p, "wi")
     if activation == "geglu":
         return tf.nn.gelu(hidden, approximate=True) * project(equation, x, p, "wi_linear")
-    functions = {"relu": tf.nn.relu, "gelu": tf.nn.gelu, "swish": tf.nn.silu}
+    functions = {"relu": relu, "gelu": tf.nn.gelu, "swish": tf.nn.silu}
     return functions[activation](hidden)
 
 
-def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns x[..., M] weight[M, E] in true float32, forward and backward.
+def relu(x: "tf.Tensor") -> "tf.Tensor":
+    """Returns max(x, 0), with a gradient that reads the result.
 
-    At the default precision a TPU multiplies float32 operands in bfloat16.
+    TensorFlow's gradient compares the result with 0 and selects. If the backward pass computes x again,
+    the TPU compiler stores the comparisons as packed bits, which it must pack and unpack. A product with
+    the sign of the result becomes a part of the matrix product before it. The sign is that of the result
+    in bfloat16, to which a TPU rounds the result for the next product. So it stores only these bits.
+    """
+
+    @tf.custom_gradient
+    def of(x: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
+        y = tf.nn.relu(x)
+        sign_of = tf.cast(y, tf.bfloat16) if y.dtype == tf.float32 else y
+        return y, lambda dy: dy * tf.cast(tf.sign(sign_of), dy.dtype)
+
+    return of(x)
+
+
+def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
+    """Returns x[..., M] weight[M, E] in true float32.
+
+    At the default precision a TPU multiplies float32 operands in bfloat16. Here it makes six products of
+    bfloat16 parts. The gradients have the default precision, as those of all other weights: they choose
+    no expert.
     """
     if tf.executing_eagerly():
         return tf.tensordot(x, weight, axes=1)
-    leading = list(range(x.shape.rank - 1))
+    leading = "ABCD"[: x.shape.rank - 1]
+    scope = _gradient_scope()
 
     @tf.custom_gradient
-    def product(x, weight):
-        def gradient(dy):
-            d_x = _dot(dy, weight, [len(leading)], [1])
-            return d_x, _dot(x, dy, leading, leading)
+    def product(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
+        def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
+            with tf.name_scope(scope):
+                dx = tf.einsum(f"{leading}E,ME->{leading}M", dy, weight)
+                return dx, tf.einsum(f"{leading}M,{leading}E->ME", x, dy)
 
-        return _dot(x, weight, [len(leading)], [0]), gradient
+        return _exact_dot(x, weight), gradient
 
     return product(x, tf.cast(weight, x.dtype))
 
 
-def _dot(
-    left: "tf.Tensor", right: "tf.Tensor", left_dims: Sequence[int], right_dims: Sequence[int]
-) -> "tf.Tensor":
-    """Contracts the given dimensions of two arrays at XLA's precision HIGHEST."""
+def _gradient_scope() -> str:
+    """Returns the name scope of the gradient of what is computed here, as TensorFlow would name it."""
+    return f"gradient_tape/{tf.compat.v1.get_default_graph().get_name_scope()}/"
+
+
+def _exact_dot(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
+    """Returns x[..., M] weight[M, E] at XLA's precision HIGHEST."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
     dimensions = xla_data_pb2.DotDimensionNumbers(
-        lhs_contracting_dimensions=left_dims, rhs_contracting_dimensions=right_dims
+        lhs_contracting_dimensions=[x.shape.rank - 1], rhs_contracting_dimensions=[0]
     )
     highest = xla_data_pb2.PrecisionConfig.HIGHEST
     precision = xla_data_pb2.PrecisionConfig(operand_precision=[highest, highest])
     return gen_xla_ops.xla_dot(
-        left, right, dimensions.SerializeToString(), precision.SerializeToString()
+        x, weight, dimensions.SerializeToString(), precision.SerializeToString()
     )
 
 

@@ -48,7 +48,8 @@ PREFIX = "jit(call)/lowered_program/"
          "Mul", "feed-forward", "backward"),
         # The gate's own product, forward and backward.
         ("while/encoder_moe_0/gating/XlaDot", "encoder moe_0", "gating", "gate einsums", "forward"),
-        ("while_2/XlaDot_1", "", "router", "gate einsums", "backward"),
+        ("while_2/gradient_tape/encoder_moe_0/gating/einsum_1/Einsum", "encoder moe_0", "gating",
+         "gate einsums", "backward"),
         ("while/accumulation/add_3", "", "accumulation", "gradients and metrics", "forward"),
         ("AddN_4", "", "gradient norm", "gradients and metrics", "forward"),
     ],

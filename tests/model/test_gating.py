@@ -407,7 +407,7 @@ def test_bfloat16_tokens_choose_what_the_same_tokens_choose_in_float32():
     assert rounded.weight.dtype == tf.float32
 
 
-def test_the_gate_is_multiplied_at_the_highest_precision_forward_and_backward():
+def test_the_logits_of_the_gate_are_multiplied_at_the_highest_precision():
     """A TPU multiplies float32 in bfloat16 unless the program says otherwise."""
 
     def gate_and_gradients(arrays):
@@ -424,7 +424,11 @@ def test_the_gate_is_multiplied_at_the_highest_precision_forward_and_backward():
     program = lower(gate_and_gradients, [specs], [{}], None)
     products = [line for line in text_of(program.stablehlo) if "dot_general" in line]
     assert len(products) == 3, "the logits and their two gradients"
-    assert all("precision = [HIGHEST, HIGHEST]" in line for line in products)
+    exact = ["precision = [HIGHEST, HIGHEST]" in line for line in products]
+    assert sorted(exact) == [False, False, True]
+    # Tokens and weights, and not a gradient, are multiplied exactly.
+    (logits,) = [line for line, is_exact in zip(products, exact, strict=True) if is_exact]
+    assert "(tensor<2x8x6xf32>, tensor<6x4xf32>) -> tensor<2x8x4xf32>" in logits
 
 
 def text_of(stablehlo: bytes) -> list[str]:

@@ -1,5 +1,7 @@
 """The layers that every Transformer shares, against their definitions."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,6 +41,20 @@ def test_the_plain_feed_forward_equals_its_definition():
     x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
     expected = np.maximum(x @ p["wi"].numpy(), 0) @ p["wo"].numpy()
     np.testing.assert_allclose(feed_forward(p, tf.constant(x)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
+    x = tf.constant([-3.0, -0.0, 0.0, 1e-30, 2.5, math.inf], dtype)
+    dy = tf.constant([1.0, 2.0, 3.0, 4.0, -5.0, 6.0], dtype)
+    results = []
+    for function in (layers.relu, tf.nn.relu):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        results.append((y, tape.gradient(y, x, dy)))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
