@@ -8,6 +8,7 @@ same algorithm with one expert per token.
 
 import dataclasses
 import math
+from collections.abc import Iterator, Sequence
 
 from gshard_nmt.model import counter_random, layers
 from gshard_nmt.model.kept_results import Keep, not_kept
@@ -190,35 +191,29 @@ def assign(
       is_token: bool[G, S], False for padding.
       rules: how tokens choose.
       draw: float32[G, S] in [0, 1), for the policy "random". None keeps every second choice.
-      keep: keeps the experts and the slots of the tokens for the backward pass.
+      keep: keeps results for the backward pass: numbers of a token, and the densities.
     """
     capacity = rules.slots(is_token.shape[1])
-    gates = tf.nn.softmax(logits)  # [G, S, E]
+    # The softmax, with its two sums over E kept: the backward pass then reads the logits once.
+    # Shape: [G, S, E] -> [G, S]
+    peak = keep("peak", tf.stop_gradient(tf.reduce_max(logits, axis=-1)))
+    powers = tf.exp(logits - peak[..., tf.newaxis])
+    total = keep("total", tf.reduce_sum(powers, axis=-1))
+    gates = powers / total[..., tf.newaxis]  # [G, S, E]
+    log_z = peak + tf.math.log(total)  # [G, S]
     # (1) Choose.
     choices = _choices(logits, gates, is_token, rules, draw, keep)
-    slots, weights, admitted_choices = [], [], []
-    taken = tf.zeros([1, 1, rules.experts], tf.int32)
+    # (2) Number the tokens that ask for the same expert. (3) Drop those that find it full.
     no_slot = rules.experts * capacity
-    for a, choice in enumerate(choices):
-        # (2) Number the tokens that ask for the same expert. Counts are int32, because bfloat16 cannot
-        # count beyond 256.
-        # Shape: [G, S, E], 1 if the token asks for the expert.
-        asks = tf.where(choice.wanted[..., tf.newaxis], tf.cast(choice.one_hot, tf.int32), 0)
-        earlier = _earlier(asks) + taken
-        # Shape: [G, S, E] -> [G, S]
-        position = tf.reduce_sum(earlier * asks, axis=-1)
-        # (3) Drop the choices that find their expert full.
+    slots, weights, admitted_choices = [], [], []
+    for a, position in enumerate(_positions(choices, rules.experts, capacity)):
+        choice = choices[a]
         has_slot = choice.wanted & (position < capacity)
         slot = tf.where(has_slot, choice.expert * capacity + position, no_slot)
         slots.append(keep(f"slot_{a}", slot))
         admitted = slots[a] < no_slot
         weights.append(tf.where(admitted, choice.weight, tf.zeros([], logits.dtype)))
         admitted_choices.append(admitted)
-        # Second choices are numbered after the admitted first choices. Algorithm 1 also counts the first
-        # choices that overflowed. Both ways admit the same second choices, because an expert that
-        # overflowed is full.
-        # Shape: [G, S, E] -> [G, 1, E]
-        taken = tf.minimum(tf.reduce_sum(asks, axis=1, keepdims=True) + taken, capacity)
 
     # (4) Losses and statistics.
     first = choices[0]
@@ -226,12 +221,11 @@ def assign(
     token_weight = tf.cast(is_token, logits.dtype)[..., tf.newaxis]
     # Padding adds 0 to the sums of both means, but we divide by all S tokens, as in the authors' code.
     # Shape: [G, S, E] -> [G, E]
-    density = tf.reduce_mean(first.one_hot * token_weight, axis=1)
+    density = keep("density", tf.reduce_mean(first.one_hot * token_weight, axis=1))
     mean_gate = tf.reduce_mean(gates * token_weight, axis=1)
     # Only the gates carry a gradient, because the densities are counts.
     balance = tf.reduce_mean(tf.reduce_sum(density * mean_gate, axis=-1))
     scale = rules.experts if rules.aux_loss_scale == "authors" else 1 / rules.experts
-    log_z = tf.reduce_logsumexp(logits, axis=-1)  # [G, S]
     entropy = log_z - tf.reduce_sum(gates * logits, axis=-1)  # [G, S]
     num_wanted = tf.add_n([_count(choice.wanted, logits.dtype) for choice in choices])
     lost = tf.add_n(
@@ -284,7 +278,7 @@ def _choices(
     # Two arg-max passes, because tf.math.top_k lowers to a full sort.
     expert1 = keep("expert_0", tf.argmax(logits, axis=-1, output_type=tf.int32))
     one_hot1 = tf.one_hot(expert1, rules.experts, dtype=logits.dtype)
-    gate1 = tf.reduce_sum(gates * one_hot1, axis=-1)
+    gate1 = keep("gate_0", tf.reduce_sum(gates * one_hot1, axis=-1))
     if rules.choices == 1:
         return [_Choice(expert1, one_hot1, gate1, is_token)]
     # We mask the logit of the first expert with -inf. If we multiplied its gate by 0 instead, and all
@@ -292,7 +286,7 @@ def _choices(
     others = tf.where(one_hot1 > 0, tf.constant(-math.inf, logits.dtype), logits)
     expert2 = keep("expert_1", tf.argmax(others, axis=-1, output_type=tf.int32))
     one_hot2 = tf.one_hot(expert2, rules.experts, dtype=logits.dtype)
-    gate2 = tf.reduce_sum(gates * one_hot2, axis=-1)
+    gate2 = keep("gate_1", tf.reduce_sum(gates * one_hot2, axis=-1))
     total = gate1 + gate2 + 1e-9
     weight1, weight2 = gate1 / total, gate2 / total
     # A second choice that the policy drops takes no slot, as in the authors' code. Algorithm 1 as
@@ -310,6 +304,66 @@ def _choices(
     ]
 
 
+def _positions(choices: Sequence[_Choice], experts: int, capacity: int) -> "Iterator[tf.Tensor]":
+    """Yields for each choice the number of requests for its expert that come before it, int32[G, S].
+
+    All first choices of a group come before the second choices, and earlier tokens before later ones.
+
+    Second choices are numbered after the admitted first choices. Algorithm 1 also counts the first
+    choices that overflowed. Both ways admit the same second choices, because an expert that overflowed is
+    full.
+    """
+    group_size = choices[0].expert.shape[1]
+    if _devices_of_group() == 1 and group_size <= COMPARED_TOKENS_PER_EXPERT * experts:
+        return _compared_positions(choices, capacity)
+    return _summed_positions(choices, experts, capacity)
+
+
+COMPARED_TOKENS_PER_EXPERT = 8
+"""Up to this many tokens of a group for each expert, tokens are compared with each other. On a CPU
+both ways take the same time at 16."""
+
+
+def _compared_positions(choices: Sequence[_Choice], capacity: int) -> "Iterator[tf.Tensor]":
+    """Compares each token with all tokens of its group: S * S comparisons.
+
+    This is best with many experts. The compiler counts the results at once and stores none of them.
+    """
+    group_size = choices[0].expert.shape[1]
+    asked: list[tf.Tensor] = []
+    for choice in choices:
+        # Of two tokens that ask for the same expert, the earlier one has the smaller key. The compiler
+        # does not know the keys. It would compute the order of all pairs of token numbers as a constant.
+        key = choice.expert * group_size + tf.range(group_size)
+        # Shape: [G, S], -1 if the token asks for no expert.
+        asked.append(tf.where(choice.wanted, choice.expert, -1))
+        # Shape: [G, S, 1] and [G, 1, S] -> [G, S, S]
+        *earlier_rounds, own = [
+            choice.expert[:, :, tf.newaxis] == other[:, tf.newaxis] for other in asked
+        ]
+        is_before = own & (key[:, tf.newaxis] < key[:, :, tf.newaxis])
+        # Shape: [G, S, S] -> [G, S]
+        taken = tf.zeros([1, 1], tf.int32)
+        for same in earlier_rounds:
+            taken = tf.minimum(taken + _number(same), capacity)
+        yield taken + _number(is_before)
+
+
+def _summed_positions(
+    choices: Sequence[_Choice], experts: int, capacity: int
+) -> "Iterator[tf.Tensor]":
+    """Counts the requests for each expert, token by token: S * E sums. This is best with few experts."""
+    taken = tf.zeros([1, 1, experts], tf.int32)
+    for choice in choices:
+        # Counts are int32, because bfloat16 cannot count beyond 256.
+        # Shape: [G, S, E], 1 if the token asks for the expert.
+        asks = tf.where(choice.wanted[..., tf.newaxis], tf.cast(choice.one_hot, tf.int32), 0)
+        # Shape: [G, S, E] -> [G, S]
+        yield tf.reduce_sum((_earlier(asks) + taken) * asks, axis=-1)
+        # Shape: [G, S, E] -> [G, 1, E]
+        taken = tf.minimum(tf.reduce_sum(asks, axis=1, keepdims=True) + taken, capacity)
+
+
 def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
     """Returns how many earlier tokens of the group ask for each expert, int32[G, S, E].
 
@@ -321,8 +375,7 @@ def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
       asks: int32[G, S, E], 1 if the token asks for the expert.
     """
     num_groups, group_size, experts = asks.shape.as_list()
-    mesh = active_mesh()
-    devices = 1 if mesh is None else mesh.axis_size(mesh.partition("GSE")[1])
+    devices = _devices_of_group()
     if devices == 1 or group_size % devices:
         return tf.cumsum(asks, axis=1, exclusive=True)
     # Shape: [G, S, E] -> [G, devices, S / devices, E]
@@ -333,6 +386,17 @@ def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
     earlier = annotate(tf.cumsum(own, axis=2, exclusive=True) + earlier_devices, "GS_E")
     # Shape: [G, devices, S / devices, E] -> [G, S, E]
     return tf.reshape(earlier, asks.shape)
+
+
+def _devices_of_group() -> int:
+    """Returns the number of devices over which the mesh spreads the tokens of a group."""
+    mesh = active_mesh()
+    return 1 if mesh is None else mesh.axis_size(mesh.partition("GSE")[1])
+
+
+def _number(mask: "tf.Tensor") -> "tf.Tensor":
+    """Counts along the last dimension."""
+    return tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)
 
 
 def _count(mask: "tf.Tensor", dtype: "tf.DType") -> "tf.Tensor":

@@ -182,10 +182,14 @@ def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, 
     groups, experts = moe.groups(rows, length), moe.gating.experts
     tokens = rows * length // groups
     capacity = moe.gating.slots(tokens)
-    numbers = [f"{name}_{a}" for name in ("expert", "slot") for a in range(moe.gating.choices)]
+    choices = range(moe.gating.choices)
+    integers = [f"{name}_{a}" for name in ("expert", "slot") for a in choices]
+    floats = ["peak", "total", *(f"gate_{a}" for a in choices)]
     return {
         "logits": Result((groups, tokens, experts), "GSE", "float32"),
-        **{name: Result((groups, tokens), "GS", "int32") for name in numbers},
+        **{name: Result((groups, tokens), "GS", "int32") for name in integers},
+        **{name: Result((groups, tokens), "GS", "float32") for name in floats},
+        "density": Result((groups, experts), "G_", "float32"),
         "inputs": Result((experts, groups * capacity, model_dim), "EGM"),
         "outputs": Result((groups, experts * capacity, model_dim), "GEM"),
     }

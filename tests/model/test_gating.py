@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -228,12 +229,19 @@ def rules_of(gates, capacity, draw) -> Gating:
     )
 
 
+def numbered(compared: int):
+    """Chooses how requests are numbered: 0 sums them up, 600 compares all tokens with each other."""
+    return mock.patch.object(gating, "COMPARED_TOKENS_PER_EXPERT", compared)
+
+
+@pytest.mark.parametrize("compared", [0, 600])
 @settings(deadline=None, max_examples=60)
-@given(groups())
-def test_gating_equals_algorithm_1(group):
+@given(group=groups())
+def test_gating_equals_algorithm_1(compared, group):
     """So the capacity is never exceeded, slots are unique and without holes, and padding has no slot."""
     gates, capacity, draw, is_token = group
-    routing = assign(rules_of(gates, capacity, draw), gates, draw, is_token)
+    with numbered(compared):
+        routing = assign(rules_of(gates, capacity, draw), gates, draw, is_token)
     expected = top2_gating(gates, capacity, draw, is_token, dropped_takes_slot=False)
     kept = triples(routing)
     assert_same(kept, expected.triples)
@@ -368,11 +376,13 @@ def test_a_group_of_padding_routes_nothing():
         assert float(value) == 0
 
 
-def test_counts_beyond_256_are_exact():
+@pytest.mark.parametrize("compared", [0, 600])
+def test_counts_beyond_256_are_exact(compared):
     """They would stop at 256 in bfloat16."""
     rules = Gating(2, second_expert="none", capacity=600)
     logits = tf.tile(tf.constant([[[1.0, 0.0]]]), [1, 600, 1])
-    routing = gating.assign(logits, tf.ones([1, 600], tf.bool), rules)
+    with numbered(compared):
+        routing = gating.assign(logits, tf.ones([1, 600], tf.bool), rules)
     assert routing.slot.dtype == tf.int32
     np.testing.assert_array_equal(routing.slot[0, :, 0], np.arange(600))
 

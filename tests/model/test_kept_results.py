@@ -18,14 +18,9 @@ X = tf.constant([[1.0, -2.0], [3.0, 0.5]])
 
 def declared(results: dict[str, tf.Tensor], letters: dict[str, str]) -> dict[str, Result]:
     """Returns results as their declarations."""
-    kinds = {tf.float32: "activation", tf.int32: "int32"}
+    kinds = {tf.float32: "float32", tf.bfloat16: "activation", tf.int32: "int32"}
     return {
-        name: Result(
-            tuple(x.shape),
-            letters[name],
-            "float32" if name.endswith("logits") else kinds[x.dtype],
-        )
-        for name, x in results.items()
+        name: Result(tuple(x.shape), letters[name], kinds[x.dtype]) for name, x in results.items()
     }
 
 
@@ -62,13 +57,13 @@ def test_the_declared_results_of_a_moe_layer_are_those_that_it_shows(dispatch, r
     rules = MoE(Gating(4, routing=routing), hidden_dim=8, num_groups=2, dispatch=dispatch)
     keep, results = recorder(Everything())
     p = initial_values(moe.declare_moe(5, rules), KEY)
-    x = counter_random.normal(KEY.fold("x"), (3, 8, 5))
+    x = tf.cast(counter_random.normal(KEY.fold("x"), (3, 8, 5)), tf.bfloat16)
     moe.moe_layer(p, x, tf.ones([3, 8], tf.bool), rules, Mode(keeper=keep, scope="moe/"))
-    letters = {"inputs": "EGM", "outputs": "GEM", "logits": "GSE"}
+    letters = {"inputs": "EGM", "outputs": "GEM", "logits": "GSE", "density": "G_"}
     letters = {name: letters.get(name.removeprefix("moe/"), "GS") for name in results}
     expected = moe.kept_results(rules, 3, 8, 5)
     assert declared(results, letters) == {f"moe/{name}": r for name, r in expected.items()}
-    assert len(expected) == 3 + 2 * rules.gating.choices
+    assert len(expected) == 6 + 3 * rules.gating.choices
 
 
 def test_logits_are_kept_in_float32_or_better():
@@ -87,8 +82,8 @@ def test_a_moe_layer_without_slots_declares_nothing():
 def test_the_declared_results_of_an_attention_are_those_that_it_shows():
     keep, results = recorder(Everything())
     p = initial_values(attention.declare_attention(6, 2, 4, False, False), KEY)
-    x = counter_random.normal(KEY.fold("x"), (3, 8, 6))
-    memory = counter_random.normal(KEY.fold("memory"), (3, 7, 6))
+    x = tf.cast(counter_random.normal(KEY.fold("x"), (3, 8, 6)), tf.bfloat16)
+    memory = tf.cast(counter_random.normal(KEY.fold("memory"), (3, 7, 6)), tf.bfloat16)
     attention.attend(p, x, memory, tf.zeros([1, 1, 8, 7]), Mode(keeper=keep), 0.0)
     letters = {"query": "BLND", "key": "BTND", "value": "BTND", "output": "BLM"}
     assert declared(results, letters) == attention.kept_results(3, 8, 7, 6, 2, 4)
