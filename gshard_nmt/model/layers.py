@@ -223,6 +223,25 @@ def relu(x: "tf.Tensor") -> "tf.Tensor":
     return of(x)
 
 
+def rows(p: Mapping[str, "tf.Tensor"], name: str, ids: "tf.Tensor") -> "tf.Tensor":
+    """Returns the rows of the embedding p[name][V, M] with these numbers: int32[B, L] -> [B, L, M].
+
+    The gradient is split like the embedding. The gradient of the logits is added to it, and may be split
+    in another way (`Mesh.shared_update`). Without this annotation, the partitioner would begin with zeros
+    that are split like the sum, and gather them.
+    """
+
+    @tf.custom_gradient
+    def of(table: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
+        def gradient(dy: "tf.Tensor") -> "tf.Tensor":
+            summed = tf.math.unsorted_segment_sum(dy, ids, table.shape[0])
+            return annotate(summed, "VM", name)
+
+        return tf.gather(table, ids), gradient
+
+    return of(p[name])
+
+
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     """Returns x[..., M] weight[M, E] in true float32.
 
