@@ -75,7 +75,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
 
 
 def print_overview(text: str) -> int:
-    """Prints the help of a program with several commands; returns the exit code, as `run` does."""
+    """Prints the help of a program with several commands; returns 0, or 141 as `run` does."""
     _open_closed_streams()
     _show_any_text()
     try:

@@ -275,7 +275,7 @@ def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
 
 
 def _is_settled(judged: Sequence[Verdict]) -> bool:
-    """Whether the last verdict passes, and an earlier one that passes is at least as good."""
+    """Returns whether the last verdict passes, and an earlier one that passes is at least as good."""
     return bool(judged) and judged[-1].passes and best_of(judged) is not judged[-1]
 
 

@@ -174,8 +174,10 @@ def _summed(
 def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
     """Returns what the devices gather after each has updated its part of a weight; "" if it is nothing.
 
-    The groups of such a gather are parts of the mesh's axes. A second moment is the mean over some
-    dimensions of its weight, so it has the others.
+    The groups of such a gather are parts of the mesh's axes. New weights are gathered in the scope of the
+    guard; in that of Adafactor, an array of the shape of a weight is its gradient or its update, of which
+    no device needs the whole. A second moment is the mean over some dimensions of its weight, so it has
+    the others.
     """
     mesh = context.mesh
     if not mesh.shared_update or origin.kind != "optimizer":
@@ -186,15 +188,13 @@ def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
     for name, spec in context.weights.items():
         own = mesh.partition(spec.letters, name)
         fine, divided = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
-        if fine.axis_size([a for axes in divided for a in axes]) == mesh.axis_size(
-            [a for axes in own for a in axes]
-        ):
+        if fine.axis_size(sum(divided, ())) == mesh.axis_size(sum(own, ())):
             continue
         local = _above_one(
             [n // mesh.axis_size(axes) for n, axes in zip(spec.shape, own, strict=True)]
         )
         if dims == sorted(local):
-            weights.append(name)
+            weights += [name] * (origin.part == "guard")
         elif dims and not collections.Counter(dims) - collections.Counter(local):
             moments.append(name)
     if weights:

@@ -179,7 +179,8 @@ def _executions(product: Product) -> list[tuple[str, int, _Einsum, int]]:
     if product.recomputed and not product.is_found:
         executions.append((backward, product.times, forward, product.passes))
     d_result = _gradient(result)
-    # A lookup has no products in its gradients either. Those of an exact product are not exact.
+    # A lookup has no products in its gradients either. The gradients of an exact product have the
+    # default precision.
     passes = min(product.passes, 1)
     if left.item_bytes:
         d_left = _Einsum(d_result, right, _gradient(left))

@@ -228,8 +228,8 @@ class Model:
 
     remat_keeps: str = "inputs"
     """What a backward pass that recomputes finds ready: "inputs" (only the inputs of layers or blocks),
-    "experts" (also the gate's logits and choices, and what the experts receive and return, so that
-    dispatch and the all-to-alls are not done again), "attention" (also the outputs of attention), or
+    "experts" (also the gate's logits, sums and choices, and what the experts receive and return, so
+    that dispatch and the all-to-alls are not done again), "attention" (also the outputs of attention), or
     "projections" (also queries, keys and values). Each keeps what the one before it keeps, and more."""
 
     COMPILATION: ClassVar[Sequence[str]] = ("stack", "stages", "schedule", "remat", "remat_keeps")

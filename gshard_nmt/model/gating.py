@@ -305,7 +305,9 @@ def _choices(
 
 
 def _positions(choices: Sequence[_Choice], experts: int, capacity: int) -> "Iterator[tf.Tensor]":
-    """Yields for each choice the number of requests for its expert that come before it, int32[G, S].
+    """Returns, for one choice after another, the requests that come before its own: int32[G, S].
+
+    Only requests for the same expert count.
 
     All first choices of a group come before the second choices, and earlier tokens before later ones.
 
@@ -332,8 +334,8 @@ def _compared_positions(choices: Sequence[_Choice], capacity: int) -> "Iterator[
     group_size = choices[0].expert.shape[1]
     asked: list[tf.Tensor] = []
     for choice in choices:
-        # Of two tokens that ask for the same expert, the earlier one has the smaller key. The compiler
-        # does not know the keys. It would compute the order of all pairs of token numbers as a constant.
+        # If two tokens ask for the same expert, the earlier one has the smaller key. The compiler does
+        # not know the keys. It would compute the order of all pairs of token numbers as a constant.
         key = choice.expert * group_size + tf.range(group_size)
         # Shape: [G, S], -1 if the token asks for no expert.
         asked.append(tf.where(choice.wanted, choice.expert, -1))
@@ -345,8 +347,8 @@ def _compared_positions(choices: Sequence[_Choice], capacity: int) -> "Iterator[
         # Shape: [G, S, S] -> [G, S]
         taken = tf.zeros([1, 1], tf.int32)
         for same in earlier_rounds:
-            taken = tf.minimum(taken + _number(same), capacity)
-        yield taken + _number(is_before)
+            taken = tf.minimum(taken + _number_true(same), capacity)
+        yield taken + _number_true(is_before)
 
 
 def _summed_positions(
@@ -394,8 +396,8 @@ def _devices_of_group() -> int:
     return 1 if mesh is None else mesh.axis_size(mesh.partition("GSE")[1])
 
 
-def _number(mask: "tf.Tensor") -> "tf.Tensor":
-    """Counts along the last dimension."""
+def _number_true(mask: "tf.Tensor") -> "tf.Tensor":
+    """Returns how many elements of the last dimension are true: bool[..., n] -> int32[...]."""
     return tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)
 
 

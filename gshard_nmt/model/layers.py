@@ -210,20 +210,26 @@ def relu(x: "tf.Tensor") -> "tf.Tensor":
 
     TensorFlow's gradient compares the result with 0 and selects. If the backward pass computes x again,
     the TPU compiler stores the comparisons as packed bits, which it must pack and unpack. A product with
-    the sign of the result becomes a part of the matrix product before it. The sign is that of the result
-    in bfloat16, to which a TPU rounds the result for the next product. So it stores only these bits.
+    the sign of the result becomes a part of the matrix product before it. A TPU rounds the result to
+    bfloat16 for the next product. The sign is read from the rounded result, so the TPU stores no other.
     """
+    scope = _gradient_scope()
 
     @tf.custom_gradient
     def of(x: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
         y = tf.nn.relu(x)
-        sign_of = tf.cast(y, tf.bfloat16) if y.dtype == tf.float32 else y
-        return y, lambda dy: dy * tf.cast(tf.sign(sign_of), dy.dtype)
+
+        def gradient(dy: "tf.Tensor") -> "tf.Tensor":
+            with tf.name_scope(scope):
+                rounded = tf.cast(y, tf.bfloat16) if y.dtype == tf.float32 else y
+                return dy * tf.cast(tf.sign(rounded), dy.dtype)
+
+        return y, gradient
 
     return of(x)
 
 
-def rows(p: Mapping[str, "tf.Tensor"], name: str, ids: "tf.Tensor") -> "tf.Tensor":
+def lookup(p: Mapping[str, "tf.Tensor"], name: str, ids: "tf.Tensor") -> "tf.Tensor":
     """Returns the rows of the embedding p[name][V, M] with these numbers: int32[B, L] -> [B, L, M].
 
     The gradient is split like the embedding. The gradient of the logits is added to it, and may be split

@@ -176,7 +176,7 @@ def _kept(mode: Mode, name: str, slots: "tf.Tensor") -> "tf.Tensor":
 
 
 def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
-    """Declares what a layer can keep: the gate's logits, its choices, and what both exchanges bring."""
+    """Declares what a layer can keep: logits, sums and choices of the gate; what both exchanges bring."""
     if moe.dispatch not in dispatch.BY_SLOTS:
         return {}
     groups, experts = moe.groups(rows, length), moe.gating.experts

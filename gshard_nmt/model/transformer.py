@@ -78,7 +78,7 @@ def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.T
       ids: int32[B, L].
       positions: int32[B, L], the position of each token in its segment.
     """
-    x = layers.rows(p, embedding_name(model, side), ids)
+    x = layers.lookup(p, embedding_name(model, side), ids)
     if model.positions in SINUSOIDS:
         if model.position_offset:
             positions = positions + model.position_offset

@@ -29,7 +29,7 @@ def numbers_of_first(processes: Processes, decide: Callable[[], list[int]]) -> l
 
 
 def is_same(processes: Processes, text: str) -> bool:
-    """Says in every process whether all of them have the same text."""
+    """Returns in every process whether all of them have the same text."""
     if processes.count == 1:
         return True
     digest = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.int64)

@@ -31,7 +31,8 @@ class CompiledSteps:
       config: the run.
       functions: the functions that the programs compute.
       devices: the devices that they run on.
-      is_new: whether the run has no state yet. Then what makes one is compiled beside the training step.
+      is_new: whether the run has no state yet. Then the program that
+        makes the first state is compiled beside the training step.
     """
 
     config: Config

@@ -22,8 +22,10 @@ def wait_for(work: Callable[[], Result], meanwhile: Callable[[], object] | None 
       work: the function.
       meanwhile: another function, which this thread calls first; off the main thread, after the work.
 
-    If `meanwhile` or the handler of a signal raises an error, this raises it at once. The work then goes
-    on until the process ends, and nobody gets its result.
+    If `meanwhile` fails, this raises its error after the work. The interpreter may shut down then, and it
+    crashes if a thread of a library still works. If the user ends the wait with a signal, this raises
+    the error of the handler at once. The work then goes on until the process ends, and nobody gets its
+    result.
 
     Raises:
       what a function or the handler of a signal raises.
@@ -50,13 +52,21 @@ def wait_for(work: Callable[[], Result], meanwhile: Callable[[], object] | None 
     thread = threading.Thread(target=do_it, daemon=True)
     _working.append(thread)  # it stays there if a signal ends the wait, however early
     thread.start()
-    meanwhile()
-    done.wait()
-    thread.join()
-    _working.remove(thread)
+    try:
+        meanwhile()
+    except Exception:
+        _end(thread, done)
+        raise
+    _end(thread, done)
     for error in errors:
         raise error
     return results[0]
+
+
+def _end(thread: threading.Thread, done: threading.Event) -> None:
+    done.wait()
+    thread.join()
+    _working.remove(thread)
 
 
 def work_goes_on() -> bool:

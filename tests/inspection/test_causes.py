@@ -52,20 +52,23 @@ def test_the_collectives_of_a_pipeline_are_asked_for():
     assert not explain("collective-permute", Array("f32", (8,)), NOWHERE, ("x",), context).asked_for
 
 
-SHARED_UPDATE = Origin("", "adafactor", "optimizer")
+ADAFACTOR = Origin("", "adafactor", "optimizer")
+GUARD = Origin("", "guard", "optimizer")
 
 
 @pytest.mark.parametrize(
     ("dims", "origin", "why"),
     [
-        ((2, 256, 1024), SHARED_UPDATE, "the new encoder/block/feed_forward_1/wi"),
-        ((1024, 256, 2), SHARED_UPDATE, "the new encoder/block/feed_forward_1/wi"),
-        ((2, 1, 1024), SHARED_UPDATE, "a second moment of encoder/block/feed_forward_1/wi"),
-        ((256,), SHARED_UPDATE, "a second moment of encoder/block/feed_forward_1/wi"),
-        ((2, 256, 512), SHARED_UPDATE, ""),
-        ((2, 2), SHARED_UPDATE, ""),
+        ((2, 256, 1024), GUARD, "the new encoder/block/feed_forward_1/wi"),
+        ((1024, 256, 2), GUARD, "the new encoder/block/feed_forward_1/wi"),
+        ((2, 1, 1024), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((256,), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((2, 256), GUARD, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((2, 256, 512), GUARD, ""),
+        ((2, 2), ADAFACTOR, ""),
         # A whole gradient is gathered: no device needs it.
         ((2, 256, 1024), Origin("", "gradient norm", "gradients and metrics"), ""),
+        ((2, 256, 1024), ADAFACTOR, ""),
     ],
 )
 def test_a_shared_update_asks_for_gathers_of_weights_and_moments(dims, origin, why):
@@ -86,14 +89,14 @@ def test_only_weights_whose_update_is_divided_are_gathered_after_it():
     mesh = Mesh(("x",), (8,), rules={"E": "x"}, shared_update=True)
     context = dataclasses.replace(CONTEXT, mesh=mesh, weights={"moe_0/wi": experts})
     array = Array("f32", (1, 64, 128))
-    assert not explain("all-gather", array, SHARED_UPDATE, (), context).asked_for
+    assert not explain("all-gather", array, GUARD, (), context).asked_for
 
 
 def test_a_gather_of_one_of_several_weights_says_so():
     weights = {"decoder/block/feed_forward_1/wi": WI, **CONTEXT.weights}
     mesh = Mesh(("x",), (8,), shared_update=True)
     context = dataclasses.replace(CONTEXT, mesh=mesh, weights=weights)
-    reason = explain("all-gather", Array("f32", (2, 256, 1024)), SHARED_UPDATE, (), context)
+    reason = explain("all-gather", Array("f32", (2, 256, 1024)), GUARD, (), context)
     named = "decoder/block/feed_forward_1/wi, or another weight of this shape"
     assert reason.why.startswith(f"gathers the new {named}: ")
 

@@ -19,11 +19,11 @@ LAYER = ("Model.encoder_layers = 0", "Model.decoder_layers = 1", "Model.moe_ever
 """A decoder of one layer, as the table of docs/sharding.md counts it."""
 
 
-def cost(name: str, *settings: str, mesh: Mesh | None = None) -> Cost:
+def cost(name: str, *settings: str, mesh: Mesh | None = None, rounds_operands: bool = True) -> Cost:
     config = load_config(name, settings)
     functions = step_functions(config)
     arrays = training_arrays(config, functions)
-    step = step_of(config, weight_specs(functions), arrays, rounds_operands=True)
+    step = step_of(config, weight_specs(functions), arrays, rounds_operands=rounds_operands)
     return cost_of(step, mesh or config.mesh, CHIPS["v3"])
 
 
@@ -63,6 +63,12 @@ def test_a_shared_update_reads_and_writes_a_part_of_what_is_replicated():
     assert shared.optimizer_seconds * CHIPS["v3"].hbm_bandwidth == pytest.approx(
         7 * experts, rel=0.05
     )
+
+
+def test_only_the_logits_of_the_gate_are_six_products():
+    """If nothing is rounded, a true float32 product is one. The forward pass is computed twice."""
+    exact, plain = (cost("moe_2048e_36l", rounds_operands=rounds) for rounds in (True, False))
+    assert exact.flops - plain.flops == 18 * 2 * 5 * (2 * 2048 * 1024 * 2048)
 
 
 def test_what_is_kept_is_not_computed_or_sent_again_and_takes_memory():

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random, gating
 from gshard_nmt.model.gating import Gating, Routing
+from gshard_nmt.model.kept_results import reader, recorder
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from tests.model.algorithm_1 import top2_gating
+from tests.model.test_kept_results import Everything
 
 # The worked group of the semantics: S = 4, E = 3, C = 2.
 GATES = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]])
@@ -374,6 +376,31 @@ def test_a_group_of_padding_routes_nothing():
     assert not routing.weight.numpy().any()
     for value in (routing.aux_loss, routing.z_loss, routing.entropy, routing.overflow_fraction):
         assert float(value) == 0
+
+
+@settings(deadline=None, max_examples=20)
+@given(group=groups())
+def test_kept_results_have_the_gradients_of_computed_ones(group):
+    gates, capacity, draw, is_token = group
+    rules = rules_of(gates, capacity, draw)
+    logits = tf.constant(np.log(gates), tf.float32)[tf.newaxis]
+    draw = None if draw is None else tf.constant(draw, tf.float32)[tf.newaxis]
+    keep, results = recorder(Everything())
+
+    def value_and_gradient(keep, logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            routing = gating.assign(logits, tf.constant(is_token)[tf.newaxis], rules, draw, keep)
+            total = tf.reduce_sum(routing.weight**2) + routing.aux_loss + routing.z_loss
+        return total, tape.gradient(total, logits)
+
+    value, gradient = value_and_gradient(keep, logits)
+    kept_value, kept_gradient = value_and_gradient(reader(results), logits)
+    assert float(kept_value) == float(value)
+    np.testing.assert_array_equal(kept_gradient, gradient)
+    # The results are read: a kept sum that is wrong makes the value wrong.
+    wrong, _ = value_and_gradient(reader({**results, "total": 2 * results["total"]}), logits)
+    assert not is_token.any() or float(wrong) != float(value)
 
 
 @pytest.mark.parametrize("compared", [0, 600])

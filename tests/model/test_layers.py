@@ -9,6 +9,8 @@ import tensorflow as tf
 from gshard_nmt.model import counter_random, layers
 from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
 from gshard_nmt.model.parameters import initial_values
+from gshard_nmt.spmd.lowering import annotations_of
+from gshard_nmt.spmd.mesh import Mesh
 
 KEY = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
 
@@ -55,6 +57,52 @@ def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
         results.append((y, tape.gradient(y, x, dy)))
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_gradient_of_relu_has_the_scope_of_its_layer():
+    """gshard-inspect tells by the scope from which layer an instruction comes."""
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            with tf.name_scope("encoder_moe_0"):
+                y = layers.relu(x)
+        return tape.gradient(y, x)
+
+    graph = gradient.get_concrete_function(tf.TensorSpec([3])).graph
+    made = [op.name for op in graph.get_operations() if op.type in ("Sign", "Mul")]
+    assert len(made) == 2
+    assert all(name.startswith("gradient_tape/encoder_moe_0/") for name in made), made
+
+
+def test_a_lookup_and_its_gradient_are_those_of_tensorflow():
+    table = tf.random.stateless_normal([5, 3], [1, 2])
+    ids = tf.constant([[4, 0, 4], [1, 4, 0]])
+    dy = tf.random.stateless_normal([2, 3, 3], [3, 4])
+    results = []
+    for function in (lambda t: layers.lookup({"e": t}, "e", ids), lambda t: tf.gather(t, ids)):
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            y = function(table)
+        results.append((y, tf.convert_to_tensor(tape.gradient(y, table, dy))))
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_gradient_of_a_lookup_is_split_like_the_embedding():
+    mesh = Mesh(("x", "y"), (4, 2), rules={"V": "y"}, shared_update=True)
+
+    def gradient(table):
+        ids = tf.cast(table[:3, 0], tf.int32)
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            y = layers.lookup({"e": table}, "e", ids)
+        return tape.gradient(y, table, y)
+
+    assert annotations_of(gradient, (8, 4), mesh=mesh) == [
+        "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
+    ]
 
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():

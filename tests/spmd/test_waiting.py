@@ -69,15 +69,33 @@ def test_another_function_runs_meanwhile_in_the_thread_of_the_caller():
     assert not work_goes_on()
 
 
-def test_an_error_meanwhile_ends_the_wait_and_not_the_work(monkeypatch):
-    monkeypatch.setattr(waiting, "_working", [])
-    may_end = threading.Event()
+def test_an_error_meanwhile_is_raised_after_the_work():
+    """A library that still works crashes when the interpreter shuts down."""
+    failed, ended = threading.Event(), threading.Event()
+
+    def work():
+        assert failed.wait(10)
+        ended.set()
 
     def fail():
+        failed.set()
         raise ValueError("too large")
 
     with pytest.raises(ValueError, match="too large"):
-        wait_for(may_end.wait, fail)
+        wait_for(work, fail)
+    assert ended.is_set()
+    assert not work_goes_on()
+
+
+def test_an_interruption_meanwhile_ends_the_wait_and_not_the_work(monkeypatch):
+    monkeypatch.setattr(waiting, "_working", [])
+    may_end = threading.Event()
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_for(may_end.wait, stop)
     assert work_goes_on()
     may_end.set()
     waiting._working[0].join(10)
