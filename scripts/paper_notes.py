@@ -157,9 +157,9 @@ KNOWN = [
     "number of cores grows 16 times. From 128 to 2,048 cores it grows 2 times, but 3.75 times in "
     "the paper. Ours grows less because the full pod closes both rings. Between the other slices "
     "it grows as the square root.",
-    "The gate's own product, whose cost is O(E), is in true float32 here, though not its "
-    "gradients. On a TPU that takes six bfloat16 passes. The paper does not say which precision it "
-    "used. This product is the part of the gate einsums that grows with the experts.",
+    "The gate's own product, whose cost is O(E), is in true float32 here, and takes "
+    "six bfloat16 passes on a TPU; its gradients take one. The paper does not say which precision "
+    "it used. This product is the part of the gate einsums that grows with the experts.",
     "Memory grows a little with the experts: the gates' weights ME, their gradients and the logits "
     "GSE grow with E (O(D), section 3.2). They take at most a twentieth of a core's memory.",
     "An MoE layer has six all-to-alls here, and four in the paper. Two of the six are in the "
