@@ -52,6 +52,7 @@ PARTS = {
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
     "growth": Part(6, ("growth.py",)),
     "dispatch": Part(1, ("dispatch.py",)),
+    "numbering": Part(0.5, ("numbering.py",)),
     "decoding": Part(6, ("decoding.py",)),
     "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),
