@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] == "--version":
         return run(TRAIN, words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):
-        return print_overview(_overview())
+        return print_overview("gshard_nmt", _overview())
     names = [*COMMANDS, "data", "checkpoint"]
     if words:
         problem = f"there is no command {words[0]!r}{did_you_mean(words[0], names)}"

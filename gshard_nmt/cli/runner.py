@@ -60,8 +60,12 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             sys.stderr.flush()
             os._exit(code)
         return code
-    except BrokenPipeError as error:
-        return _without_reader(error)
+    except BrokenPipeError:
+        if not _stdout_is_broken():
+            raise
+        # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except SystemExit as end:
         # rich ends the program itself if nobody reads stdout any more, and opens /dev/null there.
         if isinstance(end.__context__, BrokenPipeError):
@@ -74,25 +78,9 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         return _print_error(command, advice, EXIT_USER_ERROR, error)
 
 
-def print_overview(text: str) -> int:
-    """Prints the help of a program with several commands; returns 0, or 141 as `run` does."""
-    _open_closed_streams()
-    _show_any_text()
-    try:
-        print(text)
-        sys.stdout.flush()
-        return 0
-    except BrokenPipeError as error:
-        return _without_reader(error)
-
-
-def _without_reader(error: BrokenPipeError) -> int:
-    """Returns the exit code if nobody reads stdout any more; raises the error if it is another pipe."""
-    if not _stdout_is_broken():
-        raise error
-    # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_BROKEN_PIPE
+def print_overview(program: str, text: str) -> int:
+    """Prints the help of a program that has several commands, and returns the exit code of `run`."""
+    return run(Command(program, "", "", (), lambda _: None, lambda _: print(text)), [])
 
 
 def _print_error(command: Command, message: str, code: int, error: BaseException) -> int:

@@ -25,7 +25,9 @@ def run_verb(program: str, about: str, verbs: Mapping[str, Command], words: Sequ
     if words and words[0] in (*HELP_WORDS, "help"):
         entries = [line for verb in verbs.values() for line in help_entry(verb.name, verb.about)]
         hint = f"Each verb has its own --help: {program} {first} --help"
-        return print_overview("\n".join([f"{program}: {about} Verbs:\n", *entries, "", hint]))
+        return print_overview(
+            program, "\n".join([f"{program}: {about} Verbs:\n", *entries, "", hint])
+        )
     listed = f"The verbs are: {', '.join(verbs)}."
     if words:
         hint = did_you_mean(words[0], verbs)

@@ -108,7 +108,20 @@ def test_a_closed_pipe_behind_stdout_is_no_error(printing):
     assert process.wait(30) == 141
 
 
-@pytest.mark.parametrize("words", [["--help"], ["data", "--help"], ["checkpoint", "--help"]])
+OVERVIEWS = [["--help"], ["data", "--help"], ["checkpoint", "--help"]]
+
+
+@pytest.mark.parametrize("words", OVERVIEWS)
+def test_help_on_a_full_disk_is_one_message(words):
+    command = [sys.executable, "-m", "gshard_nmt", *words]
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 2
+    (message,) = process.stderr.splitlines()
+    assert "No space left on device" in message
+
+
+@pytest.mark.parametrize("words", OVERVIEWS)
 def test_nobody_has_to_read_the_help_to_its_end(words):
     command = [sys.executable, "-m", "gshard_nmt", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
