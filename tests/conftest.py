@@ -4,6 +4,7 @@ import atexit
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import hypothesis
@@ -30,6 +31,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="gshard-test-cache-")
     os.environ.setdefault("MPLCONFIGDIR", f"{caches}/matplotlib")  # its list of fonts takes seconds
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts programs in the background deaf to Ctrl-C, and they hand this on to what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROPERTY_TIMES = 10
 """With --hypothesis-profile=soak a property test has these many times its usual examples."""
