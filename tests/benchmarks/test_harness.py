@@ -129,7 +129,7 @@ def test_a_benchmark_ends_after_its_time_but_not_before_five_rounds(load):
 
 
 SECTIONS = (
-    *("training", "step", "step, dense", "growth", "dispatch"),
+    *("training", "step", "step, dense", "growth", "dispatch", "numbering"),
     *("decoding speed", "experts", "first line", "start of training", "compile time"),
     *("reliability", "preparation", "preparation in processes", "input", "recipes", "race"),
 )
