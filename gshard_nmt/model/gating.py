@@ -316,7 +316,7 @@ def _positions(choices: Sequence[_Choice], experts: int, capacity: int) -> "Iter
     full.
     """
     group_size = choices[0].expert.shape[1]
-    if _devices_of_group() == 1 and group_size <= COMPARED_TOKENS_PER_EXPERT * experts:
+    if _has_whole_groups() and group_size <= COMPARED_TOKENS_PER_EXPERT * experts:
         return _compared_positions(choices, capacity)
     return _summed_positions(choices, experts, capacity)
 
@@ -388,6 +388,16 @@ def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
     earlier = annotate(tf.cumsum(own, axis=2, exclusive=True) + earlier_devices, "GS_E")
     # Shape: [G, devices, S / devices, E] -> [G, S, E]
     return tf.reshape(earlier, asks.shape)
+
+
+def _has_whole_groups() -> bool:
+    """Returns whether each device has groups of its own, which no other device has.
+
+    If several devices have the same tokens, the partitioner divides comparisons among them, and gathers
+    the results.
+    """
+    mesh = active_mesh()
+    return mesh is None or mesh.axis_size(mesh.partition("GSE")[0]) == mesh.num_devices
 
 
 def _devices_of_group() -> int:
