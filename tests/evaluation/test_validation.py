@@ -302,12 +302,12 @@ def blends(validate, monkeypatch, tmp_path):
 
 
 def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends, tmp_path):
-    # 0.4 of the change is not tried: 0.5 of it passes, and is no better than 0.6.
-    all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.5: (5, 10)})
+    # 0.2 of the change is not tried: 0.4 of it passes, and is no better than 0.6.
+    all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)})
     assert weights == {"w": 0.6}
     verdicts = [verdict for verdict in Guard.of(tmp_path).verdicts if verdict.step == 3]
     assert [(v.share, v.passes) for v in verdicts] == [
-        (1.0, False), (0.8, False), (0.6, True), (0.5, True),
+        (1.0, False), (0.8, False), (0.6, True), (0.4, True),
     ]  # fmt: skip
     # Scores with the same settings are compared with those of other steps.
     assert scores.scored_with == all_of_it.scored_with
@@ -328,14 +328,14 @@ def test_every_process_chooses_what_the_first_one_chooses(blends):
     class Second:
         count, is_first = 2, False
         # Each time how many numbers process 0 has to tell, and the numbers: go on with each of three
-        # parts, stop, and the place of 0.5 in the shares.
+        # parts, stop, and the place of 0.4 in the shares.
         said = iter([1, 1, 1, 1, 1, 1, 0, 1, 2])
 
         def gather(self, array):
             return np.array([[next(self.said)], array]) if array.size else np.zeros([2, 0], int)
 
-    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.5: (9, 10)}, processes=Second())[1]
-    assert choice[0] == {"w": 0.5}
+    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (9, 10)}, processes=Second())[1]
+    assert choice[0] == {"w": 0.4}
     assert len(blends.notes) == 4
 
 
@@ -385,10 +385,10 @@ def test_no_part_is_chosen_if_none_is_better(blends, good, parts):
     ("good", "chosen", "parts"),
     [
         # Each part is better than the one before it, so all are tried.
-        (dict(zip((1.0, *SHARES), ((i, 10) for i in range(3, 10)), strict=True)), 0.2, 6),
+        ({1.0: (4, 10), 0.8: (5, 10), 0.6: (6, 10), 0.4: (7, 10), 0.2: (8, 10)}, 0.2, 4),
         # A part that does not pass says nothing of the next one.
-        ({1.0: (9, 10), 0.8: (9, 0), 0.6: (10, 0), 0.5: (10, 10), 0.4: (8, 10)}, 0.5, 4),
-        (dict.fromkeys((1.0, *SHARES), (9, 0)) | {0.2: (8, 10)}, 0.2, 6),
+        ({1.0: (9, 10), 0.8: (9, 0), 0.6: (10, 0), 0.4: (10, 10), 0.2: (8, 10)}, 0.4, 4),
+        ({1.0: (9, 0), 0.8: (9, 0), 0.6: (9, 0), 0.4: (9, 0), 0.2: (8, 10)}, 0.2, 4),
         ({1.0: (9, 10), 0.8: (10, 10), 0.6: (9, 10)}, 0.8, 2),
     ],
 )
