@@ -177,7 +177,7 @@ def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
     The groups of such a gather are parts of the mesh's axes. New weights are gathered in the scope of the
     guard; in that of Adafactor, an array of the shape of a weight is its gradient or its update, of which
     no device needs the whole. A second moment is the mean over some dimensions of its weight, so it has
-    the others.
+    the others. If one of the dimensions is divided, each device may send its own sum.
     """
     mesh = context.mesh
     if not mesh.shared_update or origin.kind != "optimizer":
@@ -188,15 +188,18 @@ def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
     for name, spec in context.weights.items():
         own = mesh.partition(spec.letters, name)
         fine, divided = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
-        if fine.axis_size(sum(divided, ())) == mesh.axis_size(sum(own, ())):
+        parts = fine.axis_size(sum(divided, ())) // mesh.axis_size(sum(own, ()))
+        if parts == 1:
             continue
         local = _above_one(
             [n // mesh.axis_size(axes) for n, axes in zip(spec.shape, own, strict=True)]
         )
         if dims == sorted(local):
             weights += [name] * (origin.part == "guard")
-        elif dims and not collections.Counter(dims) - collections.Counter(local):
-            moments.append(name)
+        else:
+            others = collections.Counter(dims) - collections.Counter(local)
+            is_sum_of_each = others.total() == 1 and others[parts] == 1 and len(dims) > 1
+            moments += [name] * (bool(dims) and (not others or is_sum_of_each))
     if weights:
         return f"the new {_one_of(weights)}"
     return f"a second moment of {_one_of(moments)}" if moments else ""

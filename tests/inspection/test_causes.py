@@ -63,6 +63,10 @@ GUARD = Origin("", "guard", "optimizer")
         ((1024, 256, 2), GUARD, "the new encoder/block/feed_forward_1/wi"),
         ((2, 1, 1024), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
         ((256,), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
+        # Eight devices send a sum each, over the dimension that they divide.
+        ((8, 1, 1024), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
+        ((4, 1, 1024), ADAFACTOR, ""),
+        ((8,), ADAFACTOR, ""),
         ((2, 256), GUARD, "a second moment of encoder/block/feed_forward_1/wi"),
         ((2, 256, 512), GUARD, ""),
         ((2, 2), ADAFACTOR, ""),

@@ -81,10 +81,16 @@ def test_the_program_does_not_grow_with_the_devices(grown):
     records, report = grown
     assert [record["devices"] for record in records] == [8, 128]
     first, last = records
-    # 71 more than 6,584. A program of 36 layers has 130 more than 29,786 from 8 to 2,048 cores.
-    assert last["program_instructions"] == pytest.approx(first["program_instructions"], rel=0.015)
+    # 6,364 instructions for 128 cores, and 6,499 for 8: with 128 experts, gating compares tokens.
+    assert_no_more_instructions(first, last)
     assert last["parameters_total"] > 8 * first["parameters_total"]
     assert "GROWTH with the number of devices" in report
+
+
+def assert_no_more_instructions(first: dict, last: dict) -> None:
+    """The program for more devices may be a little smaller: gating counts in another way."""
+    ratio = last["program_instructions"] / first["program_instructions"]
+    assert 0.95 < ratio < 1.015
 
 
 def test_memory_does_not_grow_with_the_devices(tmp_path):
@@ -101,7 +107,8 @@ def test_memory_does_not_grow_with_the_devices(tmp_path):
     assert (first["devices"], last["devices"]) == (8, 2048)
     # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
     assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
-    assert last["program_instructions"] == pytest.approx(first["program_instructions"], rel=0.015)
+    # 27,469 for 2,048 cores, and 28,404 for 8.
+    assert_no_more_instructions(first, last)
     assert last["parameters_total"] > 100 * first["parameters_total"]
 
 
@@ -254,8 +261,8 @@ print(json.dumps(counts))
     ("mesh", "gspmd", "shardy"),
     [
         # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
-        ("data_tensor", (0, 19, 22, 5, 2), (0, 18, 22, 5, 0)),
-        ("hybrid", (4, 22, 23, 3, 2), (4, 21, 22, 3, 0)),
+        ("data_tensor", (0, 18, 21, 5, 1), (0, 17, 22, 5, 0)),
+        ("hybrid", (4, 22, 22, 3, 1), (4, 20, 22, 3, 0)),
     ],
 )
 def test_both_partitioners_have_the_collectives_that_the_page_gives(mesh, gspmd, shardy):
