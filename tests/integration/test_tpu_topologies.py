@@ -81,16 +81,11 @@ def test_the_program_does_not_grow_with_the_devices(grown):
     records, report = grown
     assert [record["devices"] for record in records] == [8, 128]
     first, last = records
-    # 6,364 instructions for 128 cores, and 6,499 for 8: with 128 experts, gating compares tokens.
-    assert_no_more_instructions(first, last)
+    # 6,364 for 128 cores and 6,499 for 8: with 128 experts, gating compares tokens. That takes fewer.
+    expected = 0.979 * first["program_instructions"]
+    assert last["program_instructions"] == pytest.approx(expected, rel=0.015)
     assert last["parameters_total"] > 8 * first["parameters_total"]
     assert "GROWTH with the number of devices" in report
-
-
-def assert_no_more_instructions(first: dict, last: dict) -> None:
-    """The program for more devices may be a little smaller: gating counts in another way."""
-    ratio = last["program_instructions"] / first["program_instructions"]
-    assert 0.95 < ratio < 1.015
 
 
 def test_memory_does_not_grow_with_the_devices(tmp_path):
@@ -107,8 +102,9 @@ def test_memory_does_not_grow_with_the_devices(tmp_path):
     assert (first["devices"], last["devices"]) == (8, 2048)
     # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
     assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
-    # 27,469 for 2,048 cores, and 28,404 for 8.
-    assert_no_more_instructions(first, last)
+    # 27,469 for 2,048 cores and 28,404 for 8: gating compares tokens, which takes fewer.
+    expected = 0.967 * first["program_instructions"]
+    assert last["program_instructions"] == pytest.approx(expected, rel=0.015)
     assert last["parameters_total"] > 100 * first["parameters_total"]
 
 
