@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from gshard_nmt import files, json_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import significance
@@ -95,6 +97,8 @@ class Verdict:
       share: the share of the change of the weights that was judged, see `run/blend.py`; 1 is all of it.
       error: the standard error of the mean change, because other dev sentences would give another
         mean; None in files of versions that did not compute it.
+      sentences: for each direction of the new language, [sentence, 10] the counts that BLEU is computed
+        from; empty in files of versions that did not keep them.
     """
 
     step: int
@@ -102,6 +106,19 @@ class Verdict:
     changes: Sequence[Change]
     share: float = 1.0
     error: float | None = None
+    sentences: Mapping[str, Sequence[Sequence[int]]] = dataclasses.field(default_factory=dict)
+
+    def is_as_good_as(self, other: Self) -> bool:
+        """Whether BLEU of the new language differs from a better one by at most one standard error.
+
+        The error is that of the difference, by paired bootstrap: both translate the same sentences. It
+        is 0 if one of the two has no counts of its sentences.
+        """
+        errors = []
+        for direction in self.sentences.keys() & other.sentences.keys():
+            ours, theirs = (np.array(v.sentences[direction], float) for v in (self, other))
+            errors.append(_error(significance.compare_statistics(ours, theirs)))
+        return other.bleu - self.bleu <= math.hypot(*errors) / max(len(errors), 1)
 
     @property
     def mean(self) -> float:
@@ -194,6 +211,14 @@ class Guard:
           UserError: the numbers of sentences differ.
         """
         old = [output for output in outputs if output.direction in self.translations]
+        counts = {
+            output.direction: significance.statistics(
+                output.hypotheses, [output.references], output.target
+            )
+            for output in outputs
+            if output.language == self.language
+        }
+        sentences = {direction: rows.astype(int).tolist() for direction, rows in counts.items()}
         comparisons = []
         for output in old:
             before = self.translations[output.direction]
@@ -214,10 +239,11 @@ class Guard:
             Change(output.direction, scores[0], scores[1], p)
             for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
         ]
-        # We take the errors of the directions as independent, though some have the same English text.
-        widths = [c.interval[1] - c.interval[0] for _, c in comparisons]
-        error = math.hypot(*widths) / _INTERVAL / max(len(widths), 1)
-        return Verdict(step, bleu, changes, share, error)
+        # We take the errors of the directions as independent. If some have the same English text, they are
+        # not, and the true error is larger.
+        errors = [_error(comparison) for _, comparison in comparisons]
+        error = math.hypot(*errors) / max(len(errors), 1)
+        return Verdict(step, bleu, changes, share, error, sentences)
 
     def with_verdict(self, verdict: Verdict) -> Self:
         """Returns the guard with one more verdict, which replaces itself and those that came after it."""
@@ -231,20 +257,42 @@ class Guard:
 
     @property
     def best(self) -> Verdict | None:
-        """The verdict with the best BLEU of the new language among those that pass; the earliest wins."""
-        return best_of(self.verdicts)
+        """The verdict of the weights that `best` decodes with; None if none passes.
+
+        Each step decodes with what `best_of` chooses, and the step with the best BLEU of the new language
+        is the best one; the earliest wins.
+        """
+        steps = sorted({verdict.step for verdict in self.verdicts})
+        chosen = [best_of([v for v in self.verdicts if v.step == step]) for step in steps]
+        return max(filter(None, chosen), key=lambda verdict: verdict.bleu, default=None)
 
 
 def best_of(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """Returns the verdict with the best BLEU of the new language among those that pass, or None.
+    """Returns the verdict on the weights that a step should decode with; None if none passes.
 
-    The first wins if some are equal.
+    Of the parts of the change that pass, and that are as good for the new language as the best of them,
+    it is the smallest. The best one is often best by luck, and a smaller part has changed the old
+    languages less. So is the complexity of a model chosen by Breiman et al. (1984), "Classification and
+    Regression Trees", section 3.4.3, the rule of one standard error.
+
+    Args:
+      verdicts: those of one step.
     """
     passing = [verdict for verdict in verdicts if verdict.passes]
-    return max(passing, key=lambda verdict: verdict.bleu, default=None)
+    if not passing:
+        return None
+    best = max(passing, key=lambda verdict: verdict.bleu)
+    return min((v for v in passing if v.is_as_good_as(best)), key=lambda verdict: verdict.share)
+
+
+def _error(comparison: significance.Comparison) -> float:
+    """Returns the standard error of a difference, from its 95 % interval."""
+    low, high = comparison.interval
+    return (high - low) / _INTERVAL
 
 
 def _verdict(entry: Mapping[str, Any]) -> Verdict:
     changes = [Change(**c) for c in entry["changes"]]
     share, error = entry.get("share", 1.0), entry.get("error")
-    return Verdict(entry["step"], entry["bleu"], changes, share, error)
+    sentences = entry.get("sentences", {})
+    return Verdict(entry["step"], entry["bleu"], changes, share, error, sentences)

@@ -90,8 +90,8 @@ class Validation:
     ) -> tuple[dict[str, Any], Scores] | None:
         """Judges parts of the change since the start, beside all of it, which `run` has judged.
 
-        Smaller parts come later. The last one is the first that passes the guard and is no better than a
-        larger one that passes too: the rest would be still nearer to the weights of the start.
+        Smaller parts come later. The last one is the first that passes the guard and that `best_of` does
+        not prefer to a larger one: the rest would be still nearer to the weights of the start.
 
         Args:
           counters, state: of the run, as `run` had them, perhaps in an earlier process.
@@ -100,8 +100,8 @@ class Validation:
           check_stop: raises an error if the user wants to stop.
 
         Returns:
-          The weights with the best BLEU of the new language that pass the guard, and their scores on dev
-          text; None if all of the change is as good, or if nothing passes.
+          The weights that `best_of` chooses, and their scores on dev text; None if it chooses all of the
+          change, or if nothing passes.
 
         Raises:
           UserError: no text is translated, or not the same as when the run began.
@@ -275,7 +275,7 @@ def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
 
 
 def _is_settled(judged: Sequence[Verdict]) -> bool:
-    """Returns whether the last verdict passes, and an earlier one that passes is at least as good."""
+    """Returns whether the last verdict passes, and an earlier one is preferred to it."""
     return bool(judged) and judged[-1].passes and best_of(judged) is not judged[-1]
 
 

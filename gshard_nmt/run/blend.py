@@ -15,7 +15,7 @@ import numpy as np
 GROUP = "blend"
 """The group of arrays of a checkpoint with such weights. It is decoded, and never trained further."""
 
-SHARES = (0.8, 0.6, 0.4, 0.2)
+SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 """The shares of the change that are tried, beside all of it."""
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu
-from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict
+from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict, best_of
 
 REFERENCES = [
     f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)
@@ -120,6 +121,76 @@ def test_the_best_step_is_the_best_one_that_passes(tmp_path):
         before = before.with_verdict(found)
     assert before.best.step == 200
     assert guard(tmp_path).with_verdict(verdict(1, 9.0, -3.0)).best is None
+
+
+def translated(share: float, lines: list[str], delta: float = 0.0) -> Verdict:
+    """Returns a verdict on translations of the new language."""
+    before = Guard(Path("guard.json"), "nn", "step 7 of old", {})
+    score = bleu.score(lines, REFERENCES, "en").bleu
+    found = before.judge(100, score, outputs(nn=lines), share)
+    return dataclasses.replace(found, changes=[Change("fr-en", 20.0, 20.0 + delta, 1.0)])
+
+
+def broken(places) -> list[str]:
+    return [WORSE[i] if i in places else line for i, line in enumerate(REFERENCES)]
+
+
+def test_of_parts_that_are_as_good_for_the_new_language_the_smallest_is_chosen():
+    # The second is worse by one sentence of 40, and in each half it differs in many sentences.
+    first, second = broken(range(0, 40, 2)), broken([*range(1, 40, 2), 0])
+    best, near = translated(0.8, first), translated(0.4, second)
+    worse = translated(0.2, broken(range(30)))
+    assert worse.bleu < near.bleu < best.bleu
+    assert best_of([best, near, worse]) is near
+    # The new language does not gain by a part that the guard refuses.
+    refused = translated(0.4, second, delta=-0.6)
+    assert best_of([best, refused, worse]) is best
+    assert best_of([refused]) is None
+
+
+def test_a_part_that_is_worse_in_nearly_the_same_sentences_is_not_as_good():
+    best = translated(0.8, broken(range(20)))
+    # Both lose two sentences of 40 against the best; only the first one wins others back.
+    assert translated(0.6, broken([*range(5, 20), *range(30, 37)])).is_as_good_as(best)
+    assert not translated(0.6, broken(range(22))).is_as_good_as(best)
+
+
+def test_the_error_of_a_difference_is_that_of_other_sentences():
+    """Drawn without the bootstrap's code: a part is as good up to one spread of the differences."""
+    rng = np.random.default_rng(3)
+    lines = broken(range(0, 40, 2)), broken([*range(1, 40, 2), 0, 2])
+    deltas = []
+    for _ in range(400):
+        drawn = rng.integers(0, 40, 40)
+        references = [REFERENCES[i] for i in drawn]
+        scores = [bleu.score([side[i] for i in drawn], references, "en").bleu for side in lines]
+        deltas.append(scores[0] - scores[1])
+    spread = float(np.std(deltas))
+    best, other = translated(0.8, lines[0]), translated(0.6, lines[1])
+    for factor, is_as_good in ((0.85, True), (1.15, False)):
+        moved = dataclasses.replace(other, bleu=best.bleu - factor * spread)
+        assert moved.is_as_good_as(best) == is_as_good
+
+
+def test_without_counts_of_sentences_only_an_equal_score_is_as_good(tmp_path):
+    best = verdict(100, 8.0, -0.1)
+    assert dataclasses.replace(best, share=0.6).is_as_good_as(best)
+    assert not dataclasses.replace(best, bleu=7.99).is_as_good_as(best)
+    found = translated(0.8, broken(range(20)))
+    dataclasses.replace(guard(tmp_path), verdicts=[found]).write()
+    record = json.loads((tmp_path / "guard.json").read_text())
+    assert np.shape(record["steps"][0]["sentences"]["nn-en"]) == (40, 10)
+    del record["steps"][0]["sentences"]
+    (tmp_path / "guard.json").write_text(json.dumps(record))
+    assert Guard.of(tmp_path).verdicts[0].sentences == {}
+
+
+def test_each_step_decodes_with_its_choice_and_the_best_step_is_the_best_choice(tmp_path):
+    """Step 100 has the best BLEU of all, with a part that its checkpoint does not have."""
+    part = translated(0.4, broken([*range(1, 40, 2), 0]))
+    whole = translated(0.8, broken(range(0, 40, 2)))
+    later = dataclasses.replace(part, step=200, share=1.0, bleu=(part.bleu + whole.bleu) / 2)
+    assert dataclasses.replace(guard(tmp_path), verdicts=[whole, part, later]).best is later
 
 
 def test_a_verdict_replaces_those_that_a_resumed_run_has_undone(tmp_path):

@@ -252,7 +252,8 @@ def test_a_checkpoint_that_the_guard_refuses_gets_no_score(validate, monkeypatch
 def blends(validate, monkeypatch, tmp_path):
     """Judges parts of a change; a part of the references of each language is translated well.
 
-    Takes the numbers of good translations of German (new) and French (old), by share of the change.
+    Takes the numbers of good translations of German (new) and French (old), by share of the change; none
+    are good for a share that is not named.
     """
     rows = np.arange(60).reshape(-1, 6)
 
@@ -261,7 +262,7 @@ def blends(validate, monkeypatch, tmp_path):
             self.parameters = None
 
         def translate_ids(self, sources, _prefixes):
-            good = blends.good[self.parameters["w"]]
+            good = blends.good.get(self.parameters["w"], (0, 0))
             places = [*range(10)] * 2  # German comes first
             counts = [good[0]] * 10 + [good[1]] * 10
             return [
@@ -302,12 +303,12 @@ def blends(validate, monkeypatch, tmp_path):
 
 
 def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends, tmp_path):
-    # 0.2 of the change is not tried: 0.4 of it passes, and is no better than 0.6.
-    all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (5, 10)})
+    # 0.4 of the change is not tried: 0.5 of it passes, and is worse than 0.6.
+    all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.5: (5, 10)})
     assert weights == {"w": 0.6}
     verdicts = [verdict for verdict in Guard.of(tmp_path).verdicts if verdict.step == 3]
     assert [(v.share, v.passes) for v in verdicts] == [
-        (1.0, False), (0.8, False), (0.6, True), (0.4, True),
+        (1.0, False), (0.8, False), (0.6, True), (0.5, True),
     ]  # fmt: skip
     # Scores with the same settings are compared with those of other steps.
     assert scores.scored_with == all_of_it.scored_with
@@ -327,16 +328,16 @@ def test_every_process_chooses_what_the_first_one_chooses(blends):
 
     class Second:
         count, is_first = 2, False
-        # Each time how many numbers process 0 has to tell, and the numbers: go on with each of three
+        # Each time how many numbers process 0 has to tell, and the numbers: go on with each of four
         # parts, stop, and the place of 0.4 in the shares.
-        said = iter([1, 1, 1, 1, 1, 1, 0, 1, 2])
+        said = iter([1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 3])
 
         def gather(self, array):
             return np.array([[next(self.said)], array]) if array.size else np.zeros([2, 0], int)
 
     choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (9, 10)}, processes=Second())[1]
     assert choice[0] == {"w": 0.4}
-    assert len(blends.notes) == 4
+    assert len(blends.notes) == 5
 
 
 def test_a_start_that_translates_no_dev_text_says_so(blends):
@@ -371,7 +372,7 @@ def test_verdicts_on_parts_that_are_not_saved_are_taken_back(blends, tmp_path):
 @pytest.mark.parametrize(
     ("good", "parts"),
     [
-        ({1.0: (9, 10), 0.8: (9, 10)}, 1),  # all of it is as good
+        ({1.0: (10, 10), 0.8: (9, 10)}, 1),  # all of it is better
         (dict.fromkeys((1.0, *SHARES), (10, 0)), len(SHARES)),  # nothing passes
     ],
 )
@@ -385,14 +386,20 @@ def test_no_part_is_chosen_if_none_is_better(blends, good, parts):
     ("good", "chosen", "parts"),
     [
         # Each part is better than the one before it, so all are tried.
-        ({1.0: (4, 10), 0.8: (5, 10), 0.6: (6, 10), 0.4: (7, 10), 0.2: (8, 10)}, 0.2, 4),
+        (dict(zip((1.0, *SHARES), [(n, 10) for n in range(4, 11)], strict=True)), 0.2, 6),
         # A part that does not pass says nothing of the next one.
-        ({1.0: (9, 10), 0.8: (9, 0), 0.6: (10, 0), 0.4: (10, 10), 0.2: (8, 10)}, 0.4, 4),
-        ({1.0: (9, 0), 0.8: (9, 0), 0.6: (9, 0), 0.4: (9, 0), 0.2: (8, 10)}, 0.2, 4),
+        (
+            {1.0: (9, 10), 0.8: (9, 0), 0.6: (10, 0), 0.5: (9, 0), 0.4: (10, 10), 0.3: (8, 10)},
+            0.4,
+            5,
+        ),
+        ({1.0: (9, 0), 0.8: (9, 0), 0.6: (9, 0), 0.2: (8, 10)}, 0.2, 6),
         ({1.0: (9, 10), 0.8: (10, 10), 0.6: (9, 10)}, 0.8, 2),
+        # Equal parts: the smallest of them is chosen.
+        ({1.0: (9, 10), 0.8: (9, 10), 0.6: (9, 10), 0.5: (8, 10)}, 0.6, 3),
     ],
 )
-def test_smaller_parts_are_tried_until_one_that_passes_is_no_better(blends, good, chosen, parts):
+def test_smaller_parts_are_tried_until_one_that_passes_is_worse(blends, good, chosen, parts):
     _, (weights, _) = blends(good)
     assert weights == {"w": chosen}
     assert len([note for note in blends.notes if "of the change: BLEU" in note]) == parts
