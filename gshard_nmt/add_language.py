@@ -343,6 +343,13 @@ def show(guard: Guard) -> None:
         (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
         for c in sorted(chosen.changes, key=lambda change: change.delta)
     ]
+    passing = [v.bleu for v in guard.verdicts if v.step == chosen.step and v.passes]
+    if chosen.bleu < max(passing, default=chosen.bleu):
+        console.print(
+            f"{blend.words(chosen.share)} is the smallest part that is as good for {guard.language} as "
+            "the best part that passes, within one standard error.",
+            soft_wrap=True,
+        )
     part = f", {blend.words(chosen.share)}," if chosen.share < 1 else ""
     title = f"step {chosen.step}{part} beside {guard.weights}, BLEU on dev text"
     console.print(narrow_table(title, ("direction", "before", "now", "change", "p"), changes))

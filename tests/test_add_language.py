@@ -261,6 +261,23 @@ def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsy
         ["30", "0.6", "5.0"],
     ]
     assert "step 30, 0.6 of the change, beside step 7 of old" in " ".join(shown.split())
+    assert "smallest part" not in shown
+
+
+def test_the_table_says_why_a_part_with_a_lower_score_is_chosen(capsys, tmp_path):
+    changes = [Change("de-en", 10.0, 10.25, 1.0)]
+    # 200 short sentences with other mistakes: their scores differ by chance.
+    lines = [["5 5 5 4 3 2 5 4 3 2", "5 5 3 2 1 0 5 4 3 2"][i % 2] for i in range(200)]
+    other = [*lines[1:], lines[1]]
+    verdicts = [
+        Verdict(30, bleu, changes, share, 0.3, {"el-en": rows})
+        for bleu, share, rows in ((5.1, 0.8, lines), (5.0, 0.4, other))
+    ]
+    program.show(Guard(tmp_path / NAME, "el", "step 7 of old", {}, verdicts))
+    assert (
+        "0.4 of the change is the smallest part that is as good for el as the best part that passes"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ class Verdict:
       share: the share of the change of the weights that was judged, see `run/blend.py`; 1 is all of it.
       error: the standard error of the mean change, because other dev sentences would give another
         mean; None in files of versions that did not compute it.
-      sentences: for each direction of the new language, [sentence, 10] the counts that BLEU is computed
-        from; empty in files of versions that did not keep them.
+      counts: for each direction of the new language, a line for each sentence with the ten counts that
+        its BLEU is computed from; empty in files of versions that did not keep them.
     """
 
     step: int
@@ -106,19 +106,21 @@ class Verdict:
     changes: Sequence[Change]
     share: float = 1.0
     error: float | None = None
-    sentences: Mapping[str, Sequence[Sequence[int]]] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def is_as_good_as(self, other: Self) -> bool:
-        """Whether BLEU of the new language differs from a better one by at most one standard error.
+        """Returns whether BLEU of the new language is lower by at most one standard error.
 
-        The error is that of the difference, by paired bootstrap: both translate the same sentences. It
-        is 0 if one of the two has no counts of its sentences.
+        The error is that of the difference, by paired bootstrap. If the language has two directions, it
+        is the mean of both errors, because both translate the same sentences. It is 0 if the counts of
+        one verdict are missing, or if they are of other sentences.
         """
         errors = []
-        for direction in self.sentences.keys() & other.sentences.keys():
-            ours, theirs = (np.array(v.sentences[direction], float) for v in (self, other))
-            errors.append(_error(significance.compare_statistics(ours, theirs)))
-        return other.bleu - self.bleu <= math.hypot(*errors) / max(len(errors), 1)
+        for direction in self.counts.keys() & other.counts.keys():
+            pair = _numbers(self.counts[direction]), _numbers(other.counts[direction])
+            if len(pair[0]) == len(pair[1]):
+                errors.append(_error(significance.compare_statistics(*pair)))
+        return other.bleu - self.bleu <= sum(errors) / max(len(errors), 1)
 
     @property
     def mean(self) -> float:
@@ -181,7 +183,7 @@ class Guard:
         record = json_shape.read(file, _SHAPE, _REMEDY)
         try:
             verdicts = [_verdict(entry) for entry in record["steps"]]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{file} is damaged: {error!r}. {_REMEDY}") from error
         return cls(file, record["language"], record["weights"], record["translations"], verdicts)
 
@@ -212,13 +214,12 @@ class Guard:
         """
         old = [output for output in outputs if output.direction in self.translations]
         counts = {
-            output.direction: significance.statistics(
-                output.hypotheses, [output.references], output.target
+            output.direction: _lines(
+                significance.statistics(output.hypotheses, [output.references], output.target)
             )
             for output in outputs
             if output.language == self.language
         }
-        sentences = {direction: rows.astype(int).tolist() for direction, rows in counts.items()}
         comparisons = []
         for output in old:
             before = self.translations[output.direction]
@@ -239,11 +240,11 @@ class Guard:
             Change(output.direction, scores[0], scores[1], p)
             for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
         ]
-        # We take the errors of the directions as independent. If some have the same English text, they are
-        # not, and the true error is larger.
+        # We take the errors of the directions as independent. If some have the same English text, they
+        # are not, and the true error is larger.
         errors = [_error(comparison) for _, comparison in comparisons]
         error = math.hypot(*errors) / max(len(errors), 1)
-        return Verdict(step, bleu, changes, share, error, sentences)
+        return Verdict(step, bleu, changes, share, error, counts)
 
     def with_verdict(self, verdict: Verdict) -> Self:
         """Returns the guard with one more verdict, which replaces itself and those that came after it."""
@@ -257,32 +258,54 @@ class Guard:
 
     @property
     def best(self) -> Verdict | None:
-        """The verdict of the weights that `best` decodes with; None if none passes.
+        """The verdict on the weights that the best checkpoint decodes with; None if none passes.
 
-        Each step decodes with what `best_of` chooses, and the step with the best BLEU of the new language
-        is the best one; the earliest wins.
+        The step with the best BLEU of the new language is the best one; the earliest wins.
         """
-        steps = sorted({verdict.step for verdict in self.verdicts})
-        chosen = [best_of([v for v in self.verdicts if v.step == step]) for step in steps]
-        return max(filter(None, chosen), key=lambda verdict: verdict.bleu, default=None)
+        return self.best_before(math.inf)
+
+    def best_before(self, end: float) -> Verdict | None:
+        """Returns what `best` would be if only the steps before `end` were there."""
+        best = None
+        for step in sorted({verdict.step for verdict in self.verdicts if verdict.step < end}):
+            known = best.bleu if best else -math.inf
+            chosen = best_of([v for v in self.verdicts if v.step == step], known)
+            if chosen and chosen.bleu > known:
+                best = chosen
+        return best
 
 
-def best_of(verdicts: Sequence[Verdict]) -> Verdict | None:
+def best_of(verdicts: Sequence[Verdict], known: float) -> Verdict | None:
     """Returns the verdict on the weights that a step should decode with; None if none passes.
 
-    Of the parts of the change that pass, and that are as good for the new language as the best of them,
-    it is the smallest. The best one is often best by luck, and a smaller part has changed the old
-    languages less. So is the complexity of a model chosen by Breiman et al. (1984), "Classification and
-    Regression Trees", section 3.4.3, the rule of one standard error.
+    It is that of the smallest part of the change that passes, and that is as good for the new language
+    as the best part that passes. The best one is often best by luck, and a smaller part has changed the
+    old languages less. Breiman et al. (1984), "Classification and Regression Trees", section 3.4.3,
+    choose the size of a tree in this way. They take the error of the best score; we take that of the
+    difference.
+
+    If the step is better than all earlier ones, its choice is too: otherwise the best checkpoint would be
+    an earlier one.
 
     Args:
-      verdicts: those of one step.
+      verdicts: the verdicts on all of the change and on its parts at this step.
+      known: the best BLEU of the new language at earlier steps.
     """
     passing = [verdict for verdict in verdicts if verdict.passes]
     if not passing:
         return None
     best = max(passing, key=lambda verdict: verdict.bleu)
-    return min((v for v in passing if v.is_as_good_as(best)), key=lambda verdict: verdict.share)
+    lowest = known if best.bleu > known else -math.inf
+    equals = [v for v in passing if v is best or (v.bleu > lowest and v.is_as_good_as(best))]
+    return min(equals, key=lambda verdict: verdict.share)
+
+
+def _lines(counts: np.ndarray) -> list[str]:
+    return [" ".join(str(int(count)) for count in row) for row in counts]
+
+
+def _numbers(lines: Sequence[str]) -> np.ndarray:
+    return np.array([line.split() for line in lines], float)
 
 
 def _error(comparison: significance.Comparison) -> float:
@@ -294,5 +317,7 @@ def _error(comparison: significance.Comparison) -> float:
 def _verdict(entry: Mapping[str, Any]) -> Verdict:
     changes = [Change(**c) for c in entry["changes"]]
     share, error = entry.get("share", 1.0), entry.get("error")
-    sentences = entry.get("sentences", {})
-    return Verdict(entry["step"], entry["bleu"], changes, share, error, sentences)
+    counts = entry.get("counts", {})
+    for lines in counts.values():
+        _numbers(lines)
+    return Verdict(entry["step"], entry["bleu"], changes, share, error, counts)

@@ -111,11 +111,13 @@ class Validation:
         step, learned = counters.step, weights_to_decode(state)
         guard = Guard.of(self._run.path)
         judged = [v for v in guard.verdicts if (v.step, v.share) == (step, 1)] if guard else []
+        earlier = guard.best_before(step) if guard else None
+        known = earlier.bleu if earlier else -math.inf
         found: dict[float, Scores] = {}
         for share in blend.SHARES:
             check_stop()
             # Another process may see an older guard.json, and all must do the same.
-            if not self._of_first(lambda: [] if _is_settled(judged) else [1]):
+            if not self._of_first(lambda: [] if _is_settled(judged, known) else [1]):
                 break
             values, verdict = self._scored(start.blended(learned, share), step, share)
             if verdict is None:
@@ -123,7 +125,7 @@ class Validation:
             note(f"{blend.words(share)}: BLEU {verdict.bleu:.1f}; {verdict.text}")
             judged.append(verdict)
             found[share] = Scores(self._finite(values), self._settings())
-        best = best_of(judged)
+        best = best_of(judged, known)
         chosen = self._of_first(
             lambda: [blend.SHARES.index(best.share)] if best and best.share in found else []
         )
@@ -274,9 +276,9 @@ def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
     return {language: statistics.fmean(values) for language, values in scores.items()}
 
 
-def _is_settled(judged: Sequence[Verdict]) -> bool:
+def _is_settled(judged: Sequence[Verdict], known: float) -> bool:
     """Returns whether the last verdict passes, and an earlier one is preferred to it."""
-    return bool(judged) and judged[-1].passes and best_of(judged) is not judged[-1]
+    return bool(judged) and judged[-1].passes and best_of(judged, known) is not judged[-1]
 
 
 def _mean(by_language: Mapping[str, float]) -> float:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -141,11 +142,11 @@ def test_of_parts_that_are_as_good_for_the_new_language_the_smallest_is_chosen()
     best, near = translated(0.8, first), translated(0.4, second)
     worse = translated(0.2, broken(range(30)))
     assert worse.bleu < near.bleu < best.bleu
-    assert best_of([best, near, worse]) is near
+    assert best_of([best, near, worse], -math.inf) is near
     # The new language does not gain by a part that the guard refuses.
     refused = translated(0.4, second, delta=-0.6)
-    assert best_of([best, refused, worse]) is best
-    assert best_of([refused]) is None
+    assert best_of([best, refused, worse], -math.inf) is best
+    assert best_of([refused], -math.inf) is None
 
 
 def test_a_part_that_is_worse_in_nearly_the_same_sentences_is_not_as_good():
@@ -172,25 +173,72 @@ def test_the_error_of_a_difference_is_that_of_other_sentences():
         assert moved.is_as_good_as(best) == is_as_good
 
 
-def test_without_counts_of_sentences_only_an_equal_score_is_as_good(tmp_path):
+def test_without_counts_of_the_same_sentences_only_an_equal_score_is_as_good():
     best = verdict(100, 8.0, -0.1)
     assert dataclasses.replace(best, share=0.6).is_as_good_as(best)
     assert not dataclasses.replace(best, bleu=7.99).is_as_good_as(best)
+    first, second = broken(range(0, 40, 2)), broken([*range(1, 40, 2), 0])
+    best, near = translated(0.8, first), translated(0.4, second)
+    assert near.is_as_good_as(best)
+    # Train.bleu_sentences was changed before the parts were judged.
+    fewer = dataclasses.replace(near, counts={"nn-en": near.counts["nn-en"][:30]})
+    assert not fewer.is_as_good_as(best)
+
+
+def test_two_directions_translate_the_same_sentences_so_their_errors_do_not_cancel():
+    first, second = broken(range(0, 40, 2)), broken([*range(1, 40, 2), 0, 2])
+    best, other = translated(0.8, first), translated(0.6, second)
+    gap = best.bleu - other.bleu
+    assert other.is_as_good_as(best)
+    both = [
+        dataclasses.replace(v, counts={**v.counts, "en-nn": v.counts["nn-en"]})
+        for v in (best, other)
+    ]
+    # The mean of two equal directions has the same error as one of them.
+    one_direction, two_directions = [], []
+    for factor in (1, 1.2, 1.4, 1.6, 2, 3, 5):
+        moved = [dataclasses.replace(v, bleu=best.bleu - factor * gap) for v in (other, both[1])]
+        one_direction.append(moved[0].is_as_good_as(best))
+        two_directions.append(moved[1].is_as_good_as(both[0]))
+    assert one_direction == two_directions
+    assert set(one_direction) == {True, False}
+
+
+def test_the_file_has_the_counts_of_the_new_language(tmp_path):
     found = translated(0.8, broken(range(20)))
     dataclasses.replace(guard(tmp_path), verdicts=[found]).write()
+    assert Guard.of(tmp_path).verdicts == [found]
     record = json.loads((tmp_path / "guard.json").read_text())
-    assert np.shape(record["steps"][0]["sentences"]["nn-en"]) == (40, 10)
-    del record["steps"][0]["sentences"]
+    lines = record["steps"][0]["counts"]["nn-en"]
+    assert [len(line.split()) for line in lines] == [10] * 40
+    record["steps"][0]["counts"]["nn-en"] = ["1 2 x"]
     (tmp_path / "guard.json").write_text(json.dumps(record))
-    assert Guard.of(tmp_path).verdicts[0].sentences == {}
+    with pytest.raises(UserError, match=r"guard\.json is damaged"):
+        Guard.of(tmp_path)
+    del record["steps"][0]["counts"]
+    (tmp_path / "guard.json").write_text(json.dumps(record))
+    assert Guard.of(tmp_path).verdicts[0].counts == {}
 
 
-def test_each_step_decodes_with_its_choice_and_the_best_step_is_the_best_choice(tmp_path):
+def test_the_best_step_is_chosen_by_what_its_checkpoint_decodes_with(tmp_path):
     """Step 100 has the best BLEU of all, with a part that its checkpoint does not have."""
     part = translated(0.4, broken([*range(1, 40, 2), 0]))
     whole = translated(0.8, broken(range(0, 40, 2)))
     later = dataclasses.replace(part, step=200, share=1.0, bleu=(part.bleu + whole.bleu) / 2)
     assert dataclasses.replace(guard(tmp_path), verdicts=[whole, part, later]).best is later
+
+
+def test_a_smaller_part_does_not_make_a_step_worse_than_an_earlier_one(tmp_path):
+    part = translated(0.4, broken([*range(1, 40, 2), 0]))
+    whole = translated(0.8, broken(range(0, 40, 2)))
+    assert part.is_as_good_as(whole)
+    between = dataclasses.replace(part, step=50, share=1.0, bleu=(part.bleu + whole.bleu) / 2)
+    before = dataclasses.replace(guard(tmp_path), verdicts=[between, whole, part])
+    assert before.best is whole
+    assert before.best_before(100) is between
+    # If the step is no better in any case, it decodes with the smallest part.
+    assert best_of([whole, part], whole.bleu) is part
+    assert best_of([whole, part], part.bleu - 0.1) is part
 
 
 def test_a_verdict_replaces_those_that_a_resumed_run_has_undone(tmp_path):

@@ -302,7 +302,7 @@ def blends(validate, monkeypatch, tmp_path):
     return blends
 
 
-def test_the_part_of_the_change_that_passes_with_the_best_score_is_chosen(blends, tmp_path):
+def test_the_smallest_part_that_passes_and_is_as_good_as_the_best_is_chosen(blends, tmp_path):
     # 0.4 of the change is not tried: 0.5 of it passes, and is worse than 0.6.
     all_of_it, (weights, scores) = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.5: (5, 10)})
     assert weights == {"w": 0.6}
@@ -376,7 +376,7 @@ def test_verdicts_on_parts_that_are_not_saved_are_taken_back(blends, tmp_path):
         (dict.fromkeys((1.0, *SHARES), (10, 0)), len(SHARES)),  # nothing passes
     ],
 )
-def test_no_part_is_chosen_if_none_is_better(blends, good, parts):
+def test_no_part_is_chosen_if_none_is_as_good(blends, good, parts):
     _, chosen = blends(good)
     assert chosen is None
     assert len(blends.notes) == parts
