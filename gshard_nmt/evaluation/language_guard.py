@@ -220,7 +220,7 @@ class Guard:
             for output in outputs
             if output.language == self.language
         }
-        comparisons = []
+        pairs = []
         for output in old:
             before = self.translations[output.direction]
             if len(before) != len(output.hypotheses):
@@ -229,21 +229,22 @@ class Guard:
                     f"and now {len(output.hypotheses)} sentences are translated. Set "
                     "Train.bleu_sentences as it was when the run began."
                 )
-            sides = [
-                significance.statistics(lines, [output.references], output.target)
-                for lines in (before, output.hypotheses)
-            ]
-            scores = [float(significance.bleu_of(rows.sum(0))) for rows in sides]
-            comparisons.append((scores, significance.compare_statistics(sides[1], sides[0])))
-        adjusted = significance.adjusted_p_values([c.p_value for _, c in comparisons])
+            scored = [output.references], output.target
+            now = significance.statistics(output.hypotheses, *scored)
+            pairs.append((now, significance.statistics(before, *scored)))
+        p_values = [significance.compare_statistics(now, then).p_value for now, then in pairs]
+        adjusted = significance.adjusted_p_values(p_values)
         changes = [
-            Change(output.direction, scores[0], scores[1], p)
-            for output, (scores, _), p in zip(old, comparisons, adjusted, strict=True)
+            Change(
+                output.direction,
+                float(significance.bleu_of(then.sum(0))),
+                float(significance.bleu_of(now.sum(0))),
+                p,
+            )
+            for output, (now, then), p in zip(old, pairs, adjusted, strict=True)
         ]
-        # We take the errors of the directions as independent. If some have the same English text, they
-        # are not, and the true error is larger.
-        errors = [_error(comparison) for _, comparison in comparisons]
-        error = math.hypot(*errors) / max(len(errors), 1)
+        references = [output.references for output in old]
+        error = significance.error_of_mean(pairs, references) if pairs else 0.0
         return Verdict(step, bleu, changes, share, error, counts)
 
     def with_verdict(self, verdict: Verdict) -> Self:

@@ -91,6 +91,35 @@ def compare_statistics(
     return Comparison(float(ours - theirs), (float(low), float(high)), p_value)
 
 
+def error_of_mean(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+    references: Sequence[Sequence[str]],
+    draws: int = 2_000,
+    seed: int = _SEED,
+) -> float:
+    """Returns the standard error of the mean difference of BLEU over several test sets.
+
+    Sentences with the same reference are drawn together. Test sets of several languages often have the
+    same English sentences, and then the differences of the languages go up and down together.
+
+    Args:
+      pairs: for each test set, the statistics of the sentences of two systems.
+      references: for each test set, the reference of each sentence.
+      draws: number of draws.
+      seed: starts the random numbers.
+    """
+    texts = dict.fromkeys(text for lines in references for text in lines)
+    numbers = {text: number for number, text in enumerate(texts)}
+    rng = np.random.default_rng(seed)
+    # int[draw, reference]: how often a draw has the sentences of a reference.
+    drawn = rng.multinomial(len(numbers), np.full(len(numbers), 1 / len(numbers)), draws)
+    total = np.zeros(draws)
+    for (ours, theirs), lines in zip(pairs, references, strict=True):
+        counts = drawn[:, [numbers[text] for text in lines]].astype(np.float64)
+        total += bleu_of(counts @ ours) - bleu_of(counts @ theirs)
+    return float((total / len(pairs)).std())
+
+
 def _deltas(
     pair: Sequence[np.ndarray],
     score: Callable[[np.ndarray], np.ndarray],

@@ -130,3 +130,46 @@ def test_benjamini_hochberg_equals_a_plain_implementation_in_any_order(p_values,
     shuffled = list(range(len(p_values)))
     random.shuffle(shuffled)
     assert significant([p_values[i] for i in shuffled], rate) == [result[i] for i in shuffled]
+
+
+def counts(lines, references):
+    return significance.statistics(lines, [references], "en")
+
+
+def test_the_error_of_a_mean_agrees_with_sacrebleu_on_drawn_references():
+    rng = np.random.default_rng(7)
+    references = [sentences(1, 30), sentences(2, 30)]
+    references[1][:15] = references[0][15:]  # half of the sentences are in both test sets
+    systems = [[noisy(lines, seed, 0.3) for seed in (3, 4)] for lines in references]
+    pairs = [
+        (counts(ours, lines), counts(theirs, lines))
+        for (ours, theirs), lines in zip(systems, references, strict=True)
+    ]
+    found = significance.error_of_mean(pairs, references)
+    texts = list(dict.fromkeys(references[0] + references[1]))
+    means = []
+    for _ in range(300):
+        drawn = [texts[i] for i in rng.integers(0, len(texts), len(texts))]
+        deltas = []
+        for (ours, theirs), lines in zip(systems, references, strict=True):
+            places = [lines.index(text) for text in drawn if text in lines]
+            scores = [
+                BLEU().corpus_score([side[i] for i in places], [[lines[i] for i in places]]).score
+                for side in (ours, theirs)
+            ]
+            deltas.append(scores[0] - scores[1])
+        means.append(np.mean(deltas))
+    assert found == pytest.approx(np.std(means), rel=0.15)
+
+
+def test_differences_on_the_same_references_go_up_and_down_together():
+    references = sentences(1)
+    pair = counts(noisy(references, 2, 0.3), references), counts(references, references)
+    error = significance.error_of_mean([pair], [references])
+    assert significance.error_of_mean([pair] * 4, [references] * 4) == pytest.approx(error)
+    low, high = significance.compare_statistics(*pair).interval
+    assert error == pytest.approx((high - low) / (2 * 1.96), rel=0.1)
+    # With references of their own, the errors are independent.
+    others = [[f"{text} {i}" for text in references] for i in range(4)]
+    assert significance.error_of_mean([pair] * 4, others) == pytest.approx(error / 2, rel=0.1)
+    assert significance.error_of_mean([(pair[0], pair[0])], [references]) == 0
