@@ -306,7 +306,12 @@ def _lines(counts: np.ndarray) -> list[str]:
 
 
 def _numbers(lines: Sequence[str]) -> np.ndarray:
-    return np.array([line.split() for line in lines], float)
+    """Returns float64[sentence, 10].
+
+    Raises:
+      ValueError: the lines are not such numbers.
+    """
+    return np.array([line.split() for line in lines], float).reshape(len(lines), 10)
 
 
 def _error(comparison: significance.Comparison) -> float:

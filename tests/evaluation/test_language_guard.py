@@ -212,10 +212,11 @@ def test_the_file_has_the_counts_of_the_new_language(tmp_path):
     record = json.loads((tmp_path / "guard.json").read_text())
     lines = record["steps"][0]["counts"]["nn-en"]
     assert [len(line.split()) for line in lines] == [10] * 40
-    record["steps"][0]["counts"]["nn-en"] = ["1 2 x"]
-    (tmp_path / "guard.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match=r"guard\.json is damaged"):
-        Guard.of(tmp_path)
+    for damaged in (["1 2 x"], ["1 2 3"], [lines[0], "1"], [[1]]):
+        record["steps"][0]["counts"]["nn-en"] = damaged
+        (tmp_path / "guard.json").write_text(json.dumps(record))
+        with pytest.raises(UserError, match=r"guard\.json is damaged"):
+            Guard.of(tmp_path)
     del record["steps"][0]["counts"]
     (tmp_path / "guard.json").write_text(json.dumps(record))
     assert Guard.of(tmp_path).verdicts[0].counts == {}

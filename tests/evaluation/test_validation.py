@@ -252,8 +252,8 @@ def test_a_checkpoint_that_the_guard_refuses_gets_no_score(validate, monkeypatch
 def blends(validate, monkeypatch, tmp_path):
     """Judges parts of a change; a part of the references of each language is translated well.
 
-    Takes the numbers of good translations of German (new) and French (old), by share of the change; none
-    are good for a share that is not named.
+    Takes the numbers of good translations of German (new) and French (old), or their places, by share of
+    the change; none are good for a share that is not named.
     """
     rows = np.arange(60).reshape(-1, 6)
 
@@ -264,10 +264,12 @@ def blends(validate, monkeypatch, tmp_path):
         def translate_ids(self, sources, _prefixes):
             good = blends.good.get(self.parameters["w"], (0, 0))
             places = [*range(10)] * 2  # German comes first
-            counts = [good[0]] * 10 + [good[1]] * 10
+            right = [range(n) if isinstance(n, int) else n for n in good]
             return [
-                [(ids if i < n else [*ids[:-1], 9], 0.0)]
-                for i, n, ids in zip(places, counts, sources, strict=True)
+                [(ids if i in places_of else [*ids[:-1], 9], 0.0)]
+                for i, places_of, ids in zip(
+                    places, [right[0]] * 10 + [right[1]] * 10, sources, strict=True
+                )
             ]
 
     class Start:
@@ -280,11 +282,11 @@ def blends(validate, monkeypatch, tmp_path):
     monkeypatch.setattr(validation, "dev_examples", lambda *_: examples)
     references = [" ".join(f"w{i}" for i in row) for row in rows]
 
-    def blends(good, check_stop=lambda: None, processes=ALONE, sentences=10):
+    def blends(good, check_stop=lambda: None, processes=ALONE, sentences=10, earlier=100.0):
         blends.good, blends.notes = good, []
-        # An earlier end of the run was better, with another part of the change.
-        earlier = [Verdict(1, 100.0, [], share) for share in (1.0, 0.8)]
-        Guard(tmp_path / "guard.json", "de", "the old run", {"fr-en": references}, earlier).write()
+        # An earlier end of the run, with another part of the change, was better if nothing else is said.
+        before = [Verdict(1, earlier, [], share) for share in (1.0, 0.8)]
+        Guard(tmp_path / "guard.json", "de", "the old run", {"fr-en": references}, before).write()
         config = DEMO.replace(train={"bleu_sentences": 10, "best_metric": "dev_bleu/de"})
         folder = types.SimpleNamespace(path=tmp_path, vocabularies=lambda: (None, Words()))
         run, state = validate(config, folder), {"parameters/w": 1.0}
@@ -321,6 +323,17 @@ def test_the_smallest_part_that_passes_and_is_as_good_as_the_best_is_chosen(blen
     assert blends.notes[-1] == (
         "the checkpoint of step 3 decodes with 0.6 of the change since the start"
     )
+
+
+def test_a_smaller_part_is_not_chosen_if_an_earlier_step_is_better_than_it(blends, tmp_path):
+    # Other sentences are good, so the smaller part is as good within the error of the difference.
+    good = {1.0: (3, 0), 0.8: (range(5), 10), 0.6: (range(6, 10), 10), 0.5: (0, 10)}
+    _, (weights, _) = blends(good)
+    assert weights == {"w": 0.6}
+    scores = {v.share: v.bleu for v in Guard.of(tmp_path).verdicts if v.step == 3}
+    assert scores[0.6] < scores[0.8]
+    _, (weights, _) = blends(good, earlier=(scores[0.6] + scores[0.8]) / 2)
+    assert weights == {"w": 0.8}
 
 
 def test_every_process_chooses_what_the_first_one_chooses(blends):
