@@ -163,7 +163,8 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
             source_model=str(models["source"]),
             target_model="" if config.data.vocabulary == "joint" else str(models["target"]),
         )
-        options = Options(cleaning=config.cleaning)
+        # The next start makes the text of one language anew, in another folder.
+        options = Options(cleaning=config.cleaning, keeps_work=False)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
         added = PreparedData.open(new)

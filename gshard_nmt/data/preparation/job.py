@@ -53,6 +53,7 @@ class Options:
       vocabulary_of: prepared data or a run folder, whose vocabularies are used; None to train them.
       cleaning: the settings of cleaning.
       beam: the options of Apache Beam, which then does the work; None if processes do it.
+      keeps_work: whether finished work stays if the preparation fails, so that the next start goes on.
     """
 
     workers: int = 0
@@ -60,6 +61,7 @@ class Options:
     vocabulary_of: Path | None = None
     cleaning: Cleaning = dataclasses.field(default_factory=Cleaning)
     beam: str | None = None
+    keeps_work: bool = True
 
 
 class Job:
@@ -111,7 +113,10 @@ class Job:
         return True
 
     def run(self) -> None:
-        """Makes the folder. Finished work stays if it fails, and the next start goes on from there."""
+        """Makes the folder. Finished work stays if it fails, and the next start goes on from there.
+
+        With `Options.keeps_work = False` nothing stays.
+        """
         with self._pool, self._work:
             try:
                 self._make()
@@ -125,7 +130,8 @@ class Job:
 
     def _keep_work(self, error: BaseException) -> None:
         """Says where finished work is, or removes the work folder if there is none."""
-        if not self._work.has_results() and self._options.share.count == 1:
+        is_of_use = self._options.keeps_work and self._work.has_results()
+        if not is_of_use and self._options.share.count == 1:
             self._work.remove()
             return
         note = f"Finished work is in {self._partial}; the same command goes on from there."

@@ -114,6 +114,16 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
     assert not (tmp_path / "out").exists()
     notes = error.value.__notes__
     assert notes == [f"Finished work is in {tmp_path / 'out'}.partial, and is not done again."]
+    # Work that does not stay is not promised.
+    with pytest.raises(UserError) as error:
+        prepare(
+            CONFIG,
+            tmp_path / "corpus",
+            tmp_path / "other",
+            dataclasses.replace(OPTIONS, keeps_work=False),
+        )
+    assert not hasattr(error.value, "__notes__")
+    assert not (tmp_path / "other.partial").exists()
 
 
 def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
