@@ -20,7 +20,8 @@ from gshard_nmt.cli.runner import run
 def action(values):
     try:
         print("ready", flush=True)
-        time.sleep(60)
+        for _ in range(600):  # a signal just before a long sleep would be heard after it
+            time.sleep(0.1)
     except KeyboardInterrupt:
         print("saving", file=sys.stderr, flush=True)
         raise KeyboardInterrupt("saved")
