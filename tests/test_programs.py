@@ -27,7 +27,8 @@ def save(number, frame):
     sys.exit(130)
 signal.signal(signal.SIGTERM, save)
 (folder / "started").touch()
-time.sleep(60)
+for _ in range(600):  # a signal just before a long sleep would be heard after it
+    time.sleep(0.1)
 """
 
 

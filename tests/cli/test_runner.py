@@ -81,7 +81,8 @@ def test_sigterm_interrupts_and_leaves_time_to_save():
         def action():
             try:
                 print("ready", flush=True)
-                time.sleep(60)
+                for _ in range(600):  # a signal just before a long sleep would be heard after it
+                    time.sleep(0.1)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt("interrupted; saved step 3")
         end(action)
