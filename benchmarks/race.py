@@ -95,7 +95,10 @@ def parse() -> argparse.Namespace:
 
 def positive(text: str) -> float:
     """Returns the number in a flag."""
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
     return number

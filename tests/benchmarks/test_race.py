@@ -253,6 +253,7 @@ def test_a_trial_that_is_too_short_is_reported(race, monkeypatch, capsys):
     ("flags", "message"),
     [
         (("--minutes", "0"), "0 is not a number above 0"),
+        (("--minutes", "ten"), "ten is not a number above 0"),
         (("--points", "0"), "0 is not a whole number from 1 on"),
         (("--racers", "nobody"), "invalid choice: 'nobody'"),
     ],
