@@ -18,7 +18,7 @@ from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import agreement, tensor_files
 from gshard_nmt.run import manifest as manifests
-from gshard_nmt.run.checksums import after_reading, on_host
+from gshard_nmt.run.checksums import compute_checksums, on_host
 from gshard_nmt.run.manifest import Manifest, UnreadableError, UnsoundError
 from gshard_nmt.run.reading import exists, failure, patiently, reading
 from gshard_nmt.run.retention import Retention, Scores
@@ -238,7 +238,7 @@ class Checkpoints:
             for group, tensors in manifest.tensors.items()
             for name, tensor in tensors.items()
         }
-        checksums = after_reading(flat(arrays), letters)
+        checksums = compute_checksums(flat(arrays), letters)
         for group, names in arrays.items():
             _check(group, {name: checksums[f"{group}/{name}"] for name in names}, manifest)
         return manifest, arrays

@@ -20,7 +20,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import agreement, tensor_files
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, flat
-from gshard_nmt.run.checksums import NotFiniteError, on_devices, program
+from gshard_nmt.run.checksums import NotFiniteError, compute_checksums, prepare_checksums
 from gshard_nmt.run.manifest import (
     ForeignError,
     Manifest,
@@ -124,13 +124,13 @@ class CheckpointWriter(Checkpoints):
         return True
 
     def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
-        """Compiles the program that computes the checksums, so that the first save need not.
+        """Compiles the program that computes the checksums, if there is one, so that no save must.
 
         Args:
           groups: the shapes, dtypes and shardings of the arrays that will be saved.
           letters: as for `save`.
         """
-        program(flat(groups), flat(letters))
+        prepare_checksums(flat(groups), flat(letters))
 
     def would_be_best(self, step: int, scores: Scores) -> bool:
         """Returns whether a checkpoint with these scores would be kept because it is one of the best."""
@@ -360,7 +360,7 @@ class CheckpointWriter(Checkpoints):
     ) -> Manifest:
         """Returns the manifest of a checkpoint; raises NotFiniteError if a value is not finite."""
         flat_letters = flat(letters)
-        checksums = on_devices(flat(groups), flat_letters)
+        checksums = compute_checksums(flat(groups), flat_letters)
         if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
             raise NotFiniteError(bad)
         tensors = {

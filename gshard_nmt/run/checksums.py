@@ -1,4 +1,4 @@
-"""Checksums of arrays, computed on the devices that hold them.
+"""Checksums of arrays, computed on the devices that hold them, or on the host if they are small.
 
 An array has one checksum of 32 bits. If its letters have R (repeats) or E (experts), each expert of
 each repeat has a checksum of its own. A checksum is the sum, modulo 2**32, of one word for each
@@ -26,8 +26,9 @@ _MIX = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
 
 _BLOCK = 2**20
 
-_HOST_BYTES = 48 << 20
-"""Up to this size, the host computes the checksums of arrays sooner than the program is traced."""
+_HOST_BYTES = 64 << 20
+"""Up to this size, the host computes the checksums of arrays in a tenth of a second. A program is not
+much faster, and takes 0.7 s to trace and another 2 s to compile."""
 
 
 class NotFiniteError(ValueError):
@@ -72,11 +73,7 @@ def slice_name(letters: str, index: Sequence[int]) -> str:
 def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Checksums]:
     """Computes the checksums of arrays with one program, which is compiled at the first call.
 
-    All processes that hold a part of the arrays must call it together.
-
-    Args:
-      arrays: arrays by name, of 32 bits an element or fewer.
-      letters: the letters of each array; "" or a missing entry gives one checksum for the whole array.
+    The arguments are those of `compute_checksums`. All processes must call it together.
     """
     import jax
 
@@ -94,26 +91,46 @@ def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[st
     return checksums
 
 
-def after_reading(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Checksums]:
-    """Computes the checksums of arrays that were just read, and whose program may not exist yet.
+def compute_checksums(
+    arrays: Mapping[str, Any], letters: Mapping[str, str]
+) -> dict[str, Checksums]:
+    """Computes the checksums of arrays, where that is sooner done: on the host, or with one program.
 
-    The checksums are those of `on_devices`. The host computes them if the arrays are small and in its
-    own memory.
+    All processes that hold a part of the arrays must call it together.
+
+    Args:
+      arrays: arrays by name, of 32 bits an element or fewer.
+      letters: the letters of each array; "" or a missing entry gives one checksum for the whole array.
     """
-    import jax
+    if _suits_the_host(arrays):
+        return {
+            name: on_host(np.asarray(array), letters.get(name, ""))
+            for name, array in arrays.items()
+        }
+    return on_devices(arrays, letters)
 
-    def is_near(array: Any) -> bool:
-        if not isinstance(array, jax.Array):
-            return True
-        return array.is_fully_addressable and next(iter(array.devices())).platform == "cpu"
 
-    if sum(array.nbytes for array in arrays.values()) > _HOST_BYTES or not all(
-        map(is_near, arrays.values())
-    ):
-        return on_devices(arrays, letters)
-    return {
-        name: on_host(np.asarray(array), letters.get(name, "")) for name, array in arrays.items()
-    }
+def prepare_checksums(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> None:
+    """Compiles the program for arrays like these, if `compute_checksums` needs it for them.
+
+    Args:
+      arrays: arrays, or their shapes, dtypes and shardings, by name.
+      letters: as for `compute_checksums`.
+    """
+    if not _suits_the_host(arrays):
+        program(arrays, letters)
+
+
+def _suits_the_host(arrays: Mapping[str, Any]) -> bool:
+    """Returns whether arrays are small, and all of each is in the memory of this host."""
+    elements = {name: math.prod(array.shape) for name, array in arrays.items()}
+    if sum(n * arrays[name].dtype.itemsize for name, n in elements.items()) > _HOST_BYTES:
+        return False
+    shardings = [array.sharding for array in arrays.values() if hasattr(array, "sharding")]
+    return all(
+        sharding.is_fully_addressable and next(iter(sharding.device_set)).platform == "cpu"
+        for sharding in shardings
+    )
 
 
 def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:
@@ -121,7 +138,7 @@ def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:
 
     Args:
       arrays: arrays, or their shapes, dtypes and shardings, by name.
-      letters: as for `on_devices`.
+      letters: as for `compute_checksums`.
     """
     return _compiled(
         tuple(

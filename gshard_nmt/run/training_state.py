@@ -150,7 +150,8 @@ def start_saving(
 ) -> None:
     """Gets ready to save checkpoints, and removes those that are not complete.
 
-    It compiles the program for checksums, so that the first checkpoint does not wait for it.
+    If a program computes the checksums, it is compiled here, so that the first checkpoint does not wait
+    for it.
     """
     specs = _specs(programs)
     abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}

@@ -100,12 +100,15 @@ def test_no_weight_is_gathered_to_compute_its_checksum(mesh):
     assert bool(results) == (len(devices.devices.devices.flat) > 1)
 
 
-def test_the_first_save_compiles_nothing_if_it_was_prepared(tmp_path):
+@pytest.mark.parametrize("on_host", [False, True])
+def test_the_first_save_compiles_nothing_if_it_was_prepared(tmp_path, monkeypatch, on_host):
     """A save that compiles stops training for a second or more.
 
     The gate is whole on both devices. If they shared the work of writing it, a program would have to
     cut it.
     """
+    if not on_host:
+        monkeypatch.setattr(checksums, "_HOST_BYTES", 0)
     devices = runtime.start(MESHES["2"])
     specs = SPECS | {"gate": ArraySpec((640, 160), F32, "__")}
     letters = {"all": {name: spec.letters for name, spec in specs.items()}}

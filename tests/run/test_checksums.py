@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run import checksums
-from gshard_nmt.run.checksums import NotFiniteError, after_reading, on_devices, on_host
+from gshard_nmt.run.checksums import (
+    NotFiniteError,
+    compute_checksums,
+    on_devices,
+    on_host,
+    prepare_checksums,
+)
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -51,8 +57,10 @@ def test_the_host_computes_the_checksums_of_small_arrays_without_a_program(monke
     )
     for limit, count in ((size, 0), (size - 1, 1)):
         monkeypatch.setattr(checksums, "_HOST_BYTES", limit)
-        computed = after_reading(arrays, letters)
+        prepare_checksums(arrays, letters)
         assert len(programs) == count
+        computed = compute_checksums(arrays, letters)
+        assert len(programs) == 2 * count
         for name in arrays:
             np.testing.assert_array_equal(computed[name].sums, expected[name].sums)
             assert computed[name].not_finite == expected[name].not_finite
