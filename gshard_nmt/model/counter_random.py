@@ -23,8 +23,8 @@ _PARITY = 0x1BD11BDA
 class Key:
     """Two words, known at run time, that select a stream of random numbers."""
 
-    word0: "tf.Tensor"  # uint32[]
-    word1: "tf.Tensor"  # uint32[]
+    word0: "tf.Tensor"  # uint32[], or uint32[n] for n keys
+    word1: "tf.Tensor"  # the same shape
 
     @classmethod
     def from_seed(cls, seed: "tf.Tensor") -> "Key":
@@ -35,6 +35,14 @@ class Key:
     def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
         """Both words."""
         return self.word0, self.word1
+
+    def spread(self, rank: int) -> "Key":
+        """Returns these keys, of words uint32[n], so that a function draws n arrays of that rank at once.
+
+        Its result has n as leading dimension. Each array has the numbers that its own key gives alone.
+        """
+        count = self.word0.shape[0]
+        return Key(*(tf.reshape(word, [count] + [1] * rank) for word in self.words))
 
     def fold(self, name: str, index: "int | tf.Tensor" = 0) -> "Key":
         """Returns an independent key for the random stream `name` in repeat `index` of a block.
@@ -139,10 +147,9 @@ def _indices(shape: Sequence[int], dims: range, zero: "tf.Tensor") -> "tf.Tensor
     """Returns the row-major index over `dims`, uint32, broadcastable to `shape`.
 
     We add one small range for each dimension. TF2XLA would compute a single range over all elements on
-    the host, at its global size. `zero` is a run-time 0, uint32[].
+    the host, at its global size. `zero` is a run-time 0, uint32[], or one for each array of `Key.spread`.
     """
-    index = tf.reshape(zero, [1] * len(shape))
-    stride = 1
+    index, stride = zero, 1
     for dim in reversed(dims):
         along = [1] * len(shape)
         along[dim] = shape[dim]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random
+from gshard_nmt.model import counter_random, parameters
 from gshard_nmt.model.parameters import (
     ONES,
     ZEROS,
@@ -49,6 +49,46 @@ def test_initial_values_depend_on_the_name_and_not_on_other_parameters():
     np.testing.assert_array_equal(alone, initial_values(DECLARED, KEY)["table"])
     (renamed,) = initial_values({"other_table": table}, KEY).values()
     assert abs(np.corrcoef(np.ravel(alone), np.ravel(renamed))[0, 1]) < 5 / np.sqrt(table.size)
+
+
+def test_parameters_of_one_shape_are_drawn_together_as_each_alone():
+    matrix, table = DECLARED["layer/matrix"], DECLARED["table"]
+    declared = {
+        "a": matrix,
+        "table": table,
+        "b": dataclasses.replace(matrix, initializer=fan_in_uniform(10)),
+        "other_table": dataclasses.replace(table, initializer=normal(2.0)),
+        "normal": dataclasses.replace(matrix, initializer=normal(1.0)),
+    }
+    values = initial_values(declared, KEY)
+    assert list(values) == list(declared)
+    for name, parameter in declared.items():
+        kind, scale = parameter.initializer.kind, parameter.initializer.scale
+        key = KEY.fold(name)
+        if kind == "normal":
+            expected = counter_random.normal(key, parameter.shape) * scale
+        else:
+            expected = (2.0 * counter_random.uniform(key, parameter.shape) - 1.0) * scale
+        np.testing.assert_array_equal(values[name], expected, err_msg=name)
+
+
+def test_large_parameters_are_drawn_one_by_one(monkeypatch):
+    matrix = DECLARED["layer/matrix"]
+    declared, shapes = {"a": matrix, "b": matrix}, []
+    uniform = counter_random.uniform
+
+    def record(key, shape):
+        bits = uniform(key, shape)
+        shapes.append(tuple(bits.shape))
+        return bits
+
+    monkeypatch.setattr(counter_random, "uniform", record)
+    together = initial_values(declared, KEY)
+    monkeypatch.setattr(parameters, "_LARGE", matrix.size - 1)
+    alone = initial_values(declared, KEY)
+    assert shapes == [(2, *matrix.shape), (1, *matrix.shape), (1, *matrix.shape)]
+    for name in declared:
+        np.testing.assert_array_equal(together[name], alone[name])
 
 
 def test_within_undoes_scoped_and_takes_no_longer_name():

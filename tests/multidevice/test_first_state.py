@@ -1,0 +1,79 @@
+"""The first state: the same on any mesh, and each device draws only its own shards."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+
+from gshard_nmt.model.config import Model
+from gshard_nmt.model.optimizer import Optimizer
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.lowering import lower
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+
+MODEL = Model(
+    encoder_layers=2,
+    decoder_layers=2,
+    moe_every=2,
+    model_dim=16,
+    hidden_dim=32,
+    heads=2,
+    head_dim=8,
+    experts=8,
+    num_groups=8,
+)
+TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
+SPLIT = Mesh(("x", "y"), (4, 2), rules=TENSOR)
+MESHES = {
+    "8": Mesh(("x",), (8,)),
+    "4x2 with tensors split": SPLIT,
+    # The queries of all layers have one shape, and are drawn together.
+    "queries of one layer split otherwise": dataclasses.replace(
+        SPLIT, overrides={"*encoder*query": {"M": "x", "N": None}}
+    ),
+}
+CONTROL_VALUES = {
+    "seed": np.array([1, 0], np.uint32),
+    "max_steps": np.array(100, np.int32),
+    "max_tokens": np.array([0, 0], np.uint32),
+    "one": np.array(1.0, np.float32),
+}
+
+
+def first_state(mesh: Mesh):
+    """Returns the state of step 0 as the devices hold it, and the results of collectives that made it."""
+    functions = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48, languages=3)
+    letters = {name: spec.letters for name, spec in state_specs(functions).items()}
+    devices = runtime.start(mesh)
+    program = devices.compile(
+        f"first state {mesh}", lambda: lower(functions.initialize, [CONTROL], [letters], mesh)
+    )
+    (state,) = program(devices.put(CONTROL_VALUES, CONTROL))
+    kinds = "|".join(COLLECTIVE_KINDS)
+    return state, re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", program.executable.as_text())
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {name: np.asarray(array) for name, array in first_state(Mesh(("x",), (1,)))[0].items()}
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_every_device_draws_its_own_shards_of_the_same_state(expected, name):
+    state, collectives = first_state(MESHES[name])
+    for key, values in expected.items():
+        np.testing.assert_array_equal(state[key], values, err_msg=key)
+    # Counters of rows may move, which are shared between parameters. Weights and their bits may not.
+    sizes = [
+        math.prod(int(n) for n in shape.split(","))
+        for result in collectives
+        for shape in re.findall(r"\w+\[([\d,]+)\]", result)
+    ]
+    assert all(size <= 2 * MODEL.model_dim for size in sizes), collectives
+    experts = state["parameters/encoder/block/moe_0/wi"]
+    assert experts.addressable_shards[0].data.size < experts.size
