@@ -1,5 +1,8 @@
 """Lowering to StableHLO: values, names and order of arguments, and counted annotations."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import tensorflow as tf
@@ -73,3 +76,15 @@ def test_a_lowered_function_lists_the_annotated_activations():
     specs = {"x": ArraySpec((8, 5, 12), np.dtype(np.float32), "BLM")}
     lowered = lower(function, [specs], [{}], MESH)
     assert lowered.annotated == {("BLM", (8, 5, 12)), ("LBM", (5, 8, 12))}
+
+
+def test_tensorflow_is_imported_without_keras_which_can_be_imported_later():
+    program = (
+        "import sys; from gshard_nmt.spmd import lowering; lowering._tensorflow(); "
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'keras']; "
+        "import tensorflow as tf; print(tf.keras.__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "keras" in done.stdout
