@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run import tensor_files
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, weights_of
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
@@ -31,8 +32,8 @@ class CompiledSteps:
       config: the run.
       functions: the functions that the programs compute.
       devices: the devices that they run on.
-      is_new: whether the run has no state yet. Then the program that
-        makes the first state is compiled beside the training step.
+      is_new: whether the run has no state yet. Then the program that makes the first state is compiled
+        beside the training step.
     """
 
     config: Config
@@ -57,8 +58,14 @@ class CompiledSteps:
             "train",
             lambda: lower_train_step(self.config, self.functions, self.devices.mesh),
             donate=(0,),
-            meanwhile=(lambda: self._initializer) if self.is_new else None,
+            meanwhile=self._get_ready,
         )
+
+    def _get_ready(self) -> None:
+        """Does what the start of a run needs next, while XLA compiles the training step or reads it."""
+        tensor_files.orbax()
+        if self.is_new:
+            _ = self._initializer
 
     @functools.cached_property
     def eval_step(self) -> Program:

@@ -46,6 +46,5 @@ class Program:
 
 def count_collectives(hlo: str) -> dict[str, int]:
     """Counts the collectives in the text of a compiled program. An asynchronous one counts once."""
-    return {
-        kind: len(re.findall(rf"= [^=\n]*\b{kind}(?:-start)?\(", hlo)) for kind in COLLECTIVE_KINDS
-    }
+    kinds = re.findall(rf"= [^=\n]*\b({'|'.join(COLLECTIVE_KINDS)})(?:-start)?\(", hlo)
+    return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gshard_nmt.run import compiled_steps
+from gshard_nmt.run import compiled_steps, tensor_files
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, step_functions
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
@@ -82,6 +82,19 @@ def test_a_new_run_compiles_what_makes_its_state_while_the_training_step_compile
     assert names == ["train", "initialize"]
     steps.initialize()
     assert len(steps.devices.compiled) == 2
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_library_of_checkpoints_is_imported_while_the_training_step_compiles(
+    monkeypatch, is_new
+):
+    imported = []
+    monkeypatch.setattr(tensor_files, "orbax", lambda: imported.append("orbax"))
+    steps = fake_steps(is_new=is_new)
+    _ = steps.eval_step
+    assert imported == []
+    _ = steps.train_step
+    assert imported == ["orbax"]
 
 
 def test_the_length_of_the_run_is_given_to_the_step_in_words_of_32_bits():
