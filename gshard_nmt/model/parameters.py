@@ -15,8 +15,8 @@ from gshard_nmt.spmd.sharding import active_mesh, mesh_split
 
 T = TypeVar("T")
 
-_LARGE = 2**22
-"""From this number of weights on, a parameter is drawn alone."""
+_GROUP_SIZE = 2**22
+"""The largest number of weights that are drawn together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +134,19 @@ def initial_values(declared: Parameters, key: counter_random.Key) -> dict[str, "
 def _groups(declared: Parameters) -> list[list[str]]:
     """Returns the names of random parameters, together if they differ in nothing but their scale.
 
-    One computation draws a group, which takes a third of the time to trace and to lower. A large
-    parameter is alone, because a group may be in memory twice.
+    One computation draws a group, which takes a third of the time to trace and to lower. A group may be
+    in memory twice, so it is small. A large parameter is alone.
     """
     mesh, groups = active_mesh(), dict[tuple, list[str]]()
     for name, p in declared.items():
         if p.initializer.kind != "constant":
             layout = mesh.partition(p.letters, name) if mesh else ()
-            alone = name if p.size > _LARGE else ""
-            groups.setdefault((p.initializer.kind, p.shape, layout, alone), []).append(name)
-    return list(groups.values())
+            groups.setdefault((p.initializer.kind, p.shape, layout), []).append(name)
+    small = []
+    for names in groups.values():
+        count = max(1, _GROUP_SIZE // declared[names[0]].size)
+        small += [names[i : i + count] for i in range(0, len(names), count)]
+    return small
 
 
 def _unit_uniform(key: counter_random.Key, shape: Sequence[int]) -> "tf.Tensor":

@@ -5,7 +5,7 @@ each repeat has a checksum of its own. A checksum is the sum, modulo 2**32, of o
 element: a hash of its bits and its index within the expert. A sum does not depend on the order of its
 terms, so it is the same on every mesh. A change of one element always changes the checksum.
 
-The same program counts the values that are not finite. It reads each array once, moves no weight to
+The same pass counts the values that are not finite. A program reads each array once, moves no weight to
 another device, and returns a few numbers.
 """
 
@@ -202,24 +202,28 @@ def on_host(array: np.ndarray, letters: str = "") -> Checksums:
     shape = tuple(array.shape[d] for d in sliced)
     # E.g. REMH -> [R * E, M * H]
     rows = np.moveaxis(array, sliced, range(len(sliced))).reshape(math.prod(shape), -1)
-    sums = np.array([_host_sum(row) for row in rows], np.uint32).reshape(shape)
     not_finite = 0
     if rows.dtype.kind not in "iub":
-        not_finite = sum(int((~np.isfinite(row)).sum()) for row in rows)
-    return Checksums(sums, not_finite)
+        not_finite = int((~np.isfinite(rows)).sum())
+    return Checksums(_host_sums(rows).reshape(shape), not_finite)
 
 
-def _host_sum(row: np.ndarray) -> int:
-    total = 0
-    for start in range(0, row.size, _BLOCK):
-        block = np.ascontiguousarray(row[start : start + _BLOCK])
-        bits = block.view(_word_dtype(block.dtype)).astype(np.uint32)
-        index = np.arange(start, start + block.size, dtype=np.uint64).astype(np.uint32)
-        mixed = bits ^ (index * np.uint32(_INDEX_FACTOR) + np.uint32(_INDEX_OFFSET))
-        for shift, factor in _MIX:
-            mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
-        total += int((mixed ^ (mixed >> np.uint32(16))).sum(dtype=np.uint64))
-    return total % 2**32
+def _host_sums(rows: np.ndarray) -> np.ndarray:
+    """Returns the checksum of each row of a matrix, uint32[rows]."""
+    count, size = rows.shape
+    sums = np.zeros(count, np.uint64)
+    together = max(1, _BLOCK // max(1, size))
+    for row in range(0, count, together):
+        for start in range(0, size, _BLOCK):
+            block = np.ascontiguousarray(rows[row : row + together, start : start + _BLOCK])
+            bits = block.view(_word_dtype(block.dtype)).astype(np.uint32)
+            index = np.arange(start, start + block.shape[1], dtype=np.uint64).astype(np.uint32)
+            mixed = bits ^ (index * np.uint32(_INDEX_FACTOR) + np.uint32(_INDEX_OFFSET))
+            for shift, factor in _MIX:
+                mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+            mixed ^= mixed >> np.uint32(16)
+            sums[row : row + together] += mixed.sum(axis=1, dtype=np.uint64)
+    return sums.astype(np.uint32)
 
 
 def _word_dtype(dtype: Any) -> Any:

@@ -252,7 +252,7 @@ def _tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
-        with silenced_stderr(), _without("keras"):
+        with silenced_stderr(), _without("keras.src.optimizers"):
             import tensorflow as tf
 
             tf.config.list_physical_devices()
@@ -269,19 +269,20 @@ def _tensorflow():
 
 
 @contextlib.contextmanager
-def _without(package: str) -> Iterator[None]:
-    """Makes the import of a package fail inside the block, unless it has been imported before.
+def _without(module: str) -> Iterator[None]:
+    """Makes the import of a module fail inside the block, unless it has been imported before.
 
-    TensorFlow imports Keras if it can. We do not use it, and it takes a quarter of the time.
+    TensorFlow imports Keras if it can, by this module. We do not use it, and it takes a quarter of the
+    time. Keras can be imported afterwards.
     """
-    absent = package not in sys.modules
+    absent = module not in sys.modules
     if absent:
-        sys.modules[package] = None  # type: ignore[assignment]
+        sys.modules[module] = None  # type: ignore[assignment]
     try:
         yield
     finally:
         if absent:
-            del sys.modules[package]
+            del sys.modules[module]
 
 
 @contextlib.contextmanager

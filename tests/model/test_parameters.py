@@ -72,23 +72,26 @@ def test_parameters_of_one_shape_are_drawn_together_as_each_alone():
         np.testing.assert_array_equal(values[name], expected, err_msg=name)
 
 
-def test_large_parameters_are_drawn_one_by_one(monkeypatch):
-    matrix = DECLARED["layer/matrix"]
-    declared, shapes = {"a": matrix, "b": matrix}, []
+def test_no_more_parameters_are_drawn_together_than_a_group_may_hold(monkeypatch):
+    matrix, shapes = DECLARED["layer/matrix"], []
+    declared = dict.fromkeys("abc", matrix)
     uniform = counter_random.uniform
 
     def record(key, shape):
-        bits = uniform(key, shape)
-        shapes.append(tuple(bits.shape))
-        return bits
+        drawn = uniform(key, shape)
+        shapes.append(tuple(drawn.shape))
+        return drawn
 
     monkeypatch.setattr(counter_random, "uniform", record)
-    together = initial_values(declared, KEY)
-    monkeypatch.setattr(parameters, "_LARGE", matrix.size - 1)
-    alone = initial_values(declared, KEY)
-    assert shapes == [(2, *matrix.shape), (1, *matrix.shape), (1, *matrix.shape)]
-    for name in declared:
-        np.testing.assert_array_equal(together[name], alone[name])
+    expected = initial_values(declared, KEY)
+    assert shapes == [(3, *matrix.shape)]
+    for size, counts in ((2 * matrix.size, [2, 1]), (matrix.size - 1, [1, 1, 1])):
+        shapes.clear()
+        monkeypatch.setattr(parameters, "_GROUP_SIZE", size)
+        values = initial_values(declared, KEY)
+        assert shapes == [(count, *matrix.shape) for count in counts]
+        for name in declared:
+            np.testing.assert_array_equal(values[name], expected[name])
 
 
 def test_within_undoes_scoped_and_takes_no_longer_name():
