@@ -73,11 +73,20 @@ def test_the_numbers_do_not_change_with_the_version():
     assert on_host(array, "EM").sums.tolist() == [0xFFDE4536, 0xEF6E4BF3]
 
 
-def test_large_arrays_are_read_in_blocks_with_the_same_result(monkeypatch):
-    array = RNG.standard_normal(1000).astype(np.float32)
-    whole = on_host(array)
+@pytest.mark.parametrize(
+    ("shape", "letters"), [((1000,), "M"), ((7, 3, 10), "REM"), ((3, 200), "EM")]
+)
+def test_arrays_are_read_in_blocks_with_the_same_result(monkeypatch, shape, letters):
+    array = RNG.standard_normal(shape).astype(np.float32)
+    array.flat[[3, -1]] = np.nan, np.inf
+    whole = on_host(array, letters)
     monkeypatch.setattr(checksums, "_BLOCK", 64)
-    assert on_host(array).sums == whole.sums
+    in_blocks = on_host(array, letters)
+    np.testing.assert_array_equal(in_blocks.sums, whole.sums)
+    assert in_blocks.not_finite == whole.not_finite == 2
+    # Each slice alone has the same checksum.
+    for row, expected in zip(array.reshape(whole.sums.size, -1), whole.sums.flat, strict=True):
+        assert on_host(row).sums == expected
 
 
 def test_any_changed_bit_and_any_exchange_changes_the_checksum():
