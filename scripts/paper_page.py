@@ -189,10 +189,10 @@ def verdict(
 ) -> str:
     """Returns one line: the change, and whether it is within its bound."""
     change = after / before - 1
-    word = "within" if change <= bound else "NOT within"
+    word = "not more than" if change <= bound else "MORE than"
     return (
         f"{name}: {change:+.1%} from {first['devices']:,} to {last['devices']:,} cores, "
-        f"{word} {bound:.0%}"
+        f"{word} {bound:+.0%}"
     )
 
 
