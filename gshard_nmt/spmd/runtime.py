@@ -378,7 +378,7 @@ class Runtime:
         if stored is not None:
             return stored
         lowered = lower()
-        exported = self._export(lowered)
+        exported = self.export(lowered)
         if self.cache is not None:
             try:
                 program_cache.store(self._artifact(key), exported, lowered.signature)
@@ -388,7 +388,8 @@ class Runtime:
                     raise
         return exported, lowered.signature
 
-    def _export(self, lowered: LoweredFunction):
+    def export(self, lowered: LoweredFunction) -> Any:
+        """Returns a lowered function as jax exports it, for CPU, CUDA and TPU."""
         from jax import export
 
         jitted, arguments = self.jit(as_jax_function(lowered), lowered.signature)

@@ -1,0 +1,90 @@
+"""The benchmark of accelerators: the step is lowered with TensorFlow, and runs where there is none."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = pathlib.Path(__file__).parents[2] / "benchmarks" / "accelerator.py"
+SMALL = {
+    "Model.encoder_layers": 0,
+    "Model.decoder_layers": 2,
+    "Model.model_dim": 8,
+    "Model.hidden_dim": 16,
+    "Model.heads": 1,
+    "Model.head_dim": 8,
+    "Data.source_vocabulary": 320,
+    "Data.target_vocabulary": 320,
+    "Data.rows": 8,
+    "Data.source_length": 8,
+    "Data.target_length": 8,
+    "Mesh.shape": (2,),
+    "Mesh.overrides": {"*target_embedding": {"V": "x"}},
+}
+BLOCKED = ("tensorflow", "tensorflow_text", "gin", "sentencepiece", "sacrebleu", "orbax")
+
+
+def run(*arguments: object, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    """Runs the program in a process that cannot import some packages."""
+    program = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({without!r})); "
+        f"sys.argv = [{str(PROGRAM)!r}, *{list(map(str, arguments))!r}]; "
+        f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("accelerator") / "step"
+    settings = [w for name, v in SMALL.items() for w in ("--setting", f"{name} = {v}")]
+    done = run("lower", folder, *settings)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_lowered_step_runs_without_tensorflow(step):
+    done = run("run", step, "--steps", 3, "--peak_tflops", 1, without=BLOCKED)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^2 x cpu .* ms a step .* in 3 steps\), [\d,]+ places/s", done.stdout, re.M)
+    before, after = map(float, re.search(r"loss ([\d.]+) to ([\d.]+)", done.stdout).groups())
+    assert 5 < after < before < 8  # the logarithm of 320 is 5.8
+    gflop = float(re.search(r"^([\d.e-]+) GFLOP a step", done.stdout, re.M).group(1))
+    # Three products of 64 x 8 and 8 x 320 for the logits, and no more than ten times as much in all.
+    logits = 3 * 2 * 64 * 8 * 320 / 1e9
+    assert logits < gflop < 10 * logits
+    assert "% of the peak" in done.stdout
+
+
+def test_a_folder_without_a_sound_step_is_an_error(step, tmp_path):
+    done = run("run", tmp_path / "nothing", without=BLOCKED)
+    assert done.returncode == 2
+    assert "accelerator.py lower" in done.stderr
+    for file in step.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    damaged = bytearray((tmp_path / "train.jaxexport").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "train.jaxexport").write_bytes(damaged)
+    done = run("run", tmp_path, without=BLOCKED)
+    assert done.returncode == 2
+    assert "train.jaxexport is missing or damaged" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_settings_of_a_step_are_written_beside_it(step):
+    facts = json.loads((step / "step.json").read_text())
+    assert facts["settings"] == [f"{name} = {v}" for name, v in SMALL.items()]
+    assert facts["vocabulary"] == 320
+
+
+def test_a_wrong_setting_or_number_is_an_error(step):
+    for arguments, words in (
+        (("lower", step, "--setting", "Model.expert = 3"), "Model.expert"),
+        (("run", step, "--steps", 0), "--steps is 0"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
