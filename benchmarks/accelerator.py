@@ -79,7 +79,7 @@ def main() -> int:
             lower(arguments.folder, arguments.setting)
         else:
             run(arguments.folder, arguments.steps, arguments.peak_tflops)
-    except UserError as error:
+    except (UserError, OSError) as error:
         print(f"accelerator.py: {error}", file=sys.stderr)
         return 2
     return 0
@@ -95,13 +95,13 @@ def lower(folder: Path, settings: list[str]) -> None:
 
     config = load_config(str(BASE), [*MODEL, *settings])
     functions = step_functions(config)
+    folder.mkdir(parents=True, exist_ok=True)
     letters = {name: spec.letters for name, spec in state_specs(functions).items()}
     lowered = {
         "train": lower_train_step(config, functions, config.mesh),
         "initialize": lowering.lower(functions.initialize, [CONTROL_SPECS], [letters], config.mesh),
     }
     devices = runtime.start(config.mesh)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, function in lowered.items():
         program_cache.store(folder / name, devices.export(function), function.signature)
     facts = {
@@ -117,10 +117,13 @@ def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
     """Compiles the step of a folder, makes some steps, and prints what they took.
 
     Raises:
-      UserError: the folder has no sound step, there are too few devices, or the loss is not finite.
+      UserError: a number is too small, the folder has no sound step, there are too few devices, or the
+        loss is not finite.
     """
     if steps < 1:
         raise UserError(f"--steps is {steps}; the smallest number is 1.")
+    if peak_tflops is not None and not peak_tflops > 0:
+        raise UserError(f"--peak_tflops is {peak_tflops:g}; give a number above 0.")
     facts = read_facts(folder)
     mesh = Mesh(**facts["mesh"])
     devices = runtime.start(mesh)

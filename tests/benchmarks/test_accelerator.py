@@ -24,6 +24,7 @@ SMALL = {
     "Mesh.shape": (2,),
     "Mesh.overrides": {"*target_embedding": {"V": "x"}},
 }
+SETTINGS = [word for name, v in SMALL.items() for word in ("--setting", f"{name} = {v}")]
 BLOCKED = ("tensorflow", "tensorflow_text", "gin", "sentencepiece", "sacrebleu", "orbax")
 
 
@@ -40,8 +41,7 @@ def run(*arguments: object, without: tuple[str, ...] = ()) -> subprocess.Complet
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
     folder = tmp_path_factory.mktemp("accelerator") / "step"
-    settings = [w for name, v in SMALL.items() for w in ("--setting", f"{name} = {v}")]
-    done = run("lower", folder, *settings)
+    done = run("lower", folder, *SETTINGS)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -80,11 +80,14 @@ def test_the_settings_of_a_step_are_written_beside_it(step):
     assert facts["vocabulary"] == 320
 
 
-def test_a_wrong_setting_or_number_is_an_error(step):
+def test_a_wrong_setting_folder_or_number_is_an_error(step):
     for arguments, words in (
         (("lower", step, "--setting", "Model.expert = 3"), "Model.expert"),
+        (("lower", step / "step.json", *SETTINGS), "step.json"),
         (("run", step, "--steps", 0), "--steps is 0"),
+        (("run", step, "--peak_tflops", 0), "--peak_tflops is 0"),
     ):
         done = run(*arguments)
         assert done.returncode == 2, done.stderr
         assert words in done.stderr
+        assert "Traceback" not in done.stderr
