@@ -17,7 +17,6 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,36 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import program_cache, runtime
-from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
 
-BASE = Path(__file__).with_name("trainers") / "base.gin"
-MODEL = (
-    "Model.encoder_layers = 4",
-    "Model.decoder_layers = 4",
-    "Model.moe_every = 2",
-    "Model.model_dim = 256",
-    "Model.hidden_dim = 1024",
-    "Model.heads = 8",
-    "Model.head_dim = 32",
-    "Model.experts = 8",
-    "Data.source_vocabulary = 8000",
-    "Data.target_vocabulary = 8000",
-    "Data.rows = 32",
-    "Data.source_length = 64",
-    "Data.target_length = 64",
-)
-CONTROL = {
-    "seed": np.array([1, 0], np.uint32),
-    "max_steps": np.array(1_000_000, np.int32),
-    "max_tokens": np.zeros(2, np.uint32),
-    "one": np.array(1.0, np.float32),
-}
 WARM_UP = 3
 IDS = ("source_ids", "target_inputs")
-FIRST_ID = 4
-"""Ids below are reserved: padding, the ends of a sentence, and unknown pieces."""
 
 
 def main() -> int:
@@ -87,28 +61,29 @@ def main() -> int:
 
 def lower(folder: Path, settings: list[str]) -> None:
     """Lowers the step and the first state of a model, and writes them into a folder."""
-    from gshard_nmt.run.arrays import CONTROL as CONTROL_SPECS
-    from gshard_nmt.run.arrays import state_specs, step_functions
-    from gshard_nmt.run.compiled_steps import lower_train_step
-    from gshard_nmt.settings.gin_reader import load_config
+    from step import batch_of
+    from trainers import ours
+    from trainers.workload import Workload
+
+    from gshard_nmt.run.arrays import CONTROL, step_functions
+    from gshard_nmt.run.compiled_steps import CompiledSteps, lower_train_step
     from gshard_nmt.spmd import lowering
 
-    config = load_config(str(BASE), [*MODEL, *settings])
+    config = ours.config_of(Workload(cores=(0,), experts=8, settings=tuple(settings)))
     functions = step_functions(config)
     folder.mkdir(parents=True, exist_ok=True)
-    letters = {name: spec.letters for name, spec in state_specs(functions).items()}
+    devices = runtime.start(config.mesh)
+    steps = CompiledSteps(config, functions, devices)
+    letters = {name: spec.letters for name, spec in steps.state_specs.items()}
     lowered = {
         "train": lower_train_step(config, functions, config.mesh),
-        "initialize": lowering.lower(functions.initialize, [CONTROL_SPECS], [letters], config.mesh),
+        "initialize": lowering.lower(functions.initialize, [CONTROL], [letters], config.mesh),
     }
-    devices = runtime.start(config.mesh)
     for name, function in lowered.items():
         program_cache.store(folder / name, devices.export(function), function.signature)
-    facts = {
-        "mesh": dataclasses.asdict(config.mesh),
-        "vocabulary": min(functions.source_vocabulary, functions.target_vocabulary),
-        "settings": settings,
-    }
+    np.savez(folder / "batch.npz", **batch_of(config))
+    np.savez(folder / "control.npz", **steps.control())
+    facts = {"mesh": dataclasses.asdict(config.mesh), "settings": settings}
     (folder / "step.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(f"{folder}: the lowered step of {', '.join(settings) or 'the model with 8 experts'}")
 
@@ -124,14 +99,13 @@ def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
         raise UserError(f"--steps is {steps}; the smallest number is 1.")
     if peak_tflops is not None and not peak_tflops > 0:
         raise UserError(f"--peak_tflops is {peak_tflops:g}; give a number above 0.")
-    facts = read_facts(folder)
-    mesh = Mesh(**facts["mesh"])
+    mesh, arguments = read(folder)
     devices = runtime.start(mesh)
     initialize, _ = compiled(folder / "initialize", devices)
     train_step, flops = compiled(folder / "train", devices, donate=(0,))
     _, batch_specs, control_specs = train_step.signature.inputs
-    batch = devices.put(batch_of(batch_specs, facts["vocabulary"]), batch_specs)
-    control = devices.put(CONTROL, control_specs)
+    batch = devices.put(arguments["batch"], batch_specs)
+    control = devices.put(arguments["control"], control_specs)
     (state,) = initialize(control)
     seconds, losses = [], []
     for _ in range(WARM_UP + steps):
@@ -158,17 +132,18 @@ def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
     )
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
-    """Returns what `lower` wrote about a step."""
+def read(folder: Path) -> tuple[Mesh, dict[str, dict[str, np.ndarray]]]:
+    """Returns the mesh of a step, and its arguments "batch" and "control" by their names."""
     try:
-        facts = json.loads((folder / "step.json").read_text())
-        mesh = facts["mesh"]
-        lists = {name: tuple(v) for name, v in mesh.items() if isinstance(v, list)}
-        return facts | {"mesh": mesh | lists}
+        facts = json.loads((folder / "step.json").read_text())["mesh"]
+        mesh = Mesh(**{k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()})
+        arguments = {name: dict(np.load(folder / f"{name}.npz")) for name in ("batch", "control")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder} has no step ({error}). Write it with: accelerator.py lower {folder}"
+            f"{folder} has no step that can be read ({error}). Write it with: "
+            f"accelerator.py lower {folder}"
         ) from None
+    return mesh, arguments
 
 
 def compiled(
@@ -190,20 +165,6 @@ def compiled(
     print(f"{artifact.name}: compiled in {took:.1f} s", file=sys.stderr)
     flops = (lowered.cost_analysis() or {}).get("flops", float("nan"))
     return Program(signature, executable, 0.0, took), flops
-
-
-def batch_of(specs: ArraySpecs, vocabulary: int) -> dict[str, np.ndarray]:
-    """Returns random sentences that fill their rows, all of one language."""
-    rng = np.random.default_rng(0)
-
-    def values(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name.endswith("positions"):
-            return np.broadcast_to(np.arange(shape[1]), shape)
-        if name.endswith(("segments", "languages")):
-            return np.ones(shape)
-        return rng.integers(FIRST_ID, vocabulary, shape)
-
-    return {name: values(name, spec.shape).astype(np.int32) for name, spec in specs.items()}
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[st
 def compute_checksums(
     arrays: Mapping[str, Any], letters: Mapping[str, str]
 ) -> dict[str, Checksums]:
-    """Computes the checksums of arrays, where that is sooner done: on the host, or with one program.
+    """Computes the checksums of arrays, on the host if they are small, or else with one program.
 
     All processes that hold a part of the arrays must call it together.
 
