@@ -56,6 +56,9 @@ def main() -> int:
     except (UserError, OSError) as error:
         print(f"accelerator.py: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("accelerator.py: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
