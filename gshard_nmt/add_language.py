@@ -32,7 +32,7 @@ from gshard_nmt.data_tools.terminal import Terminal, narrow_table
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict
-from gshard_nmt.evaluation.validation import dev_outputs
+from gshard_nmt.evaluation.validation import DevText
 from gshard_nmt.run import blend, starting_point, training_command
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import data_differences
@@ -319,7 +319,8 @@ def _new_guard(request: Request, config: Config, data: PreparedData) -> Guard:
         for pair in dev_pairs(data, config.data, language)
     ]
     sentences = config.train.bleu_sentences
-    translated = dev_outputs(translator.of_ids, vocabulary, data, pairs, sentences)
+    text = DevText.read(vocabulary, data, pairs, sentences)
+    translated = text.translated(translator.of_ids)
     translations = {output.direction: output.hypotheses for output in translated}
     weights = f"{translator.origin} of {request.run}"
     return Guard(request.workdir / NAME, request.language, weights, translations)

@@ -34,10 +34,11 @@ def request_for(made, tmp_path, monkeypatch):
     translator = types.SimpleNamespace(of_ids="the old run", origin="step 7")
     monkeypatch.setattr(program, "load_translator", lambda config, run, checkpoint: translator)
 
-    def outputs(translator, vocabulary, data, pairs, sentences):
-        return [DevOutput(p.folder, p.language, "en", [f"{sentences}"], []) for p in pairs]
+    def read(vocabulary, data, pairs, sentences):
+        outputs = [DevOutput(p.folder, p.language, "en", [f"{sentences}"], []) for p in pairs]
+        return types.SimpleNamespace(translated=lambda _: outputs)
 
-    monkeypatch.setattr(program, "dev_outputs", outputs)
+    monkeypatch.setattr(program.DevText, "read", read)
 
     def make(**values) -> Request:
         request = Request("el", run.path, "best", folder / "new", tmp_path / "run", new_pieces=40)

@@ -5,9 +5,10 @@ compiled program: the encoder, then flat beam search or sampling in one loop.
 """
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -121,9 +122,10 @@ class Translator:
         """
         prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
-        needs = [(len(ids), _steps(start)) for ids, start in zip(sources, prefixes, strict=True)]
-        for shape, indices in self._batches(needs):
-            program = self._program(shape)
+        batches = self._batches(sources, prefixes)
+        self._compile(shape for shape, _ in batches)
+        for shape, indices in batches:
+            program = self._programs[shape]
             arrays = self._pad([(sources[i], prefixes[i]) for i in indices], shape)
             placed = self._devices.put(arrays, program.signature.inputs[1])
             (hypotheses,) = program(self.prepared_weights(), placed)
@@ -137,10 +139,17 @@ class Translator:
                 ]
         return translations
 
+    def compile(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]]) -> None:
+        """Compiles the programs that `translate_ids` needs for the same sentences.
+
+        Raises:
+          UserError: a batch needs more memory than the devices have.
+        """
+        self._compile(shape for shape, _ in self._batches(sources, prefixes))
+
     def warm_up(self) -> None:
         """Compiles the program of each shape of batch, and runs it once."""
-        for length in self._config.decode.source_lengths:
-            self.translate_ids([[EOS] * length])
+        self.translate_ids([[EOS] * length for length in self._config.decode.source_lengths])
 
     def score_ids(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
@@ -209,33 +218,37 @@ class Translator:
     def prepared_weights(self) -> Mapping[str, object]:
         """Returns the weights that the search reads. They are computed when they are first needed."""
         if self._weights is None:
-            pieces, specs = self._pieces, weight_specs(self._functions)
-
-            def prepare(weights):
-                return [decoding_weights.prepare(pieces, weights)]
-
-            def lowered():
-                letters = {name: piece.letters for name, piece in pieces.items()}
-                return lower(prepare, [specs], [letters], self._devices.mesh)
-
-            precision = self._config.decode.precision
-            key = json.dumps(["decoding weights", repr(self._functions), precision])
-            program = self._devices.compile(key, lowered, independent_rows=True)
-            (self._weights,) = program(self.parameters)
+            (self._weights,) = self._preparation(self.parameters)
         return self._weights
 
-    def _batches(self, needs: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchShape, list[int]]]:
-        """Yields a shape and the indices of its sentences for each batch.
+    @functools.cached_property
+    def _preparation(self) -> Program:
+        """(weights) -> (prepared weights)."""
+        pieces, specs = self._pieces, weight_specs(self._functions)
+
+        def prepare(weights):
+            return [decoding_weights.prepare(pieces, weights)]
+
+        def lowered():
+            letters = {name: piece.letters for name, piece in pieces.items()}
+            return lower(prepare, [specs], [letters], self._devices.mesh)
+
+        precision = self._config.decode.precision
+        key = json.dumps(["decoding weights", repr(self._functions), precision])
+        return self._devices.compile(key, lowered, independent_rows=True)
+
+    def _batches(
+        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]]
+    ) -> list[tuple[BatchShape, list[int]]]:
+        """Returns a shape and the indices of its sentences for each batch.
 
         Sentences of similar length share a batch, because the search goes on until its longest
         translation has ended.
-
-        Args:
-          needs: the number of tokens of each sentence, and the search steps that it needs at least.
         """
         decode = self._config.decode
         allowed = sorted(decode.source_lengths)
         most_steps = {length: batch_shape(self._config, length).max_steps for length in allowed}
+        needs = [(len(ids), _steps(start)) for ids, start in zip(sources, prefixes, strict=True)]
         by_length: dict[int, list[int]] = {}
         for index in sorted(range(len(needs)), key=lambda i: needs[i][0]):
             tokens, steps = needs[index]
@@ -243,29 +256,40 @@ class Translator:
                 length for length in allowed if tokens <= length and steps <= most_steps[length]
             ]
             by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
-        for source_length, indices in by_length.items():
-            shape = batch_shape(self._config, source_length)
-            for start in range(0, len(indices), self.rows):
-                yield shape, indices[start : start + self.rows]
+        return [
+            (batch_shape(self._config, length), indices[start : start + self.rows])
+            for length, indices in by_length.items()
+            for start in range(0, len(indices), self.rows)
+        ]
 
-    def _program(self, shape: BatchShape) -> Program:
-        """Returns the program of a shape of batch.
+    def _compile(self, shapes: Iterable[BatchShape]) -> None:
+        """Compiles the program of each shape of batch, unless it has been compiled.
+
+        While XLA compiles one program, TensorFlow lowers the next one.
 
         Raises:
-          UserError: it needs more memory than the devices have.
+          UserError: a program needs more memory than the devices have.
         """
-        if shape not in self._programs:
-            # The seed is in the batches, so all seeds share a program.
-            decode = repr(dataclasses.replace(self._config.decode, seed=0))
-            functions = repr(self._functions)
-            sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
-            key = json.dumps(["decode", functions, decode, sizes])
-            program = self._devices.compile(key, lambda: self.lower(shape), independent_rows=True)
-            # The weights as they were trained stay on the devices beside the prepared ones.
-            held = self.parameters if self._pieces else {}
-            self._devices.check_fits(program, memory.DECODING, held)
-            self._programs[shape] = program
-        return self._programs[shape]
+        missing = [shape for shape in dict.fromkeys(shapes) if shape not in self._programs]
+        if missing:
+            shape, *others = missing
+            self._programs[shape] = self._program(shape, meanwhile=lambda: self._compile(others))
+        elif self._pieces:
+            _ = self._preparation
+
+    def _program(self, shape: BatchShape, meanwhile: Callable[[], object]) -> Program:
+        # The seed is in the batches, so all seeds share a program.
+        decode = repr(dataclasses.replace(self._config.decode, seed=0))
+        functions = repr(self._functions)
+        sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
+        key = json.dumps(["decode", functions, decode, sizes])
+        program = self._devices.compile(
+            key, lambda: self.lower(shape), independent_rows=True, meanwhile=meanwhile
+        )
+        # The weights as they were trained stay on the devices beside the prepared ones.
+        held = self.parameters if self._pieces else {}
+        self._devices.check_fits(program, memory.DECODING, held)
+        return program
 
     def search(self, shape: BatchShape) -> Callable:
         """Returns the search as a function of the prepared weights and of a batch.

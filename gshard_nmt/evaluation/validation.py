@@ -1,12 +1,14 @@
 """Validation: scores a model on dev text while it trains."""
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
+from gshard_nmt.data.examples import Example
 from gshard_nmt.data.manifest import PreparedPair
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
@@ -24,6 +26,7 @@ from gshard_nmt.run.progress import MetricsLog
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.settings.config import Decode
 from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.spmd.program import Program
 
 
 class Validation:
@@ -149,14 +152,18 @@ class Validation:
         self, weights: Mapping[str, Any], step: int, share: float = 1.0
     ) -> tuple[dict[str, float], Verdict | None]:
         """Returns the scores of weights, none without dev text, and the verdict of the guard if any."""
+        translator = None
+        if self._programs.config.train.bleu_sentences:
+            translator = self._translator = self._translator or self._new_translator(weights)
+            translator.parameters = weights
         nll = self._nll(weights)
         if not nll:
             return {}, None
         values = {f"dev_nll/{language}": value for language, value in nll.items()}
         values["dev_nll"] = _mean(nll)
-        if not self._programs.config.train.bleu_sentences:
+        if translator is None:
             return values, None
-        outputs = self._outputs(weights)
+        outputs = self._dev_text.translated(translator)
         scores = _bleu(outputs)
         values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
         values["dev_bleu"] = _mean(scores)
@@ -197,32 +204,40 @@ class Validation:
             batches = dev_batches(self._data, config.data, language, config.train.dev_batches)
             for batch in batches:
                 placed = self._programs.devices.put(batch, self._programs.batch_specs)
-                (sums,) = self._programs.eval_step(weights, placed)
+                (sums,) = self._eval_step(weights, placed)
                 total, tokens = total + float(sums["nll_sum"]), tokens + float(sums["tokens"])
             if tokens:
                 nll[language] = total / tokens
         return nll
 
-    def _outputs(self, weights: Mapping[str, Any]) -> list[DevOutput]:
-        """Translates the first dev sentences of each direction."""
+    @functools.cached_property
+    def _eval_step(self) -> Program:
+        """(weights, batch) -> (nll_sum, tokens).
+
+        TensorFlow lowers the programs that translate while XLA compiles this one.
+        """
+        return self._programs.compile_eval_step(meanwhile=self._compile_search)
+
+    def _compile_search(self) -> None:
+        if self._translator is not None:
+            self._dev_text.compile(self._translator)
+
+    def _new_translator(self, weights: Mapping[str, Any]) -> Translator:
+        # A score of random samples would choose the best checkpoint by chance.
+        config = self._programs.config.replace(decode={"method": "beam"})
+        return Translator(config, self._programs.functions, self._programs.devices, weights)
+
+    @functools.cached_property
+    def _dev_text(self) -> "DevText":
+        """The first dev sentences of each direction."""
         config = self._programs.config
-        if self._translator is None:
-            # A score of random samples would choose the best checkpoint by chance.
-            self._translator = Translator(
-                config.replace(decode={"method": "beam"}),
-                self._programs.functions,
-                self._programs.devices,
-                weights,
-            )
-        self._translator.parameters = weights
         pairs = [
             pair
             for language in self._languages()
             for pair in dev_pairs(self._data, config.data, language)
         ]
         _, vocabulary = self._run.vocabularies()
-        sentences = config.train.bleu_sentences
-        return dev_outputs(self._translator, vocabulary, self._data, pairs, sentences)
+        return DevText.read(vocabulary, self._data, pairs, config.train.bleu_sentences)
 
     def _judge(
         self, step: int, scores: Mapping[str, float], outputs: Sequence[DevOutput], share: float
@@ -237,34 +252,54 @@ class Validation:
         return verdict
 
 
-def dev_outputs(
-    translator: Translator,
-    vocabulary: Vocabulary,
-    data: PreparedData,
-    pairs: Sequence[PreparedPair],
-    sentences: int,
-) -> list[DevOutput]:
-    """Translates the first dev sentences of some directions, all together.
+@dataclasses.dataclass(frozen=True)
+class DevText:
+    """The first dev sentences of some directions.
 
-    Args:
-      translator: translates ids.
+    Attributes:
       vocabulary: the vocabulary of the target.
-      data: the prepared data.
-      pairs: the directions.
-      sentences: the largest number of sentences of each direction.
+      parts: each direction with its sentences.
     """
-    tests = [(pair, dev_examples(data, pair, sentences)) for pair in pairs]
-    sources = [example.source.tolist() for _, examples in tests for example in examples]
-    first = [vocabulary.first(pair.target) for pair, examples in tests for _ in examples]
-    translations = iter(translator.translate_ids(sources, first))
-    outputs = []
-    for pair, examples in tests:
-        # If the model has values that are not finite, it gives no translation; we score "".
-        best = [next(translations)[:1] for _ in examples]
-        hypotheses = vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
-        references = vocabulary.decode([example.target.tolist() for example in examples])
-        outputs.append(DevOutput(pair.folder, pair.language, pair.target, hypotheses, references))
-    return outputs
+
+    vocabulary: Vocabulary
+    parts: Sequence[tuple[PreparedPair, Sequence[Example]]]
+
+    @classmethod
+    def read(
+        cls,
+        vocabulary: Vocabulary,
+        data: PreparedData,
+        pairs: Sequence[PreparedPair],
+        sentences: int,
+    ) -> "DevText":
+        """Reads at most `sentences` sentences of each direction."""
+        return cls(vocabulary, [(pair, dev_examples(data, pair, sentences)) for pair in pairs])
+
+    def compile(self, translator: Translator) -> None:
+        """Compiles the programs that translate the text."""
+        translator.compile(*self._requests())
+
+    def translated(self, translator: Translator) -> list[DevOutput]:
+        """Translates the sentences of all directions together."""
+        translations = iter(translator.translate_ids(*self._requests()))
+        outputs = []
+        for pair, examples in self.parts:
+            # If the model has values that are not finite, it gives no translation; we score "".
+            best = [next(translations)[:1] for _ in examples]
+            hypotheses = self.vocabulary.decode([nbest[0][0] if nbest else [] for nbest in best])
+            references = self.vocabulary.decode([example.target.tolist() for example in examples])
+            outputs.append(
+                DevOutput(pair.folder, pair.language, pair.target, hypotheses, references)
+            )
+        return outputs
+
+    def _requests(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Returns the ids of each source, and those that its translation begins with."""
+        sources = [example.source.tolist() for _, examples in self.parts for example in examples]
+        prefixes = [
+            self.vocabulary.first(pair.target) for pair, examples in self.parts for _ in examples
+        ]
+        return sources, prefixes
 
 
 def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:

@@ -26,7 +26,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 
 @dataclasses.dataclass(frozen=True)
 class CompiledSteps:
-    """The programs of a run on its devices. Each is compiled when it is first used.
+    """The programs of a run on its devices. All but one are compiled when they are first used.
 
     Attributes:
       config: the run.
@@ -67,11 +67,18 @@ class CompiledSteps:
         if self.is_new:
             _ = self._initializer
 
-    @functools.cached_property
-    def eval_step(self) -> Program:
-        """(weights, batch) -> (nll_sum, tokens)."""
-        inputs = [weights_of(self.state_specs), self.batch_specs]
-        return self.compile("evaluate", self.functions.eval_step, inputs, [{}])
+    def compile_eval_step(self, meanwhile: Callable[[], object]) -> Program:
+        """Compiles (weights, batch) -> (nll_sum, tokens).
+
+        Args:
+          meanwhile: called while XLA compiles it.
+        """
+
+        def lowered() -> LoweredFunction:
+            inputs = [weights_of(self.state_specs), self.batch_specs]
+            return lower(self.functions.eval_step, inputs, [{}], self.devices.mesh)
+
+        return self._compile("evaluate", lowered, meanwhile=meanwhile)
 
     def initialize(self) -> dict:
         """Returns the state of step 0, with random weights, made on the devices."""

@@ -33,12 +33,19 @@ class CopyingDevices:
     def __init__(self, nbest: int = 1) -> None:
         self.nbest = nbest
         self.compiled: list[str] = []
+        self.compiling: list[str] = []
+        self.most_at_once = 0
         self.checked: list[tuple[str, ...]] = []
         self.batches: list[dict[str, np.ndarray]] = []
 
-    def compile(self, key, lower, independent_rows):
+    def compile(self, key, lower, independent_rows, meanwhile=None):
         assert independent_rows
         self.compiled.append(key)
+        self.compiling.append(key)
+        self.most_at_once = max(self.most_at_once, len(self.compiling))
+        if meanwhile:
+            meanwhile()
+        self.compiling.remove(key)
         signature = types.SimpleNamespace(inputs=({}, {}))
         program = lambda p, batch=None: [p] if batch is None else self.search(batch)  # noqa: E731
         return type(

@@ -60,6 +60,23 @@ def test_a_batch_is_padded_with_rows_that_the_search_skips():
     assert batch["max_lengths"].tolist() == [5, 6, 1]
 
 
+def test_the_programs_of_several_shapes_are_compiled_together_and_once():
+    search, devices = copying()
+    short, long = [5, EOS], [*range(10, 15), EOS]
+    search.compile([long, short, long], [[], [], []])
+    assert (len(devices.compiled), devices.most_at_once) == (2, 2)
+    assert len(devices.checked) == 2
+    assert devices.batches == []
+    search.translate_ids([short, long])
+    assert len(devices.compiled) == 2
+
+
+def test_only_the_programs_that_a_text_needs_are_compiled():
+    search, devices = copying()
+    search.compile([[5, EOS]], [[]])
+    assert len(devices.compiled) == 1
+
+
 def test_after_a_warm_up_no_translation_waits_for_a_compiler():
     search, devices = copying()
     search.warm_up()

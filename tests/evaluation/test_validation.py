@@ -20,6 +20,18 @@ from gshard_nmt.spmd.processes import ALONE
 DEMO = load_config("demo").replace(train={"dev_batches": 2, "bleu_sentences": 0})
 STATE = {"parameters/w": "weights", "moments/w": "moments", "step": 1}
 
+
+class FakeTranslator:
+    """Compiles nothing. `compiled` is what it was asked to compile for, in order."""
+
+    def __init__(self, config=None, functions=None, devices=None, weights=None) -> None:
+        self.parameters = weights
+        self.compiled: list[list[list[int]]] = []
+
+    def compile(self, sources, _prefixes):
+        self.compiled.append(sources)
+
+
 NO_GUARD = pathlib.Path("a run without a guard")
 
 
@@ -46,6 +58,10 @@ def validate(monkeypatch):
         assert weights["w"] in ("weights", "later weights")
         return [{"nll_sum": batch["tokens"] * batch["nats"], "tokens": batch["tokens"]}]
 
+    def compile_eval_step(meanwhile):
+        meanwhile()
+        return eval_step
+
     def dev_pairs(data, config, language):
         return [types.SimpleNamespace(language=language, target="en", folder=f"{language}-en")]
 
@@ -55,7 +71,11 @@ def validate(monkeypatch):
     def make(config=DEMO, run=None, processes=ALONE) -> Validation:
         devices = types.SimpleNamespace(put=lambda batch, specs: batch)
         programs = types.SimpleNamespace(
-            config=config, devices=devices, eval_step=eval_step, batch_specs={}, functions=None
+            config=config,
+            devices=devices,
+            compile_eval_step=compile_eval_step,
+            batch_specs={},
+            functions=None,
         )
         data = types.SimpleNamespace(languages=lambda config: sorted(nats))
         return Validation(run, programs, data, processes)
@@ -131,12 +151,12 @@ class Words:
 def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     translators, used = [], []
 
-    class CopyingTranslator:
+    class CopyingTranslator(FakeTranslator):
         """Translates the first language without mistakes, and of the others nothing."""
 
-        def __init__(self, config, functions, devices, weights) -> None:
+        def __init__(self, *arguments) -> None:
+            super().__init__(*arguments)
             translators.append(self)
-            self.parameters = weights
 
         def translate_ids(self, sources, _prefixes):
             used.append(self.parameters["w"])
@@ -165,14 +185,13 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     assert other.run(RunCounters(step=1), STATE, Log())[1].scored_with != scores.scored_with
     run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"}, log)
     assert len(translators) == 2
+    # Its programs were compiled once, while the program of the loss was.
+    assert [len(sources) for sources in translators[0].compiled] == [6]
     assert used == ["weights", "weights", "later weights"]
 
 
 def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
-    class SilentTranslator:
-        def __init__(self, *arguments) -> None:
-            self.parameters = None
-
+    class SilentTranslator(FakeTranslator):
         def translate_ids(self, sources, _prefixes):
             return [[] for _ in sources]
 
@@ -196,10 +215,7 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
     def score(hypotheses, references, target):
         return types.SimpleNamespace(bleu={"en": 10.0, "zh": 40.0}[target])
 
-    class CopyingTranslator:
-        def __init__(self, *arguments) -> None:
-            self.parameters = None
-
+    class CopyingTranslator(FakeTranslator):
         def translate_ids(self, sources, _prefixes):
             return [[(ids, 0.0)] for ids in sources]
 
@@ -216,10 +232,7 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
 
 
 def test_a_checkpoint_that_the_guard_refuses_gets_no_score(validate, monkeypatch, tmp_path):
-    class CopyingTranslator:
-        def __init__(self, *arguments) -> None:
-            self.parameters = None
-
+    class CopyingTranslator(FakeTranslator):
         def translate_ids(self, sources, _prefixes):
             return [[(ids if self.parameters["w"] == "weights" else [9], 0.0)] for ids in sources]
 
@@ -257,10 +270,7 @@ def blends(validate, monkeypatch, tmp_path):
     """
     rows = np.arange(60).reshape(-1, 6)
 
-    class Translator:
-        def __init__(self, *arguments) -> None:
-            self.parameters = None
-
+    class Translator(FakeTranslator):
         def translate_ids(self, sources, _prefixes):
             good = blends.good.get(self.parameters["w"], (0, 0))
             places = [*range(10)] * 2  # German comes first

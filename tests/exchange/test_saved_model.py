@@ -217,7 +217,7 @@ class EagerDevices:
     is_cpu = True
     translator: Translator
 
-    def compile(self, key, lower, independent_rows):
+    def compile(self, key, lower, independent_rows, meanwhile=None):
         import tensorflow as tf
 
         def run(weights, batch=None):
@@ -228,6 +228,8 @@ class EagerDevices:
             return self.translator.search(BatchShape(SHORT, SHORT + 3))(weights, batch)
 
         run.signature = types.SimpleNamespace(inputs=({}, {}))
+        if meanwhile:
+            meanwhile()
         return run
 
     def check_fits(self, program, work, held):

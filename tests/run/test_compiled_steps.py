@@ -62,7 +62,7 @@ def test_each_program_is_compiled_once_and_only_the_training_step_reuses_its_inp
     assert steps.devices.compiled == []
     for _ in range(2):
         assert steps.train_step is steps.train_step
-        assert steps.eval_step is steps.eval_step
+    steps.compile_eval_step(meanwhile=lambda: None)
     names = [(json.loads(key)[0], donate) for key, donate in steps.devices.compiled]
     assert names == [("train", (0,)), ("evaluate", ())]
 
@@ -91,7 +91,7 @@ def test_the_library_of_checkpoints_is_imported_while_the_training_step_compiles
     imported = []
     monkeypatch.setattr(tensor_files, "orbax", lambda: imported.append("orbax"))
     steps = fake_steps(is_new=is_new)
-    _ = steps.eval_step
+    steps.compile_eval_step(meanwhile=lambda: None)
     assert imported == []
     _ = steps.train_step
     assert imported == ["orbax"]
