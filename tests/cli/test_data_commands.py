@@ -43,7 +43,7 @@ def test_mistakes_are_explained(capsys, arguments, message):
 def test_a_plan_needs_no_data(capsys, tmp_path):
     arguments = ["plan", "--config=demo", "--sizes=fr=1000,de=10", "--steps=50"]
     assert commands.data_program([*arguments, f"--out={tmp_path / 'plan.json'}"]) == 0
-    assert "steps 1 to 50: temperature 5" in capsys.readouterr().out
+    assert "steps 1 to 50: temperature 1" in capsys.readouterr().out
     assert (tmp_path / "plan.json").is_file()
 
 

@@ -77,7 +77,7 @@ def test_a_run_may_continue_as_a_pipeline_and_with_other_recomputation(run, data
     [
         ("model", {"model_dim": 64}, "Model.model_dim: 128, now 64"),
         ("data", {"seed": 7}, "Data.seed: 1, now 7"),
-        ("optimizer", {"learning_rate": 0.5}, "Optimizer.learning_rate: 2.0, now 0.5"),
+        ("optimizer", {"learning_rate": 0.5}, "Optimizer.learning_rate: 1.5, now 0.5"),
     ],
 )
 def test_every_setting_that_changed_is_in_the_error(run, data, part, values, message):
