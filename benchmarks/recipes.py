@@ -1,7 +1,7 @@
 """Trains the demo with one setting changed at a time, and says what each change is worth on dev text.
 
     .venv/bin/python benchmarks/recipes.py --data data/demo            # all recipes
-    .venv/bin/python benchmarks/recipes.py --data data/demo --only "no label smoothing" dense
+    .venv/bin/python benchmarks/recipes.py --data data/demo --only "another seed" dense
 
 Two models train at a time, each on one device. All dev text is translated, test text never. Models that
 are finished are used again, so an interrupted start is continued, and a new recipe costs its own time
@@ -56,7 +56,7 @@ RECIPES = {
     ),
     "large languages first to step 2,250": Recipe(
         {"Data.schedule": [{"from_step": 2250, "temperature": 5.0}]},
-        "0: 350 steps are few for the small languages",
+        "0: 250 steps are few for the small languages",
     ),
     "decay to zero over the whole run": Recipe(
         {"Optimizer.cooldown_steps": 2500}, "0: with a rate of 2.0 the loss was 0.10 higher"

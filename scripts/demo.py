@@ -74,7 +74,7 @@ STAGES = [
         "Translate the test sets and write the report",
         [
             job(
-                # The programs of the run are trusted, because this demo has just made them.
+                # The compiled programs in the run folder are the demo's own, so it trusts them.
                 f"gshard-eval --workdir {RUN} --corpus {CORPUS} --sentences 100 --baselines {BASELINES} "
                 f"--report {RUN}/report --trust_programs"
             )

@@ -263,21 +263,27 @@ class Translator:
         ]
 
     def _compile(self, shapes: Iterable[BatchShape]) -> None:
-        """Compiles the program of each shape of batch, unless it has been compiled.
+        """Compiles the program of each shape of batch, unless it has been compiled, two at a time.
 
-        While XLA compiles one program, TensorFlow lowers the next one.
+        While XLA compiles one of the two, TensorFlow lowers the other, and XLA begins with it. More at a
+        time would need more memory of the host, and XLA has most cores for one already.
 
         Raises:
           UserError: a program needs more memory than the devices have.
         """
-        missing = [shape for shape in dict.fromkeys(shapes) if shape not in self._programs]
-        if missing:
-            shape, *others = missing
-            self._programs[shape] = self._program(shape, meanwhile=lambda: self._compile(others))
+        missing = iter([shape for shape in dict.fromkeys(shapes) if shape not in self._programs])
+        for shape in missing:
+            beside = functools.partial(self._compile_beside, next(missing, None))
+            self._programs[shape] = self._program(shape, meanwhile=beside)
+
+    def _compile_beside(self, shape: BatchShape | None) -> None:
+        """Compiles the program of a shape of batch, or without one that of `prepared_weights`."""
+        if shape is not None:
+            self._programs[shape] = self._program(shape)
         elif self._pieces:
             _ = self._preparation
 
-    def _program(self, shape: BatchShape, meanwhile: Callable[[], object]) -> Program:
+    def _program(self, shape: BatchShape, meanwhile: Callable[[], object] | None = None) -> Program:
         # The seed is in the batches, so all seeds share a program.
         decode = repr(dataclasses.replace(self._config.decode, seed=0))
         functions = repr(self._functions)

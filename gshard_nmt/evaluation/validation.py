@@ -214,7 +214,7 @@ class Validation:
     def _eval_step(self) -> Program:
         """(weights, batch) -> (nll_sum, tokens).
 
-        TensorFlow lowers the programs that translate while XLA compiles this one.
+        The programs that translate are compiled while XLA compiles this one.
         """
         return self._programs.compile_eval_step(meanwhile=self._compile_search)
 

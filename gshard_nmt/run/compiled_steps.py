@@ -26,7 +26,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 
 @dataclasses.dataclass(frozen=True)
 class CompiledSteps:
-    """The programs of a run on its devices. All but one are compiled when they are first used.
+    """The programs of a run on its devices. Those of training are compiled when they are first used.
 
     Attributes:
       config: the run.
@@ -68,7 +68,7 @@ class CompiledSteps:
             _ = self._initializer
 
     def compile_eval_step(self, meanwhile: Callable[[], object]) -> Program:
-        """Compiles (weights, batch) -> (nll_sum, tokens).
+        """Returns the program (weights, batch) -> (nll_sum, tokens), compiled at each call.
 
         Args:
           meanwhile: called while XLA compiles it.

@@ -4,6 +4,8 @@ The compiled search is replaced by one that returns the source ids, so that each
 what its row contained.
 """
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -69,6 +71,29 @@ def test_the_programs_of_several_shapes_are_compiled_together_and_once():
     assert devices.batches == []
     search.translate_ids([short, long])
     assert len(devices.compiled) == 2
+
+
+def test_at_most_two_programs_are_compiled_at_a_time():
+    lengths = (4, 8, 12, 16, 20)
+    config = CONFIG.replace(decode={"source_lengths": lengths})
+    devices = CopyingDevices()
+    search = Translator(config, step_functions(config), devices, {})
+    search.warm_up()
+    assert (len(devices.compiled), devices.most_at_once) == (5, 2)
+    assert [batch["source_ids"].shape[1] for batch in devices.batches] == list(lengths)
+
+
+@pytest.mark.parametrize("text", [[[5, EOS]], []])
+def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_text_only(text):
+    devices = CopyingDevices()
+    devices.is_cpu = True
+    search = Translator(CONFIG, step_functions(CONFIG), devices, {})
+    for _ in range(2):
+        search.translate_ids(text)
+        search.parameters = {}
+    names = [json.loads(key)[0] for key in devices.compiled]
+    assert names == (["decode", "decoding weights"] if text else [])
+    assert devices.most_at_once == (2 if text else 0)
 
 
 def test_only_the_programs_that_a_text_needs_are_compiled():
