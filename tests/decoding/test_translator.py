@@ -83,17 +83,25 @@ def test_at_most_two_programs_are_compiled_at_a_time():
     assert [batch["source_ids"].shape[1] for batch in devices.batches] == list(lengths)
 
 
-@pytest.mark.parametrize("text", [[[5, EOS]], []])
-def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_text_only(text):
+@pytest.mark.parametrize(
+    ("lengths", "programs", "at_once"),
+    [
+        ((2,), ["decode", "decoding weights"], 2),
+        ((2, 6), ["decode", "decode", "decoding weights"], 2),
+        ((), [], 0),
+    ],
+)
+def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_text_only(
+    lengths, programs, at_once
+):
     devices = CopyingDevices()
     devices.is_cpu = True
     search = Translator(CONFIG, step_functions(CONFIG), devices, {})
     for _ in range(2):
-        search.translate_ids(text)
+        search.translate_ids([[*range(10, 9 + length), EOS] for length in lengths])
         search.parameters = {}
-    names = [json.loads(key)[0] for key in devices.compiled]
-    assert names == (["decode", "decoding weights"] if text else [])
-    assert devices.most_at_once == (2 if text else 0)
+    assert [json.loads(key)[0] for key in devices.compiled] == programs
+    assert devices.most_at_once == at_once
 
 
 def test_only_the_programs_that_a_text_needs_are_compiled():
