@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.schedule import first_unreached
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
@@ -156,6 +157,9 @@ class _Trainer:
         self.batches = TrainBatches(
             self.prepared, self.config.data, self.rows, state=self.state.cursors
         )
+        components = self.prepared.components(self.config.data)
+        if phase := first_unreached(self.config.data.phases, components, limits.steps):
+            note(messages.unreached(phase, limits))
         self.validation = Validation(self.run, self.programs, self.prepared, self.processes)
         if self.validation.warning:
             note(self.validation.warning)

@@ -49,6 +49,17 @@ def test_a_schedule_changes_the_languages_at_its_step_also_after_an_interruption
     np.testing.assert_array_equal(batches, unbroken)
 
 
+def test_a_run_that_ends_before_its_schedule_says_so(run, capsys):
+    data = {"schedule": ({"from_step": 4, "weights": {"de": 0.0}},)}
+    assert run(data=data, steps=5, name="long")
+    assert "Data.schedule" not in "".join(capsys.readouterr())
+    assert run(data=data, steps=4, name="short")
+    assert (
+        "Data.schedule changes the mixture at step 4, but the run ends at step 4, so this change never "
+        "comes. If you made the run shorter, lower from_step too"
+    ) in "".join(capsys.readouterr()).replace("\n", " ")
+
+
 def test_all_is_well(run, prepared):
     assert run()
     assert final(run) == (6, 6.0, 600)

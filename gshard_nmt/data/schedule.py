@@ -181,6 +181,16 @@ def phase_at(phases: Sequence[Phase], step: int) -> int:
     return max(number for number, phase in enumerate(phases) if phase.from_step <= step)
 
 
+def first_unreached(
+    phases: Sequence[Phase], components: Sequence[Component], steps: int
+) -> Phase | None:
+    """Returns the first phase with other rates that a run of `steps` steps never reaches, if any."""
+    reached = phase_at(phases, steps - 1)
+    last = phases[reached].rates(components)
+    later = phases[reached + 1 :]
+    return next((p for p in later if not np.allclose(p.rates(components), last)), None)
+
+
 def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Iterator[UserError]:
     """Yields an error for each name in the weights that is no language, direction or subset of the data.
 

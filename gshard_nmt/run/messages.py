@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gshard_nmt.data.schedule import Phase
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.patience import Patience
@@ -26,6 +27,14 @@ def compiled(program: Program) -> str:
     return (
         f"lowered in {program.lower_seconds:.1f} s, compiled in {program.compile_seconds:.1f} s: "
         f"{collectives}; a step needs {program.memory().text()}"
+    )
+
+
+def unreached(phase: Phase, limits: Train) -> str:
+    """Says that the mixture of a run would change only after its end."""
+    return (
+        f"Data.schedule changes the mixture at step {phase.from_step}, but the run ends at step "
+        f"{limits.steps}, so this change never comes. If you made the run shorter, lower from_step too"
     )
 
 
