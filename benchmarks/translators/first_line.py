@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import page
+from harness import environment, page
 from harness.demo_runs import flags, make_corpus, run
 from harness.records import Figure
 from harness.rounds import Limit, median_text
@@ -21,14 +21,13 @@ IMPORTS = 12
 def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
     """Times gshard-decode from its start to its first line. Without `workdir`, it trains a run."""
     workdir = workdir or trained(build / "decoding-run")
-    environment = dict(os.environ)
     with tempfile.TemporaryDirectory() as cache:
-        environment["XDG_CACHE_HOME"] = cache
-        first_line(workdir, environment)  # compiles
+        variables = environment.variables() | {"XDG_CACHE_HOME": cache}
+        first_line(workdir, variables)  # compiles
         pairs: list[tuple[float, float]] = []
         while not limit.is_over(len(pairs)):
-            pairs.append(first_line(workdir, environment))
-        imports = import_times(workdir, environment)
+            pairs.append(first_line(workdir, variables))
+        imports = import_times(workdir, variables)
     seconds, cpu_seconds = zip(*pairs, strict=True)
     measured = {"time": seconds, "CPU time": cpu_seconds}
     rows = [("gshard-decode, one line", "seconds", "interval")]
@@ -59,12 +58,12 @@ def command(workdir: Path, *python: str) -> list[str]:
     return [sys.executable, *python, "-m", "gshard_nmt", "decode", "--workdir", str(workdir)]
 
 
-def first_line(workdir: Path, environment: dict[str, str]) -> tuple[float, float]:
+def first_line(workdir: Path, variables: dict[str, str]) -> tuple[float, float]:
     """Translates one line; returns the seconds until it is there, and the CPU seconds of the process."""
     began = time.monotonic()
     with subprocess.Popen(
         [*command(workdir), "--lang", "fr"],
-        env=environment,
+        env=variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -85,14 +84,14 @@ def first_line(workdir: Path, environment: dict[str, str]) -> tuple[float, float
     return after, usage.ru_utime + usage.ru_stime
 
 
-def import_times(workdir: Path, environment: dict[str, str]) -> dict[str, float]:
+def import_times(workdir: Path, variables: dict[str, str]) -> dict[str, float]:
     """Returns the seconds that each top-level package takes to import, without what it imports.
 
     Python itself measures them, which makes every import slower.
     """
     done = subprocess.run(
         [*command(workdir, "-X", "importtime"), "--lang", "fr"],
-        env=environment,
+        env=variables,
         input="abc def\n",
         capture_output=True,
         text=True,
