@@ -73,11 +73,11 @@ check: $(READY)  ## lint, format, types and the unit tests
 	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LEFT_OUT_OF_CHECK))
 
 # `make bench PART=training` runs one part; benchmarks/bench.py lists them. PAGE=always writes the figures of
-# a busy machine too. The race takes an hour, so it runs apart: .venv/bin/python benchmarks/race.py
+# a busy machine too. The race takes more than an hour, so it runs apart: .venv/bin/python benchmarks/race.py
 PART ?=
 PAGE ?=
 
-bench: $(TPU_READY)  ## measure everything beside other systems, 40 minutes; writes docs/performance.md
+bench: $(TPU_READY)  ## measure beside other systems, 40 minutes; writes docs/performance.md
 	$(BIN)/python benchmarks/bench.py $(if $(PART),--part "$(PART)") $(if $(PAGE),--page $(PAGE))
 
 # `make look RUN=runs/demo` looks at the report of a run. Pictures go to build/look/.
@@ -86,7 +86,7 @@ RUN ?=
 look: $(READY)  ## try the page of a report in headless Chromium, if it is installed, and take pictures
 	@$(BIN)/python scripts/look.py $(if $(RUN),"$(RUN)")
 
-lock:  ## resolve requirements.lock and its two additions anew (after a change of setup.py)
+lock:  ## resolve requirements.lock and its additions anew (after a change of setup.py)
 	@bash scripts/make_lock.sh
 
 clean:  ## remove what the tools left behind; keeps data/, runs/ and .venv

@@ -109,7 +109,7 @@ def parse() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="BINDING",
-        help="measure this package also with a setting, as \"Decode.precision = 'int8'\"",
+        help='measure this package also with a setting, as "Decode.beam = 2"',
     )
     parser.add_argument(
         "--tree",

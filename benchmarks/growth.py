@@ -9,7 +9,8 @@ the devices, and the processes among which the devices are divided. A batch alwa
 second layer has experts of width 256. The variants of one axis take turns, and each is compared with the
 first.
 
-Memory is that of one device, as the compiler counts it: weights, moments, activations and program.
+Memory is that of one device, as the compiler counts it: weights, moments, activations, gradients and
+program.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Measures gshard-data prepare: against bare SentencePiece, and in several processes.
 
-    python benchmarks/preparation.py [--corpus corpus --languages fr zh-CN]
-    python benchmarks/preparation.py --processes 2 --rows 500000
+    .venv/bin/python benchmarks/preparation.py [--corpus corpus --languages fr zh-CN]
+    .venv/bin/python benchmarks/preparation.py --processes 2 --rows 500000
 
 It prepares the corpus with existing vocabularies: without cleaning, and with the default filters. Without
 --corpus, the text is that of `make demo`, or else random words. --rows asks for random words.

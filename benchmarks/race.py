@@ -87,7 +87,14 @@ def parse() -> argparse.Namespace:
         "--points", type=whole, default=8, help="checkpoints of each racer; default 8"
     )
     parser.add_argument("--sentences", type=whole, default=500, help="dev sentences; default 500")
-    parser.add_argument("--racers", nargs="+", choices=RACERS, default=list(RACERS), metavar="NAME")
+    parser.add_argument(
+        "--racers",
+        nargs="+",
+        choices=RACERS,
+        default=list(RACERS),
+        metavar="NAME",
+        help="default: all racers",
+    )
     parser.add_argument("--out", type=Path, default=BUILD / "race", help="the folder of the race")
     page.add_page_flag(parser)
     return parser.parse_args()

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/recipes.py --data data/demo            # all recipes
     .venv/bin/python benchmarks/recipes.py --data data/demo --only "another seed" dense
 
-Two models train at a time, each on one device. All dev text is translated, test text never. Models that
+Two models train at a time, each on one device. 100 dev strings of each language are translated
+(`--sentences`), and test text never. Models that
 are finished are used again, so an interrupted start is continued, and a new recipe costs its own time
 alone. A difference is the mean over the languages, with Student's interval. It does not cover the seed:
 the recipe "another seed" shows how far two equal models are apart.
@@ -119,7 +120,9 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--data", type=Path, default=Path("data/demo"), help="corpus and prepared")
     parser.add_argument("--folder", type=Path, default=Path("runs/recipes"), help="the results")
-    parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES)[1:])
+    parser.add_argument(
+        "--only", nargs="+", choices=RECIPES, default=list(RECIPES)[1:], help="default: all recipes"
+    )
     parser.add_argument("--sentences", type=int, default=100, help="dev strings of each language")
     page.add_page_flag(parser)
     arguments = parser.parse_args()

@@ -63,7 +63,10 @@ def main() -> None:
     print_longest(console, module, spent, arguments.longest)
     alone = print_products(console, module, spent, step_ms, arguments.longest)
     name = "step, dense" if arguments.dense else "step"
-    text = f"{parts_table(module, spent, step_ms)}\nIts products alone take {alone:.1f} ms.\n"
+    text = (
+        f"{parts_table(module, spent, step_ms)}\n"
+        f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms).\n"
+    )
     milliseconds = [seconds * 1e3 for seconds in walls]
     figures = [
         Figure.of(name, "ms", milliseconds, "products alone", [m / alone for m in milliseconds]),

@@ -316,7 +316,7 @@ def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -
         "little, up or down. "
     )
     if claims > 1:
-        text += f"In each column of {claims} claims, one interval in twenty misses by chance. "
+        text += f"There are {claims} claims, and one interval in twenty misses by chance. "
     for again in members:
         twins = [m for m in members if _shape(m) == _shape(again) and m.seed < again.seed]
         for twin in twins:

@@ -131,7 +131,7 @@ def test_the_page_says_which_claims_hold():
     assert "| dense-2 | 2.0 M | dense | 2 + 2 | 0.0 | 100 | 1.00 | 1.00 | 24.0 |" in page
     assert "| dense-2 | +4.0 (+4.0 to +4.0) | +4.0 (+4.0 to +4.0) |" in page
     assert "They do not cover the seed" in page
-    assert "In each column of 7 claims, one interval in twenty misses by chance." in page
+    assert "There are 7 claims, and one interval in twenty misses by chance." in page
     worse = family_results.page([members()[0], members()[4]], PAIRS, {})
     assert "compared with the baselines | - | not decided" in worse
 

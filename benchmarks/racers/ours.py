@@ -22,11 +22,11 @@ ROWS = 16
 COOLDOWN = 0.4
 """The share of a run in which the learning rate falls to 0, as in configs/experiments/demo.gin."""
 WARMUP = 0.05
-"""The share of a run in which the learning rate rises, as in configs/runs/demo.gin."""
+"""The share of a run in which the learning rate rises, about as in configs/runs/demo.gin."""
 LEARNING_RATE = 1.0
 """That of configs/runs/demo.gin.
 
-The 2.0 of the demo is for half this width; here the loss hardly falls.
+The 1.5 of the demo is for half this width. With 2.0 the loss hardly falls here.
 """
 
 
