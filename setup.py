@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).parent
 # jaxlib and libtpu must be of one release. gshard-export needs tensorflow-text.
 REQUIRES = [
     "absl-py>=2.1",
+    "anyascii>=0.3.2",
     "etils>=1.13",
     "fsspec>=2024.10",
     "gin-config>=0.5",

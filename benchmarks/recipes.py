@@ -85,6 +85,11 @@ RECIPES = {
         "-0.9: so it was with 2,000 steps",
         {"Data.target_vocabulary": 2000},
     ),
+    "source text in Latin letters": Recipe(
+        {},
+        "+0.5: half of the sixteen languages are in Latin letters",
+        {"Data.romanize_source": True},
+    ),
     "second moments of 100 steps": Recipe(
         {"Optimizer.maximum_beta2": 0.99}, "0: from step 317 on, beta2 is 0.99"
     ),

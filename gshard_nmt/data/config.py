@@ -94,6 +94,12 @@ class Data:
     target_model: str = ""
     """The same for the target vocabulary."""
 
+    romanize_source: bool = False
+    """Whether a new source vocabulary writes letters of all scripts in ASCII, so that related languages
+    with other scripts share pieces. Chinese, Japanese and Korean stay. The rules are in the vocabulary,
+    so text to translate needs no preparation. A "joint" vocabulary cannot have them, and one that
+    exists keeps its own."""
+
     spare_tags: int = 8
     """The number of symbols that a new source vocabulary keeps for the tags of later languages. A symbol
     cannot be added to the vocabulary of a trained model."""
@@ -177,6 +183,7 @@ class Data:
         # An error in the schedule is found here, before any work.
         phases_of(self.schedule, self.temperature)
         self._check_joint()
+        self._check_romanization()
 
     def _check_joint(self) -> None:
         """Raises UserError if the settings of a joint vocabulary differ between source and target."""
@@ -193,6 +200,15 @@ class Data:
                 f"{self.source_model!r}, but Data.vocabulary = 'joint' uses one file for both. Set only "
                 "Data.source_model, or set Data.vocabulary = 'two'.",
                 ["Data.vocabulary", "Data.source_model", "Data.target_model"],
+            )
+
+    def _check_romanization(self) -> None:
+        """Raises UserError if the source vocabulary is also that of the target."""
+        if self.romanize_source and self.vocabulary == "joint":
+            raise UserError(
+                "Data.romanize_source is True and Data.vocabulary is 'joint', but a target keeps its "
+                "script. Set Data.romanize_source = False or Data.vocabulary = 'two'.",
+                ["Data.romanize_source", "Data.vocabulary"],
             )
 
     def uses(self, source: str, target: str, name: str) -> bool:

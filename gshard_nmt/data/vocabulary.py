@@ -1,12 +1,15 @@
 """SentencePiece vocabularies, which turn text into ids and back, with fixed special ids and tags."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import io
+import itertools
 import os
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import numpy as np
 import sentencepiece
 
 from gshard_nmt import files
+from gshard_nmt.data.romanization import romanized, rules
 from gshard_nmt.errors import UserError
 
 PAD, EOS, UNK, BOS = 0, 1, 2, 3
@@ -21,6 +25,8 @@ SPECIALS = 4
 BYTES = 256
 # The result of unigram training depends on the number of threads, so this number is fixed.
 TRAINING_THREADS = 2
+SMALLEST_COVERAGE = 0.98
+"""The smallest coverage that SentencePiece takes."""
 CODING_THREADS = min(os.cpu_count() or 1, 16)
 
 DOCUMENT_BREAK = "<doc>"
@@ -43,9 +49,10 @@ class VocabularySpec:
       coverage: fraction of the characters in the text that get pieces; rarer ones become bytes.
       tags: symbols such as `<2fr>`. No text is encoded to a tag, even if it contains `<2fr>`. The ids
         of the tags begin at `SPECIALS`, in this order.
-      normalization: "nmt_nfkc", or "identity", which keeps all characters. Both remove spaces at the
-        ends of a text, and make one space of several. No other character is lost with "identity",
-        except U+2581, which SentencePiece uses for a space.
+      normalization: "nmt_nfkc"; "latin", which also writes other scripts in Latin letters
+        (`romanization`); or "identity", which keeps all characters. All remove spaces at the ends of a
+        text, and make one space of several. No other character is lost with "identity", except U+2581,
+        which SentencePiece uses for a space.
     """
 
     size: int
@@ -316,27 +323,57 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             f"{BYTES} bytes and {len(spec.tags)} tags; raise Data.source_vocabulary and "
             "Data.target_vocabulary."
         )
+    if spec.normalization == "latin":
+        texts = list(map(romanized, texts))
+    coverage = affordable_coverage(texts, spec.coverage, room // 2)
+    if coverage < SMALLEST_COVERAGE:
+        texts, coverage = without_rare_characters(texts, coverage), 1.0
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts),
-        model_writer=model,
-        vocab_size=spec.size,
-        # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
-        hard_vocab_limit=False,
-        model_type=spec.model,
-        character_coverage=affordable_coverage(texts, spec.coverage, room // 2),
-        byte_fallback=True,
-        normalization_rule_name=spec.normalization,
-        control_symbols=list(spec.tags),
-        pad_id=PAD,
-        eos_id=EOS,
-        unk_id=UNK,
-        bos_id=BOS,
-        num_threads=TRAINING_THREADS,
-        minloglevel=2,
-    )
-    files.write(path, model.getvalue())
-    return Vocabulary(model.getvalue())
+    with _rule_file(spec.normalization) as rule_file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            vocab_size=spec.size,
+            # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
+            hard_vocab_limit=False,
+            model_type=spec.model,
+            character_coverage=coverage,
+            byte_fallback=True,
+            normalization_rule_name=spec.normalization,
+            normalization_rule_tsv=rule_file,
+            control_symbols=list(spec.tags),
+            pad_id=PAD,
+            eos_id=EOS,
+            unk_id=UNK,
+            bos_id=BOS,
+            num_threads=TRAINING_THREADS,
+            minloglevel=2,
+        )
+    content = _without_rule_file(model.getvalue())
+    files.write(path, content)
+    return Vocabulary(content)
+
+
+@contextlib.contextmanager
+def _rule_file(normalization: str) -> Iterator[str]:
+    """Lends the path of a file with rules that SentencePiece does not have; "" if it has them."""
+    if normalization != "latin":
+        yield ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "latin.tsv"
+        file.write_text(rules(), encoding="utf-8")
+        yield str(file)
+
+
+def _without_rule_file(content: bytes) -> bytes:
+    """Returns a model without the path of its rules, so that equal texts give equal files."""
+    model = _parsed(content)
+    if not model.normalizer_spec.normalization_rule_tsv:
+        return content
+    model.normalizer_spec.normalization_rule_tsv = ""
+    without: bytes = model.SerializeToString(deterministic=True)
+    return without
 
 
 def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) -> float:
@@ -345,12 +382,32 @@ def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) 
     Otherwise thousands of Chinese and Korean characters would leave no room for other pieces. The
     rarest characters become bytes instead.
     """
+    counts = _counts(texts)
+    common = [count for _, count in counts.most_common(characters)]
+    return min(coverage, sum(common) / max(counts.total(), 1))
+
+
+def without_rare_characters(texts: Sequence[str], coverage: float) -> list[str]:
+    """Returns texts with spaces for the rarest characters. The others are `coverage` of them, or less."""
+    counts = _counts(texts)
+    seen = itertools.accumulate(count for _, count in counts.most_common())
+    kept = {" "}
+    for (character, _), total in zip(counts.most_common(), seen, strict=True):
+        # Half a character for the rounding of the product.
+        if total > coverage * counts.total() + 0.5:
+            break
+        kept.add(character)
+    rare = str.maketrans(dict.fromkeys(counts.keys() - kept, " "))
+    return [text.translate(rare) for text in texts]
+
+
+def _counts(texts: Iterable[str]) -> collections.Counter[str]:
+    """Returns how often the texts have each character but the space."""
     counts: collections.Counter[str] = collections.Counter()
     for text in texts:
         counts.update(text)
     del counts[" "]
-    common = [count for _, count in counts.most_common(characters)]
-    return min(coverage, sum(common) / max(counts.total(), 1))
+    return counts
 
 
 def with_tags(

@@ -54,12 +54,13 @@ def specs_of(config: Data, directions: Directions) -> dict[str, VocabularySpec]:
     """
     is_joint = config.vocabulary == "joint"
     common = (config.vocabulary_model, config.character_coverage)
+    separate = "latin" if config.romanize_source else "nmt_nfkc"
     specs = {
         "source": VocabularySpec(
             config.source_vocabulary,
             *common,
             (*reserved_symbols(config.spare_tags), *tags_of(config, directions)),
-            "identity" if is_joint else "nmt_nfkc",
+            "identity" if is_joint else separate,
         ),
         # The decoder writes text with all characters of the references.
         "target": VocabularySpec(config.target_vocabulary, *common, reserved_symbols(), "identity"),

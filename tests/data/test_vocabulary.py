@@ -18,6 +18,7 @@ from gshard_nmt.data.vocabulary import (
     source_tag,
     target_tag,
     train_vocabulary,
+    without_rare_characters,
 )
 from gshard_nmt.errors import UserError
 
@@ -143,3 +144,23 @@ def test_equal_files_are_read_once(file, tmp_path):
     copy = tmp_path / "copy.model"
     copy.write_bytes(file.read_bytes())
     assert Vocabulary.load(copy) is Vocabulary.load(file)
+
+
+def test_rare_characters_become_spaces_until_the_others_are_few_enough():
+    texts = ["aab", "abc d"]
+    assert without_rare_characters(texts, 5 / 7) == ["aab", "ab   "]
+    assert without_rare_characters(texts, 0.5) == ["aa ", "a    "]
+    assert without_rare_characters(texts, 1) == texts
+
+
+@pytest.mark.parametrize("coverage", [0.9, 0.9995])
+def test_a_small_vocabulary_of_many_characters_spells_the_rare_ones(coverage, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["".join(chr(0x4E00 + int(2000 * x**3)) for x in rng.random(12)) for _ in range(300)]
+    vocabulary = train_vocabulary(
+        lines, VocabularySpec(400, coverage=coverage), tmp_path / "a.model"
+    )
+    assert vocabulary.size == 400
+    ids = np.concatenate(vocabulary.encode(lines))
+    assert 0 < vocabulary.is_byte_fallback[ids].mean() < 1
+    assert vocabulary.decode(vocabulary.encode(lines)) == lines

@@ -70,6 +70,18 @@ def vocabularies(files):
     return [Vocabulary(content) for content in files]
 
 
+def test_tensorflow_text_romanizes_as_the_vocabulary_does(tmp_path):
+    import tensorflow_text
+
+    texts = ["Српски језик", "नेपाली फाइल", "naïve", "中文 か\u3099", "فایل"]
+    vocabulary = train_vocabulary(
+        texts * 9, VocabularySpec(400, normalization="latin"), tmp_path / "a"
+    )
+    tokenizer = tensorflow_text.SentencepieceTokenizer(model=vocabulary.content)
+    assert tokenizer.tokenize(texts).to_list() == vocabulary.encode(texts)
+    assert vocabulary.encode([texts[0]]) == vocabulary.encode(["Srpski jezik"])
+
+
 def copying(shape):
     """A search that copies the source. The score is `score_of`, times the only weight, which is 1."""
     import tensorflow as tf

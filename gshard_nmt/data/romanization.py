@@ -1,0 +1,85 @@
+"""Writes source text in Latin letters, so that related languages with other scripts share pieces.
+
+SentencePiece changes characters by rules before it splits a text, and keeps the rules in its model file.
+So romanization is a set of such rules: whatever reads the file romanizes, also other programs.
+"""
+
+import functools
+import sys
+import unicodedata
+from collections.abc import Iterator
+
+import sentencepiece
+from anyascii import anyascii
+
+from gshard_nmt.data.scripts import script_of
+
+_KEPT = ("CJK", "HANGUL")
+"""Scripts without a letter for each sound or a cousin to share it with. Pinyin would merge many words."""
+
+
+_VOICED = "\u3099\u309a"
+"""The marks of kana, which have no script of their own."""
+
+
+def rules() -> str:
+    """Returns the rules of a normalization, as SentencePiece reads them from a file.
+
+    They are those of `nmt_nfkc`, and then a letter, its marks and a digit become ASCII (package
+    `anyascii`; `ж` is `zh`, `é` is `e`). Letters that have no equivalent stay, and so do Chinese,
+    Japanese and Korean. Each letter has its equivalent without regard to its neighbors, so this is less
+    exact than a romanizer that knows the languages, such as uroman (Hermjakob et al. 2018).
+
+    The rules are a line each: the code points of the text, a tab, and those that replace it.
+    """
+    return "".join(f"{_code_points(old)}\t{_code_points(new)}\n" for old, new in _rules().items())
+
+
+def romanized(text: str) -> str:
+    """Returns a text as the rules make it, but for those of several characters."""
+    return text.translate(_characters())
+
+
+@functools.cache
+def _characters() -> dict[int, str]:
+    return {ord(old): new for old, new in _rules().items() if len(old) == 1}
+
+
+@functools.cache
+def _rules() -> dict[str, str]:
+    return {old: new for old, new in sorted(_replacements()) if old != new}
+
+
+def _replacements() -> Iterator[tuple[str, str]]:
+    characters = [chr(code) for code in range(1, sys.maxunicode + 1) if _is_assigned(chr(code))]
+    plain = sentencepiece.SentencePieceNormalizer(
+        rule_name="nmt_nfkc",
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    )
+    for character, text in zip(characters, plain.normalize(characters), strict=True):
+        yield character, "".join(map(_romanized, text))
+        # A rule looks at the longest text that has one. So marks of letters that stay are not lost.
+        apart = unicodedata.normalize("NFD", character)
+        if len(apart) > 1 and script_of(character) in _KEPT:
+            yield apart, text
+
+
+def _is_assigned(character: str) -> bool:
+    """Returns whether a character is not reserved, private, or half of a pair of UTF-16."""
+    return unicodedata.category(character) not in ("Cn", "Co", "Cs")
+
+
+@functools.cache
+def _romanized(character: str) -> str:
+    category = unicodedata.category(character)
+    is_mark = category.startswith("M")
+    is_text = is_mark or category.startswith("L") or category == "Nd"
+    if not is_text or character in _VOICED or script_of(character) in _KEPT:
+        return character
+    return anyascii(character) or ("" if is_mark else character)
+
+
+def _code_points(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
