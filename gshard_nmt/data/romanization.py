@@ -20,15 +20,21 @@ _KEPT = ("CJK", "HANGUL")
 
 _VOICED = "\u3099\u309a"
 """The marks of kana, which have no script of their own."""
+_JOINER = "\u200d"
+"""A sign that changes the shape of letters, and not the letters."""
+_ALEF = {"\u0627": "a"}
+"""A letter for which anyascii has nothing."""
+_STOP = "\u0294"
+"""A Latin letter for the apostrophes of anyascii: those would cut a word for SentencePiece."""
 
 
 def rules() -> str:
     """Returns the rules of a normalization, as SentencePiece reads them from a file.
 
-    They are those of `nmt_nfkc`, and then a letter, its marks and a digit become ASCII (package
-    `anyascii`; `ж` is `zh`, `é` is `e`). Letters that have no equivalent stay, and so do Chinese,
-    Japanese and Korean. Each letter has its equivalent without regard to its neighbors, so this is less
-    exact than a romanizer that knows the languages, such as uroman (Hermjakob et al. 2018).
+    They are those of `nmt_nfkc` for one character. Then a letter with its marks and a digit become
+    ASCII (package `anyascii`; `ж` is `zh`, `é` is `e`). Chinese, Japanese and Korean stay. Each letter
+    has its equivalent without regard to its neighbors, so this is less exact than a romanizer that knows
+    the languages, such as uroman (Hermjakob et al. 2018).
 
     The rules are a line each: the code points of the text, a tab, and those that replace it.
     """
@@ -60,10 +66,10 @@ def _replacements() -> Iterator[tuple[str, str]]:
     )
     for character, text in zip(characters, plain.normalize(characters), strict=True):
         yield character, "".join(map(_romanized, text))
-        # A rule looks at the longest text that has one. So marks of letters that stay are not lost.
+        # The longest text that has a rule is replaced. So a letter whose marks stand apart is the same.
         apart = unicodedata.normalize("NFD", character)
-        if len(apart) > 1 and script_of(character) in _KEPT:
-            yield apart, text
+        if len(apart) > 1 and "".join(map(_romanized, apart)) != "".join(map(_romanized, text)):
+            yield apart, "".join(map(_romanized, text))
 
 
 def _is_assigned(character: str) -> bool:
@@ -73,12 +79,16 @@ def _is_assigned(character: str) -> bool:
 
 @functools.cache
 def _romanized(character: str) -> str:
+    if character == _JOINER:
+        return ""
     category = unicodedata.category(character)
     is_mark = category.startswith("M")
     is_text = is_mark or category.startswith("L") or category == "Nd"
     if not is_text or character in _VOICED or script_of(character) in _KEPT:
         return character
-    return anyascii(character) or ("" if is_mark else character)
+    latin = _ALEF.get(character, anyascii(character))
+    stop = "" if is_mark else _STOP
+    return latin.replace("'", stop).replace("`", stop) or ("" if is_mark else character)
 
 
 def _code_points(text: str) -> str:

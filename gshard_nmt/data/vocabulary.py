@@ -311,6 +311,8 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
     Raises:
       UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
     """
+    if spec.normalization == "latin":
+        texts = list(map(romanized, texts))
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise UserError(
@@ -323,8 +325,6 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             f"{BYTES} bytes and {len(spec.tags)} tags; raise Data.source_vocabulary and "
             "Data.target_vocabulary."
         )
-    if spec.normalization == "latin":
-        texts = list(map(romanized, texts))
     coverage = affordable_coverage(texts, spec.coverage, room // 2)
     if coverage < SMALLEST_COVERAGE:
         texts, coverage = without_rare_characters(texts, coverage), 1.0
@@ -394,7 +394,7 @@ def without_rare_characters(texts: Sequence[str], coverage: float) -> list[str]:
     kept = {" "}
     for (character, _), total in zip(counts.most_common(), seen, strict=True):
         # Half a character for the rounding of the product.
-        if total > coverage * counts.total() + 0.5:
+        if total > coverage * counts.total() + 0.5 and len(kept) > 1:
             break
         kept.add(character)
     rare = str.maketrans(dict.fromkeys(counts.keys() - kept, " "))

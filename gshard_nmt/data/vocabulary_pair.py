@@ -11,6 +11,7 @@ The ids of a new vocabulary are, in this order:
     256 bytes, and the pieces of text
 """
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,14 +55,18 @@ def specs_of(config: Data, directions: Directions) -> dict[str, VocabularySpec]:
     """
     is_joint = config.vocabulary == "joint"
     common = (config.vocabulary_model, config.character_coverage)
-    separate = "latin" if config.romanize_source else "nmt_nfkc"
+    source = VocabularySpec(
+        config.source_vocabulary,
+        *common,
+        (*reserved_symbols(config.spare_tags), *tags_of(config, directions)),
+        "identity" if is_joint else "nmt_nfkc",
+    )
+    if config.romanize_source:
+        # Few characters are left, so signs and digits would be among the rarest.
+        coverage = 1 - (1 - config.character_coverage) / 10
+        source = dataclasses.replace(source, coverage=coverage, normalization="latin")
     specs = {
-        "source": VocabularySpec(
-            config.source_vocabulary,
-            *common,
-            (*reserved_symbols(config.spare_tags), *tags_of(config, directions)),
-            "identity" if is_joint else separate,
-        ),
+        "source": source,
         # The decoder writes text with all characters of the references.
         "target": VocabularySpec(config.target_vocabulary, *common, reserved_symbols(), "identity"),
     }

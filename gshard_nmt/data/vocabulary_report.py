@@ -128,8 +128,10 @@ def fit_of(side: str, language: str, lines: Sequence[str], vocabulary: Vocabular
     text = "\n".join(vocabulary.decode(encoded))
     words = text.split()
     characters = sum(map(len, words))
-    is_unspaced = 2 * len(_UNSPACED.findall(text)) > characters
-    units = characters if is_unspaced else len(words)
+    # The vocabulary may write the text in other letters.
+    written = sum(len(word) for line in measured for word in line.split())
+    is_unspaced = 2 * len(_UNSPACED.findall("\n".join(measured))) > written
+    units = written if is_unspaced else len(words)
     is_fallback = vocabulary.is_byte_fallback[ids]
     ends = np.cumsum([len(line) for line in encoded])
     with_fallback = np.unique(np.searchsorted(ends, np.flatnonzero(is_fallback), side="right"))

@@ -44,6 +44,8 @@ def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]
             characters.update(line)
     scores = {piece: score for piece, (_, score) in vocabulary.subwords.items()}
     pieces = [piece for piece in vocabulary.pieces(sorted(used)) if piece in scores]
+    # A vocabulary may replace characters before it splits a text.
+    characters.update(itertools.chain.from_iterable(pieces))
     needed = {character for character in characters if character in scores}
     if vocabulary.algorithm == "bpe":
         for piece in pieces:

@@ -1,5 +1,6 @@
 """Romanization: related languages share pieces, and nothing that must stay is lost."""
 
+import sys
 import unicodedata
 
 import pytest
@@ -9,12 +10,18 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.romanization import romanized, rules
-from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
-from gshard_nmt.data.vocabulary_pair import specs_of
+from gshard_nmt.data.vocabulary import SPACE, Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.vocabulary_pair import existing_vocabularies, specs_of
+from gshard_nmt.data.vocabulary_report import fit_of
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.smaller import used_ids
 
+LETTER_KINDS = ("Lu", "Ll", "Lo")
 CYRILLIC, LATIN = "Српски језик и остало", "Srpski jezik i ostalo"
 KEPT = "中文 かな カタカナ 한국어"
+LETTERS = [
+    c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in LETTER_KINDS
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +50,11 @@ def normalize(file):
         ("नेपाली फाइल १२", "nepali phail 12"),
         ("Ελληνικά", "Ellinika"),
         ("“50 €…”", "“50 €...”"),
-        # Alef has no equivalent of its own.
-        ("فایل", "fاyl"),
+        ("فایل", "fayl"),
+        # An apostrophe would cut the word.
+        ("объявить l'eau", "obʔyavitʔ l'eau"),
+        ("ड़", "d"),
+        ("ല\u200d", "l"),
         ("Ａ\u200bＢ\x07", "A B"),
     ],
 )
@@ -58,6 +68,8 @@ def test_both_scripts_of_a_language_have_the_same_ids(vocabulary):
 
 def test_two_languages_of_other_scripts_share_pieces(vocabulary):
     assert not any(unicodedata.name(c).startswith("CYRILLIC") for c in "".join(vocabulary.subwords))
+    ids = [i for line in vocabulary.encode([CYRILLIC, LATIN]) for i in line]
+    assert not vocabulary.is_byte_fallback[ids].any()
 
 
 @settings(deadline=None)
@@ -70,19 +82,24 @@ def test_chinese_japanese_and_korean_are_as_without_romanization(normalize, text
     assert normalize(unicodedata.normalize("NFD", text)) == expected
 
 
-@settings(deadline=None)
-@given(st.text())
-def test_a_romanized_text_is_not_romanized_further(text):
-    assert romanized(romanized(text)) == romanized(text)
-
-
-@settings(deadline=None)
-@given(st.text(st.characters(categories=["Lu", "Ll", "Lo"]), min_size=1, max_size=1))
-def test_no_letter_is_lost(letter):
+def test_no_letter_is_lost_and_none_is_romanized_twice():
     plain = sentencepiece.SentencePieceNormalizer(
         rule_name="nmt_nfkc", remove_extra_whitespaces=False
     )
-    assert bool(romanized(letter)) == bool(plain.normalize(letter))
+    for letter, text in zip(LETTERS, plain.normalize(LETTERS), strict=True):
+        latin = romanized(letter)
+        assert bool(latin) == bool(text), letter
+        assert romanized(latin) == latin, letter
+
+
+def test_a_vocabulary_does_what_the_rules_say(normalize):
+    texts = [text.replace(SPACE, " ").strip() for text in normalize(LETTERS)]
+    assert texts == [romanized(letter).strip() for letter in LETTERS]
+
+
+def test_a_letter_whose_marks_stand_apart_is_the_same(normalize):
+    apart = [unicodedata.normalize("NFD", letter) for letter in LETTERS]
+    assert normalize(apart) == normalize(LETTERS)
 
 
 def test_rules_are_one_line_for_each_text():
@@ -119,8 +136,40 @@ def test_a_joint_vocabulary_cannot_romanize():
         Data(romanize_source=True, vocabulary="joint", target_vocabulary=8000)
 
 
-def test_a_vocabulary_that_exists_keeps_its_own_rules():
-    """So data for one more language is prepared with the settings of the run."""
-    assert "source" not in specs_of(
-        Data(romanize_source=True, source_model=__file__), [("fr", "en")]
+def test_a_vocabulary_that_exists_keeps_its_own_rules(file, tmp_path):
+    config = Data(source_model=str(file), romanize_source=False)
+    assert existing_vocabularies(config, [("fr", "en")])["source"] == file.read_bytes()
+    assert "source" not in specs_of(config, [("fr", "en")])
+
+
+def test_signs_are_common_enough_for_pieces():
+    config = Data(romanize_source=True, character_coverage=0.99)
+    coverages = {side: spec.coverage for side, spec in specs_of(config, [("fr", "en")]).items()}
+    assert coverages == {"source": pytest.approx(0.999), "target": 0.99}
+
+
+def test_text_of_marks_alone_is_no_text(tmp_path):
+    with pytest.raises(UserError, match="is empty"):
+        train_vocabulary(
+            ["\u0301"], VocabularySpec(400, normalization="latin"), tmp_path / "a.model"
+        )
+
+
+def test_a_word_with_an_apostrophe_may_be_one_piece(tmp_path):
+    lines = ["объявить", "أحمد"] * 50
+    vocabulary = train_vocabulary(
+        lines, VocabularySpec(400, normalization="latin"), tmp_path / "a.model"
     )
+    assert [len(ids) for ids in vocabulary.encode(lines[:2])] == [1, 1]
+
+
+def test_a_language_without_spaces_is_measured_in_characters(vocabulary):
+    assert fit_of("source", "th", ["ภาษาไทย"], vocabulary).unit == "character"
+
+
+def test_a_cut_vocabulary_keeps_the_letters_that_a_text_becomes(tmp_path):
+    lines = ["щука", "shuka", "ча"] * 30
+    spec = VocabularySpec(400, normalization="latin")
+    vocabulary = train_vocabulary(lines, spec, tmp_path / "a.model")
+    kept = used_ids(vocabulary, [["щука"]])
+    assert {vocabulary.subwords[letter][0] for letter in "shcuka"} <= kept

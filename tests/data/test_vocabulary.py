@@ -151,16 +151,17 @@ def test_rare_characters_become_spaces_until_the_others_are_few_enough():
     assert without_rare_characters(texts, 5 / 7) == ["aab", "ab   "]
     assert without_rare_characters(texts, 0.5) == ["aa ", "a    "]
     assert without_rare_characters(texts, 1) == texts
+    assert without_rare_characters(["aaa"], 0.5) == ["aaa"]
+    assert without_rare_characters(["aaa"], 0.5) == ["aaa"]
 
 
-@pytest.mark.parametrize("coverage", [0.9, 0.9995])
-def test_a_small_vocabulary_of_many_characters_spells_the_rare_ones(coverage, tmp_path):
+@pytest.mark.parametrize(("size", "coverage"), [(400, 0.9995), (3000, 0.9)])
+def test_a_vocabulary_that_covers_few_characters_spells_the_others(size, coverage, tmp_path):
     rng = np.random.default_rng(0)
     lines = ["".join(chr(0x4E00 + int(2000 * x**3)) for x in rng.random(12)) for _ in range(300)]
     vocabulary = train_vocabulary(
-        lines, VocabularySpec(400, coverage=coverage), tmp_path / "a.model"
+        lines, VocabularySpec(size, coverage=coverage), tmp_path / "a.model"
     )
-    assert vocabulary.size == 400
     ids = np.concatenate(vocabulary.encode(lines))
     assert 0 < vocabulary.is_byte_fallback[ids].mean() < 1
     assert vocabulary.decode(vocabulary.encode(lines)) == lines

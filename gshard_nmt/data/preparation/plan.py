@@ -1,6 +1,7 @@
 """What is to be made of a corpus, and the keys that say whether it has been made already."""
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from gshard_nmt.data.preparation import inputs
 from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.inputs import Text
 from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
+from gshard_nmt.data.romanization import rules
 from gshard_nmt.data.vocabulary import vocabulary_of
 from gshard_nmt.data.vocabulary_pair import SIDES, existing_models, specs_of
 from gshard_nmt.data.work import key_of
@@ -88,6 +90,9 @@ class Plan:
         names = [direction.folder for direction in self.directions]
         text = (settings, names, self.text_keys(cleaner)) if specs else names
         fields = {side: dataclasses.astuple(spec) for side, spec in specs.items()}
+        if any(spec.normalization == "latin" for spec in specs.values()):
+            # They come from a package and from Unicode, whose versions differ.
+            fields["rules"] = (hashlib.sha256(rules().encode()).hexdigest(),)
         return key_of(config.vocabulary, fields, existing_models(config), text)
 
     def direction_keys(self, cleaner: Cleaner, models: Models) -> dict[str, str]:

@@ -49,3 +49,11 @@ def test_the_key_of_the_vocabularies_changes_with_what_they_are_learned_from(tmp
         assert key(dataclasses.replace(plan, config=changed)) != before
     assert key(dataclasses.replace(plan, pairs=plan.pairs[:2])) != before
     assert key(plan, Cleaning(ratio=2.0)) != before
+
+
+def test_the_key_of_romanizing_vocabularies_changes_with_the_rules(tmp_path, monkeypatch):
+    plan = plan_of(tmp_path, dataclasses.replace(CONFIG, romanize_source=True))
+    cleaner = Cleaner(plan.config, Cleaning(), lambda *_: [])
+    before = plan.vocabulary_key(cleaner)
+    monkeypatch.setattr("gshard_nmt.data.preparation.plan.rules", lambda: "E9\t65\n")
+    assert plan.vocabulary_key(cleaner) != before
