@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/recipes.py --data data/demo --only "another seed" dense
 
 Two models train at a time, each on one device. 100 dev strings of each language are translated
-(`--sentences`), and test text never. Models that
-are finished are used again, so an interrupted start is continued, and a new recipe costs its own time
-alone. A difference is the mean over the languages, with Student's interval. It does not cover the seed:
-the recipe "another seed" shows how far two equal models are apart.
+(`--sentences`), and test text never. Models that are finished are used again, so an interrupted start is
+continued, and a new recipe costs its own time alone. A difference is the mean over the languages, with
+Student's interval. It does not cover the seed: the recipe "another seed" shows how far two equal models
+are apart.
 """
 
 import argparse

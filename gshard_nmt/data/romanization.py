@@ -16,8 +16,6 @@ from gshard_nmt.data.scripts import script_of
 
 _KEPT = ("CJK", "HANGUL")
 """Scripts without a letter for each sound or a cousin to share it with. Pinyin would merge many words."""
-
-
 _VOICED = "\u3099\u309a"
 """The marks of kana, which have no script of their own."""
 _JOINER = "\u200d"
@@ -65,11 +63,12 @@ def _replacements() -> Iterator[tuple[str, str]]:
         remove_extra_whitespaces=False,
     )
     for character, text in zip(characters, plain.normalize(characters), strict=True):
-        yield character, "".join(map(_romanized, text))
+        latin = "".join(map(_romanized, text))
+        yield character, latin
         # The longest text that has a rule is replaced. So a letter whose marks stand apart is the same.
         apart = unicodedata.normalize("NFD", character)
-        if len(apart) > 1 and "".join(map(_romanized, apart)) != "".join(map(_romanized, text)):
-            yield apart, "".join(map(_romanized, text))
+        if len(apart) > 1 and "".join(map(_romanized, apart)) != latin:
+            yield apart, latin
 
 
 def _is_assigned(character: str) -> bool:

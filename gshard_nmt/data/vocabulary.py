@@ -329,7 +329,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
     if coverage < SMALLEST_COVERAGE:
         texts, coverage = without_rare_characters(texts, coverage), 1.0
     model = io.BytesIO()
-    with _rule_file(spec.normalization) as rule_file:
+    with _normalization(spec.normalization) as normalization:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(texts),
             model_writer=model,
@@ -339,8 +339,6 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             model_type=spec.model,
             character_coverage=coverage,
             byte_fallback=True,
-            normalization_rule_name=spec.normalization,
-            normalization_rule_tsv=rule_file,
             control_symbols=list(spec.tags),
             pad_id=PAD,
             eos_id=EOS,
@@ -348,6 +346,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             bos_id=BOS,
             num_threads=TRAINING_THREADS,
             minloglevel=2,
+            **normalization,
         )
     content = _without_rule_file(model.getvalue())
     files.write(path, content)
@@ -355,23 +354,23 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
 
 
 @contextlib.contextmanager
-def _rule_file(normalization: str) -> Iterator[str]:
-    """Lends the path of a file with rules that SentencePiece does not have; "" if it has them."""
-    if normalization != "latin":
-        yield ""
+def _normalization(name: str) -> Iterator[dict[str, Any]]:
+    """Lends the arguments of SentencePiece for a normalization. It reads rules of others from a file."""
+    if name != "latin":
+        yield {"normalization_rule_name": name}
         return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "latin.tsv"
         file.write_text(rules(), encoding="utf-8")
-        yield str(file)
+        yield {"normalization_rule_tsv": str(file)}
 
 
 def _without_rule_file(content: bytes) -> bytes:
     """Returns a model without the path of its rules, so that equal texts give equal files."""
     model = _parsed(content)
-    if not model.normalizer_spec.normalization_rule_tsv:
+    if not model.normalizer_spec.HasField("normalization_rule_tsv"):
         return content
-    model.normalizer_spec.normalization_rule_tsv = ""
+    model.normalizer_spec.ClearField("normalization_rule_tsv")
     without: bytes = model.SerializeToString(deterministic=True)
     return without
 

@@ -1,5 +1,6 @@
 """Romanization: related languages share pieces, and nothing that must stay is lost."""
 
+import io
 import sys
 import unicodedata
 
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.romanization import romanized, rules
-from gshard_nmt.data.vocabulary import SPACE, Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.vocabulary import (
+    SPACE,
+    TRAINING_THREADS,
+    Vocabulary,
+    VocabularySpec,
+    train_vocabulary,
+)
 from gshard_nmt.data.vocabulary_pair import existing_vocabularies, specs_of
 from gshard_nmt.data.vocabulary_report import fit_of
 from gshard_nmt.errors import UserError
@@ -112,6 +119,31 @@ def test_equal_texts_give_equal_files(file, tmp_path):
     spec = VocabularySpec(400, normalization="latin")
     train_vocabulary([CYRILLIC, LATIN, KEPT] * 20, spec, again)
     assert again.read_bytes() == file.read_bytes()
+
+
+def test_without_romanization_the_file_is_that_of_sentencepiece_alone(tmp_path):
+    """So vocabularies that earlier versions made are made again with the same bytes."""
+    model = io.BytesIO()
+    lines = [f"{a}{b} {a}" for a in "abcdefgh" for b in "ijklmn"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=300,
+        hard_vocab_limit=False,
+        model_type="bpe",
+        character_coverage=0.9995,
+        byte_fallback=True,
+        normalization_rule_name="nmt_nfkc",
+        control_symbols=[],
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=3,
+        num_threads=TRAINING_THREADS,
+        minloglevel=2,
+    )
+    train_vocabulary(lines, VocabularySpec(300), tmp_path / "a.model")
+    assert (tmp_path / "a.model").read_bytes() == model.getvalue()
 
 
 def test_letters_that_become_one_are_counted_as_one(tmp_path):

@@ -276,10 +276,10 @@ class Job:
         ):
             if names:
                 reasons.append(f"{what} {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}")
+        # Data that was prepared before a setting was there has its default.
+        old = Data().shaping() | self._old["data"]
         settings = [
-            f"Data.{name}"
-            for name, value in self._config.shaping().items()
-            if self._old["data"].get(name, value) != value
+            f"Data.{name}" for name, value in self._config.shaping().items() if old[name] != value
         ]
         if settings:
             reasons.append(f"another {', '.join(settings)}")

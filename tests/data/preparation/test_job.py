@@ -178,6 +178,18 @@ def test_without_the_old_vocabularies_everything_is_made_again_and_the_reason_is
     assert "tokenized again: changed text or cleaning of de-en, fr-en, it-en. To keep" in said
 
 
+def test_a_setting_that_is_younger_than_the_data_is_named_if_it_is_why(tmp_path, capsys):
+    corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
+    prepare(CONFIG, corpus, out, ALONE)
+    manifest = json.loads((out / "manifest.json").read_text())
+    del manifest["data"]["romanize_source"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    capsys.readouterr()
+    prepare(dataclasses.replace(CONFIG, romanize_source=True), corpus, out, ALONE)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "everything is tokenized again: another Data.romanize_source. To keep" in said
+
+
 @pytest.mark.parametrize(("kind", "sizes"), [("two", [40, 40]), ("joint", [40])])
 def test_a_vocabulary_is_learned_from_the_number_of_lines_that_the_setting_says(
     tmp_path, monkeypatch, kind, sizes
