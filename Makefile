@@ -7,8 +7,6 @@ READY := $(VENV)/.ready
 TPU_READY := $(VENV)/.tpu-ready
 # The GPU compiler is 0.7 GB that only gshard-inspect's GPU topologies need.
 GPU_READY := $(VENV)/.gpu-ready
-# Apache Beam needs older versions of some packages, so it is in a folder of its own.
-BEAM := $(VENV)/beam
 # Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
 # Files are handed out in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
@@ -17,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist lo
 LEFT_OUT_OF_CHECK := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tpu gpu beam demo test test-all soak check bench look lock clean
+.PHONY: help venv tpu gpu demo test test-all soak check bench look lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,20 +38,13 @@ $(GPU_READY): requirements-gpu.lock | $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-beam: $(BEAM)/.ready  ## put Apache Beam into .venv/beam for the tests of gshard-data prepare --runner beam
-
-$(BEAM)/.ready: requirements-beam.lock | $(READY)
-	rm -rf $(BEAM)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(BEAM) -r $<
-	@touch $@
-
 demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)  ## every test but the slow tier: unit and integration, about 8 minutes
 	$(PYTEST) -m "not slow"
 
-test-all: test $(TPU_READY) $(GPU_READY) $(BEAM)/.ready  ## the tests of `make test`, then the slow tier, at most 45 minutes
+test-all: test $(TPU_READY) $(GPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
 	$(PYTEST) -m slow
 
 # `make soak CAMPAIGNS=kill SEED=7` repeats one campaign. MINUTES is for each campaign, 60 at most.

@@ -45,9 +45,8 @@ EXTRAS = {
     "s3": ["s3fs>=2024.10"],
     # For the filter "language" of gshard-data prepare. Its wheel contains the model of 140 languages.
     "langid": ["py3langid>=0.4,<0.5"],
-    # For gshard-data prepare --runner beam. Apache Beam needs protobuf below 7, and sentencepiece 0.2.3
-    # needs 7.36 to read its model files.
-    "beam": ["apache-beam>=2.70,<3", "sentencepiece>=0.2,<0.2.3"],
+    # For gshard-data prepare --scheduler.
+    "cluster": ["distributed>=2025.1"],
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
     # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],

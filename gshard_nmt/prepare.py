@@ -23,12 +23,11 @@ from gshard_nmt.data.mixture import sampling_rates
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
 from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.work import Share
 from gshard_nmt.data_tools.terminal import Terminal, narrow_table
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import short_count
 
-__all__ = ["Options", "Share", "prepare"]
+__all__ = ["Options", "prepare"]
 
 
 def prepare(
@@ -77,8 +76,7 @@ def prepare(
         outputs.check_folder("--out", out, replaced=True)
         with outputs.named(out):
             job.run()
-    if options.share.index == 0:
-        _show(PreparedData.open(out))
+    _show(PreparedData.open(out))
 
 
 def _old_manifest(out: Path) -> dict[str, Any] | None:

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Writes requirements.lock: the exact version and the hashes of every package that `make venv` installs.
 # It is the same for Python 3.11, 3.12 and 3.13, on Linux on x86-64. Also writes requirements-tpu.lock,
-# which has the TPU compiler, requirements-gpu.lock, which has the GPU compiler, and requirements-beam.lock,
-# which has Apache Beam.
+# which has the TPU compiler, and requirements-gpu.lock, which has the GPU compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +16,7 @@ platform="python_full_version < '3.14' and platform_machine == 'x86_64' and sys_
 {
   echo "# Everything \`make\` installs, pinned: Python 3.11 to 3.13 on Linux, x86-64."
   echo "# Made by \`make lock\` from setup.py; edit that, not this."
-  "$tools/bin/uv" pip compile setup.py --extra dev --extra demo --universal \
+  "$tools/bin/uv" pip compile setup.py --extra dev --extra demo --extra cluster --universal \
     --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
     --quiet | sed "s/ ; $platform \\\\\$/ \\\\/"
 } > "$tools/requirements.lock"
@@ -42,17 +41,3 @@ compiler='jax-cuda13-plugin|jax-cuda13-pjrt|nvidia-cuda-nvcc|nvidia-nvvm'
     --quiet | sed "s/ ; $platform \\\\\$/ \\\\/" | awk "/^[a-z]/ {keep = /^($compiler)==/} keep"
 } > "$tools/requirements-gpu.lock"
 mv "$tools/requirements-gpu.lock" requirements-gpu.lock
-
-# Apache Beam needs older versions of these packages than the programs have. They are put beside .venv, so
-# that only the tests of Apache Beam see them.
-older='protobuf|pillow|python-dateutil|sentencepiece'
-grep -oE '^[a-z0-9-]+==[^ ]+' requirements.lock | grep -vE "^($older)==" > "$tools/constraints"
-{
-  echo "# Apache Beam, pinned: what \`make test-all\` and \`make beam\` put beside requirements.lock."
-  echo "# Made by \`make lock\`; it has older versions of some packages of requirements.lock."
-  "$tools/bin/uv" pip compile setup.py --extra beam --constraint "$tools/constraints" --universal \
-    --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
-    --quiet | sed "s/ ; $platform \\\\\$/ \\\\/" |
-    awk 'NR == FNR {locked[$1]; next} /^[a-z]/ {keep = !($1 in locked)} keep' "$tools/constraints" -
-} > "$tools/requirements-beam.lock"
-mv "$tools/requirements-beam.lock" requirements-beam.lock

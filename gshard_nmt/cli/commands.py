@@ -166,10 +166,10 @@ def _define_prepare(flags: Flags) -> None:
         minimum=1,
     )
     flags.text(
-        "shard",
-        "I/N",
-        "the share of this machine, from 0/4 to 3/4 for four machines that run the same command with the "
-        "same folders",
+        "scheduler",
+        "URL",
+        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers do the work. They "
+        "must see --corpus and --out under the same paths",
     )
     flags.text(
         "vocabulary_of",
@@ -177,22 +177,19 @@ def _define_prepare(flags: Flags) -> None:
         "prepared data, or a run folder, whose vocabularies are used. Text that was tokenized with them "
         "is taken over from --out",
     )
-    flags.choice(
-        "runner",
-        "RUNNER",
-        "local for processes of this machine, or beam for Apache Beam (default: local)",
-        ("local", "beam"),
-    )
-    flags.text("beam_options", "TEXT", "the options of Apache Beam; default: --runner=DirectRunner")
 
 
 def _prepare(values: FlagValues) -> None:
     from gshard_nmt.data.worker_pool import start_early, usable_cpus
 
-    beam = _read_beam(values)
+    if values.workers and values.scheduler:
+        raise UserError(
+            "--workers and --scheduler are given, but a Dask cluster has workers of its own. Leave out "
+            "one of them."
+        )
     out = paths.local_path("out", values.out)
     workers = values.workers or usable_cpus()
-    if beam is None and workers > 1 and not out.exists():
+    if not values.scheduler and workers > 1 and not out.exists():
         # There is work to do, and the processes that do it can start now.
         start_early(__name__, "gshard_nmt.prepare")
     config = read_config(values)
@@ -202,33 +199,10 @@ def _prepare(values: FlagValues) -> None:
         vocabulary_of = existing_folder(
             values, "vocabulary_of", "gshard-data prepare", on_this_machine=True
         )
-    from gshard_nmt.prepare import Options, Share, prepare
+    from gshard_nmt.prepare import Options, prepare
 
-    share = Share.parse(values.shard) if values.shard else Share()
-    options = Options(workers, share, vocabulary_of, config.cleaning, beam)
+    options = Options(workers, vocabulary_of, config.cleaning, values.scheduler)
     prepare(config.data, corpora, out, options)
-
-
-def _read_beam(values: FlagValues) -> str | None:
-    """Returns the options of Apache Beam; None if processes of this machine do the work.
-
-    Raises:
-      UserError: flags contradict --runner.
-    """
-    if values.runner != "beam":
-        if values.beam_options:
-            raise UserError(
-                "--beam_options is given, but --runner is local. Add --runner beam, or leave out "
-                "--beam_options."
-            )
-        return None
-    for name in ("workers", "shard"):
-        if values[name].value:
-            raise UserError(
-                f"--{name} and --runner beam are given, but Apache Beam spreads the work itself. Leave "
-                f"out --{name}; --beam_options has the number of workers."
-            )
-    return values.beam_options or "--runner=DirectRunner"
 
 
 def _define_train(flags: Flags) -> None:

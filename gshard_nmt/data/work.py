@@ -1,14 +1,14 @@
-"""Work in units: each is done once, in any process of any machine, and its files appear in one step.
+"""Work in units: each is done once, by any process, and its files appear in one step.
 
 A stage is a list of units and a function. The function turns the task of a unit into files and a small
 result. The files of a unit are in a folder of its own:
 
     WORK/<stage>/<name of the unit>-<key>/result.json     the result, written last
     WORK/<stage>/<name of the unit>-<key>/...             the files
-    WORK/unfinished/<share>/...                           files of units that are being done
+    WORK/unfinished/files/...                             files of units that are being done
 
 The key is a hash of everything that the result depends on. A unit whose folder exists is not done
-again. So a program that was killed goes on, and several machines can share the folder.
+again. So a program that was killed goes on.
 """
 
 import contextlib
@@ -22,17 +22,15 @@ import json
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from gshard_nmt import outputs
-from gshard_nmt.data.worker_pool import Pool
+from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 
 _RESULT = "result.json"
-_UNFINISHED = "unfinished"
 _COMPLETE = "complete"
 """A file in the folder of unfinished files: the result is there, and the work folder can go."""
 _KEY_DIGITS = 16
@@ -103,32 +101,6 @@ class Finished:
     result: dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
-    """The part of the units that this machine does: unit number u, if u mod count is index."""
-
-    index: int = 0
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> "Share":
-        """Reads "0/4", the first of four machines.
-
-        Raises:
-          UserError: it is not of this form, or the first number is not below the second.
-        """
-        index, slash, count = text.partition("/")
-        if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-            raise UserError(
-                f"--shard is {text!r}; it must be the number of this machine and the number of machines, "
-                "from 0/4 to 3/4 for four machines. Give each machine another number."
-            )
-        return cls(int(index), int(count))
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-
 class Watch(Protocol):
     """What `WorkFolder.run` tells about its progress."""
 
@@ -138,15 +110,8 @@ class Watch(Protocol):
     def advance(self, rows: int) -> None:
         """A unit of this number of rows is finished."""
 
-    def wait_for(self, missing: Mapping[int, Sequence[str]]) -> None:
-        """Other machines are still at work: the names of their units, by the machine's number."""
-
     def end(self) -> None:
         """The stage is complete."""
-
-
-class WorkIsGone(Exception):
-    """The machine that writes the result has finished, and has removed the work folder."""
 
 
 def key_of(*parts: object) -> str:
@@ -158,36 +123,26 @@ def key_of(*parts: object) -> str:
 class WorkFolder:
     """A folder with the files of finished units. A context manager: it holds a lock meanwhile."""
 
-    def __init__(self, path: Path, pool: Pool, share: Share = Share(), poll: float = 1.0):
-        """Makes nothing yet.
-
-        Args:
-          path: the folder. Machines that share the work give the same folder.
-          pool: what does the work, such as `WorkerPool`.
-          share: the share of this machine.
-          poll: seconds between two looks at the work of other machines.
-        """
+    def __init__(self, path: Path, pool: WorkerPool) -> None:
+        """Makes nothing yet. The pool does the work, and its processes must see the folder."""
         self.path = path
-        self.share = share
         self._pool = pool
-        self._poll = poll
         self._lock = -1
 
     def __enter__(self) -> "WorkFolder":
-        """Locks this machine's share, and removes what a killed program left unfinished.
+        """Locks the folder, and removes what a killed program left unfinished.
 
         Raises:
-          UserError: another program does the same share at this moment, or the folder has files of
-            the user.
+          UserError: another program works in it at this moment, or it has files of the user.
         """
-        scratch = self._scratch
-        if self.path.exists() and any(self.path.iterdir()) and not scratch.parent.is_dir():
+        unfinished = self._unfinished
+        if self.path.exists() and any(self.path.iterdir()) and not unfinished.is_dir():
             raise UserError(
                 f"{self.path} is needed for unfinished work, but it has files of another program. Move "
                 "them away, or give another --out."
             )
-        scratch.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(f"{scratch}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(unfinished / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -199,8 +154,8 @@ class WorkFolder:
         except OSError:
             pass  # Some file systems have no locks.
         try:
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._files.mkdir()
         except OSError:
             # A full disk. Without `__exit__`, the lock would stay as long as this process.
             os.close(self._lock)
@@ -211,59 +166,52 @@ class WorkFolder:
         os.close(self._lock)
 
     @property
-    def _scratch(self) -> Path:
-        return self.path / _UNFINISHED / f"{self.share.index}-of-{self.share.count}"
+    def _unfinished(self) -> Path:
+        return self.path / "unfinished"
+
+    @property
+    def _files(self) -> Path:
+        return self._unfinished / "files"
 
     def is_finished(self, stage: Stage, unit: Unit) -> bool:
         """Returns whether the files of a unit are there."""
         return (self.path / stage.name / unit.folder / _RESULT).is_file()
 
     def run(self, stage: Stage, watch: Watch) -> list[Finished]:
-        """Does the units of a stage that nobody has done, and waits for those of other machines.
+        """Does the units of a stage that are not done yet.
 
         Returns:
           The outcome of each unit, in the order of the units.
 
         Raises:
-          WorkIsGone: another machine has finished everything.
           Exception: whatever the function of the stage raises. The finished units stay.
         """
         folder = self.path / stage.name
-        try:
-            folder.mkdir(exist_ok=True)
-        except FileNotFoundError:
-            raise WorkIsGone from None
-        (self._scratch.parent / _COMPLETE).unlink(missing_ok=True)
-        outcomes = self._look(stage, range(len(stage.units)))
+        folder.mkdir(exist_ok=True)
+        (self._unfinished / _COMPLETE).unlink(missing_ok=True)
+        there = set(os.listdir(folder))
+        outcomes = {
+            i: outcome
+            for i, unit in enumerate(stage.units)
+            if unit.folder in there and (outcome := _read(folder / unit.folder))
+        }
         total = sum(unit.size for unit in stage.units)
         watch.begin(stage.about, total, sum(stage.units[i].size for i in outcomes))
-        to_do = [i for i in range(len(stage.units)) if i not in outcomes and self._is_ours(i)]
+        to_do = [i for i in range(len(stage.units)) if i not in outcomes]
         # The largest unit first, so that no process is left alone with it at the end.
         to_do.sort(key=lambda i: (-stage.units[i].size, i))
-        tasks = [(stage.work, stage.units[i], folder, self._scratch) for i in to_do]
+        tasks = [(stage.work, stage.units[i], folder, self._files) for i in to_do]
         small = sum(stage.units[i].size for i in to_do) < _SMALL
         with outputs.named(self.path):
             for number, outcome in self._pool.map(do_unit, tasks, here=small):
                 outcomes[to_do[number]] = outcome
                 watch.advance(stage.units[to_do[number]].size)
-        while missing := [i for i in range(len(stage.units)) if i not in outcomes]:
-            names: dict[int, list[str]] = {}
-            for i in missing:
-                names.setdefault(i % self.share.count, []).append(stage.units[i].name)
-            watch.wait_for(names)
-            time.sleep(self._poll)
-            arrived = self._look(stage, missing)
-            outcomes |= arrived
-            watch.advance(sum(stage.units[i].size for i in arrived))
         watch.end()
         return [outcomes[i] for i in range(len(stage.units))]
 
     def keep_only(self, stage: Stage) -> None:
-        """Removes the files of units that the stage no longer has, for instance of other settings.
-
-        Does nothing if several machines work in the folder, because one may have older settings.
-        """
-        if self.share.count == 1 and (self.path / stage.name).is_dir():
+        """Removes the files of units that the stage no longer has, for instance of other settings."""
+        if (self.path / stage.name).is_dir():
             needed = {unit.folder for unit in stage.units}
             for path in (self.path / stage.name).iterdir():
                 if path.name not in needed:
@@ -275,7 +223,7 @@ class WorkFolder:
 
     def mark_complete(self) -> None:
         """Notes that the work is not needed when the result is in its place. Another stage ends that."""
-        (self.path / _UNFINISHED / _COMPLETE).touch()
+        (self._unfinished / _COMPLETE).touch()
 
     def remove(self) -> None:
         """Removes the folder with all files of units."""
@@ -283,39 +231,18 @@ class WorkFolder:
             self.mark_complete()
             # The sign goes last. If the program dies before, `remove_rest` goes on.
             for path in self.path.iterdir():
-                if path.name != _UNFINISHED:
+                if path != self._unfinished:
                     shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def remove_rest(self) -> None:
         """Removes what a program left that died after `mark_complete`. Keeps unfinished work."""
-        unfinished, own = self._scratch.parent, self._scratch.name
-        if not unfinished.is_dir():
+        if not self._unfinished.is_dir():
             with contextlib.suppress(OSError):
                 self.path.rmdir()  # only if it is empty
-            return
-        # Other machines may begin at this moment.
-        is_ours = {path.name for path in unfinished.iterdir()} <= {own, f"{own}.lock", _COMPLETE}
-        if is_ours and ((unfinished / _COMPLETE).exists() or not self.has_results()):
+        elif (self._unfinished / _COMPLETE).exists() or not self.has_results():
             with contextlib.suppress(OSError, UserError), self:
                 self.remove()
-
-    def _is_ours(self, index: int) -> bool:
-        return index % self.share.count == self.share.index
-
-    def _look(self, stage: Stage, indices: Iterable[int]) -> dict[int, Finished]:
-        """Returns the outcomes of those units that are finished."""
-        folder = self.path / stage.name
-        try:
-            names: Collection[str] = set(os.listdir(folder))
-        except FileNotFoundError:
-            raise WorkIsGone from None
-        outcomes = {}
-        for i in indices:
-            name = stage.units[i].folder
-            if name in names and (outcome := _read(folder / name)):
-                outcomes[i] = outcome
-        return outcomes
 
 
 def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
@@ -337,7 +264,7 @@ def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
         for path in temporary.rglob("*"):
             if path.is_file():
                 _sync(path)
-        # A machine that sees the folder sees the result too, since the folder gets its name last.
+        # The result comes last, so a unit with a result is complete.
         (temporary / _RESULT).write_text(content, encoding="utf-8")
         _sync(temporary / _RESULT)
         temporary.chmod(0o777 & ~_umask())

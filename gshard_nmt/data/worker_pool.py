@@ -1,21 +1,30 @@
-"""Worker processes: they call functions with tasks, and the results come back as they are ready.
+"""Calls functions in other processes: those of this machine, or the workers of a Dask cluster.
 
-A pool of one worker calls the functions in this process. Otherwise the processes start at the first
-call and stay until the pool is closed. `start_early` makes their start fast.
+Both are executors of `concurrent.futures`. `start_early` makes the start of processes fast.
 """
 
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import connection, forkserver
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any
 
-from gshard_nmt.errors import UserError
+import gshard_nmt
+from gshard_nmt.errors import TryAgain, UserError
+
+_SECONDS_TO_ANSWER = 30
 
 
 def usable_cpus() -> int:
@@ -50,41 +59,20 @@ def start_early(*modules: str) -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-class Pool(Protocol):
-    """Calls functions with tasks somewhere. A context manager."""
-
-    def __enter__(self) -> "Pool": ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def map(
-        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], here: bool = False
-    ) -> Iterator[tuple[int, Any]]:
-        """Calls `function(*task)` for each task; see `WorkerPool.map`."""
-
-
 class WorkerPool:
-    """Processes that call functions. A context manager: at its end, no process is left."""
+    """Processes of this machine. A context manager: at its end, no process is left."""
 
     def __init__(self, workers: int) -> None:
         """Starts nothing yet. With one worker, everything runs in this process."""
         self._count = workers
-        self._processes: dict[connection.Connection, BaseProcess] = {}
+        self._executor: concurrent.futures.Executor | None = None
+        self._others: set[BaseProcess] = set()
 
     def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Ends the processes, also in the middle of a call."""
-        for process in self._processes.values():
-            process.terminate()
-        for pipe, process in self._processes.items():
-            process.join()
-            pipe.close()
-        self._processes = {}
 
     def map(
         self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], here: bool = False
@@ -94,102 +82,170 @@ class WorkerPool:
         Args:
           function: a function at the top of a module, so that it can be sent to a process.
           tasks: the arguments of each call.
-          here: whether no process may start for these calls, because there is too little to do. If none
-            has started before, they take place in this process.
+          here: whether there is too little to do to start processes for it. If none has started before,
+            the calls take place in this process.
 
         Raises:
-          UserError: a process was killed from outside.
-          Exception: whatever the function raises. The calls of the other processes are given up.
+          UserError: a call ended its process, for example because the memory was full.
+          TryAgain: the scheduler of the cluster is gone.
+          Exception: whatever the function raises. The other calls are given up.
         """
-        if (here and not self._processes) or self._count == 1 or len(tasks) < 2:
+        if self._executor is None and (here or self._count == 1 or len(tasks) < 2):
             for index, task in enumerate(tasks):
                 yield index, function(*task)
             return
-        if not here:
-            self._start(min(self._count, len(tasks)))
-        waiting = iter(range(len(tasks)))
-        calls: dict[connection.Connection, int] = {}
         try:
-            for pipe in self._processes:
-                _send_next(pipe, function, tasks, waiting, calls)
-            while calls:
-                for ready in connection.wait(list(calls)):
-                    pipe = cast(connection.Connection, ready)
-                    index, result = calls.pop(pipe), self._receive(pipe)
-                    _send_next(pipe, function, tasks, waiting, calls)
-                    yield index, result
-        finally:
-            if calls:
-                self.close()
+            calls = {self._submit(function, task): index for index, task in enumerate(tasks)}
+            for call in concurrent.futures.as_completed(calls):
+                yield calls[call], self._result(call)
+        except BaseException:
+            self.close()
+            raise
 
-    def _start(self, count: int) -> None:
-        """Starts processes until there are `count`."""
-        while len(self._processes) < count:
-            own_end, other_end = _context.Pipe()
-            process = _context.Process(target=_serve, args=(other_end,), daemon=True)
-            process.start()
-            other_end.close()
-            self._processes[own_end] = process
+    def close(self) -> None:
+        """Ends the processes, also in the middle of a call."""
+        if self._executor is not None:
+            for process in {*multiprocessing.active_children()} - self._others:
+                process.terminate()
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
 
-    def _receive(self, pipe: connection.Connection) -> Any:
-        """Returns the result of a call. Raises as `map` does."""
+    def _submit(self, function: Callable[..., Any], task: tuple[Any, ...]) -> Future[Any]:
+        if self._executor is None:
+            self._others = {*multiprocessing.active_children()}
+            self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
+        return self._executor.submit(_call, function, task)
+
+    def _result(self, call: Future[Any]) -> Any:
         try:
-            is_result, answer = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            process = self._processes[pipe]
-            process.join()
-            code = process.exitcode or 0
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            return call.result()
+        except BrokenProcessPool:
             raise UserError(
-                f"a worker process was ended from outside ({how}), perhaps for lack of memory. Give "
-                "fewer --workers; the same command goes on."
+                "a worker process was ended from outside, perhaps for lack of memory. Give fewer "
+                "--workers; the same command goes on."
             ) from None
-        if not is_result:
-            raise answer
-        return answer
 
 
-def _send_next(
-    pipe: connection.Connection,
-    function: Callable[..., Any],
-    tasks: Sequence[tuple[Any, ...]],
-    waiting: Iterator[int],
-    calls: dict[connection.Connection, int],
-) -> None:
-    """Gives the next task, if there is any, to the process at the other end of a pipe."""
-    for index in waiting:
-        pipe.send((function, tasks[index]))
-        calls[pipe] = index
-        return
+class DaskPool(WorkerPool):
+    """The workers of a Dask cluster. If a worker dies, another one repeats its calls."""
+
+    def __init__(self, scheduler: str, folder: Path) -> None:
+        """Does nothing yet.
+
+        Args:
+          scheduler: the address of the scheduler, such as "tcp://10.0.0.1:8786".
+          folder: a folder that all workers must see under the same path.
+        """
+        super().__init__(0)
+        self._scheduler, self._folder = scheduler, os.path.realpath(folder)
+
+    def __enter__(self) -> "DaskPool":
+        """Connects to the scheduler, and looks at its workers.
+
+        Raises:
+          UserError: Dask is not installed, nobody answers, or a worker cannot do the work.
+        """
+        try:
+            import distributed
+        except ImportError as error:
+            raise UserError(
+                f"--scheduler needs Dask, which is not installed here ({error}). Install it with: pip "
+                "install 'gshard-nmt[cluster]'."
+            ) from None
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # our messages say it
+        try:
+            # A client that cannot connect would hold up the end of the program for a minute.
+            asyncio.run(_connect(self._scheduler))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"--scheduler is {self._scheduler!r}, but no Dask scheduler answers there "
+                f"({str(error).rstrip('.')}). Give the address that `dask scheduler` prints, such as "
+                "tcp://10.0.0.1:8786."
+            ) from None
+        self._client = distributed.Client(
+            self._scheduler, timeout=_SECONDS_TO_ANSWER, set_as_default=False
+        )
+        try:
+            self._check_workers()
+        except BaseException:
+            self._client.close()
+            raise
+        self._executor = self._client.get_executor(pure=False)
+        return self
+
+    def close(self) -> None:
+        """Gives up all calls and leaves the cluster. A worker ends the call that it has begun."""
+        if self._executor is not None:
+            with contextlib.suppress(concurrent.futures.CancelledError, OSError):
+                self._executor.shutdown(wait=False)
+            self._client.close()
+            self._executor = None
+
+    def _check_workers(self) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=_SECONDS_TO_ANSWER)
+        except TimeoutError:
+            raise UserError(
+                f"--scheduler is {self._scheduler!r}, which has no workers. Start some with `dask worker "
+                f"{self._scheduler} --nworkers auto --nthreads 1`."
+            ) from None
+        answers = self._client.run(_look_at, self._folder, on_error="return")
+        for worker, answer in answers.items():
+            if answer != (gshard_nmt.__version__, True):
+                what = f"does not see {self._folder}"
+                if isinstance(answer, Exception):
+                    what = f"cannot import gshard-nmt ({answer})"
+                elif answer[0] != gshard_nmt.__version__:
+                    what = f"has gshard-nmt {answer[0]} and not {gshard_nmt.__version__}"
+                raise UserError(
+                    f"the worker {worker} {what}. All workers need this version of gshard-nmt, and must "
+                    "see --corpus and --out under the same paths."
+                )
+
+    def _result(self, call: Future[Any]) -> Any:
+        from distributed import KilledWorker
+
+        try:
+            return call.result()
+        except KilledWorker:
+            raise UserError(
+                "a part of the work ended one worker after the other, perhaps for lack of memory. Give "
+                "the workers more memory; the same command goes on."
+            ) from None
+        except concurrent.futures.CancelledError:
+            raise TryAgain(
+                "the Dask scheduler is gone. Start it and its workers again; the same command goes on."
+            ) from None
 
 
-def _serve(pipe: connection.Connection) -> None:
-    """Answers calls until the other end of the pipe is closed. Runs in a worker process."""
-    # Ctrl-C reaches all processes of a terminal. The main process decides and ends its workers.
+async def _connect(scheduler: str) -> None:
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    await (await connect(scheduler, timeout=_SECONDS_TO_ANSWER, **arguments)).close()
+
+
+def _look_at(folder: str) -> tuple[str, bool]:
+    """Returns the version of this package on a worker, and whether the worker sees a folder."""
+    return gshard_nmt.__version__, os.path.isdir(folder)
+
+
+def _ignore_ctrl_c() -> None:
+    """Prepares a worker process. Ctrl-C reaches all processes of a terminal; the main one decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        try:
-            function, task = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer = (True, function(*task))
-        except Exception as error:  # noqa: BLE001, the main process raises it
-            answer = (False, portable(error))
-        try:
-            pipe.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return
 
 
-def portable(error: Exception) -> Exception:
-    """Returns an error that can be sent to another process. The traceback is in its notes."""
-    where = traceback.format_exc()
+def _call(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
+    """Calls a function on a worker. An error that cannot be sent back becomes a RuntimeError."""
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001, an exception may have any constructor
-        return RuntimeError(f"{type(error).__name__}: {error}\n{where}")
-    if not isinstance(error, UserError | OSError | MemoryError):
-        error.add_note(f"In a worker process:\n{where}")
-    return error
+        return function(*task)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001, an exception may have any constructor
+            where = traceback.format_exc()
+            raise RuntimeError(f"{type(error).__name__}: {error}\n{where}") from None
+        raise

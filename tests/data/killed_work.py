@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 
-from gshard_nmt.data.work import Share, Stage, Unit, WorkFolder, key_of
+from gshard_nmt.data.work import Stage, Unit, WorkFolder, key_of
 from gshard_nmt.data.worker_pool import WorkerPool
 from tests.kills import kill_at
 
@@ -21,9 +21,6 @@ class Silent:
         pass
 
     def advance(self, rows):
-        pass
-
-    def wait_for(self, missing):
         pass
 
     def end(self):
@@ -45,7 +42,7 @@ def stage(log: pathlib.Path) -> Stage:
 
 
 def work(folder: pathlib.Path) -> None:
-    with WorkerPool(1) as pool, WorkFolder(folder / "work", pool, Share()) as place:
+    with WorkerPool(1) as pool, WorkFolder(folder / "work", pool) as place:
         place.run(stage(folder / "log"), Silent())
 
 
@@ -87,7 +84,7 @@ def main(root: pathlib.Path) -> None:
         log = folder / "log"
         done_again = log.read_text().split() if log.exists() else []
         assert len(done_again) == COUNT - len(before), (place, before, done_again)
-        assert os.listdir(folder / "work" / "unfinished" / "0-of-1") == [], place
+        assert os.listdir(folder / "work" / "unfinished" / "files") == [], place
     print(place - 1, resumed)
 
 

@@ -1,15 +1,14 @@
-"""Units of work: done once, complete or not there, shared by machines."""
+"""Units of work: done once, complete or not there."""
 
 import gc
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.work import Share, Stage, Unit, WorkFolder, key_of
+from gshard_nmt.data.work import Stage, Unit, WorkFolder, key_of
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 from tests.data.killed_work import Silent, shout
@@ -25,17 +24,14 @@ class Recording(Silent):
     def advance(self, rows):
         self.events.append(rows)
 
-    def wait_for(self, missing):
-        self.events.append(missing)
-
 
 def stage_of(log, numbers=(0, 1, 2), work=shout, version=1):
     units = [Unit(f"fr-en/{n}", key_of(version, n), (str(log), n), n + 1) for n in numbers]
     return Stage("shout", "shouting", work, units)
 
 
-def run(folder, stage, share=Share(), watch=None, workers=1):  # noqa: B008
-    with WorkerPool(workers) as pool, WorkFolder(folder, pool, share, poll=0.01) as place:
+def run(folder, stage, watch=None, workers=1):
+    with WorkerPool(workers) as pool, WorkFolder(folder, pool) as place:
         return place.run(stage, watch or Silent())
 
 
@@ -101,38 +97,14 @@ def test_an_error_leaves_the_finished_units_and_no_half_ones(tmp_path, workers, 
     assert stage.units[1].folder not in os.listdir(tmp_path / "work" / "shout")
 
 
-def test_machines_share_the_units_and_wait_for_each_other(tmp_path):
-    log, watch, outcomes = tmp_path / "log", Recording(), {}
-    stage = stage_of(log, range(6))
-
-    def machine(index, watch):
-        outcomes[index] = run(tmp_path / "work", stage, Share(index, 2), watch)
-
-    first = threading.Thread(target=machine, args=(0, watch))
-    first.start()
-    while not any(isinstance(event, dict) for event in watch.events):
-        assert first.is_alive()
-    assert watch.events[-1] == {1: ["fr-en/1", "fr-en/3", "fr-en/5"]}
-    assert sorted(log.read_text().split()) == ["0", "2", "4"]
-    machine(1, None)
-    first.join()
-    assert sorted(log.read_text().split()) == [*"012345"]
-    assert outcomes[0] == outcomes[1]
-
-
-def test_two_programs_do_not_do_the_same_share(tmp_path):
-    with WorkerPool(1) as pool, WorkFolder(tmp_path, pool):
-        with pytest.raises(UserError, match="another program works in"), WorkFolder(tmp_path, pool):
-            pass
-        with WorkFolder(tmp_path, pool, Share(1, 2)):
-            pass
-
-
-@pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "a/b", "1/2/3", "0/0"])
-def test_a_share_that_cannot_be_is_refused(text):
-    with pytest.raises(UserError, match=r"^--shard is .*from 0/4 to 3/4"):
-        Share.parse(text)
-    assert Share.parse("3/4") == Share(3, 4)
+def test_two_programs_do_not_work_in_one_folder(tmp_path):
+    with (
+        WorkerPool(1) as pool,
+        WorkFolder(tmp_path, pool),
+        pytest.raises(UserError, match="another program works in"),
+        WorkFolder(tmp_path, pool),
+    ):
+        pass
 
 
 def test_a_folder_that_cannot_be_made_keeps_no_lock(tmp_path, monkeypatch):

@@ -71,7 +71,7 @@ def test_processes_share_the_calls_and_all_results_arrive(start):
         for numbers in (range(20), range(3)):
             results = dict(pool.map(call, [(n,) for n in numbers]))
             assert [results[n][0] for n in numbers] == list(numbers)
-            assert len({results[n][1] for n in numbers} | {os.getpid()}) == 3
+            assert os.getpid() not in {results[n][1] for n in numbers}
         with pytest.raises(UserError) as error:
             list(pool.map(call, [(1,), ("user",)]))
         assert (str(error.value), error.value.settings) == ("a line is wrong.", ("Data.rows",))
@@ -80,9 +80,7 @@ def test_processes_share_the_calls_and_all_results_arrive(start):
         assert full.value.errno == 28
         with pytest.raises(RuntimeError, match=r"(?s)^Odd: 1 and 2\n.*raise Odd"):
             list(pool.map(call, [(1,), ("odd",)]))
-        with pytest.raises(
-            UserError, match=r"ended from outside \(signal SIGKILL\).*the same command"
-        ):
+        with pytest.raises(UserError, match=r"ended from outside.*the same command"):
             list(pool.map(call, [(1,), ("killed",)]))
     assert not multiprocessing.active_children()
 

@@ -12,7 +12,7 @@ PROGRAM = """
 import json, pathlib, resource, sys
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.one_machine import CONFIG
+from tests.data.preparation.small_corpus import CONFIG
 import dataclasses
 config = dataclasses.replace(CONFIG, source_vocabulary=2000, target_vocabulary=2000,
                              vocabulary_sentences=20000)

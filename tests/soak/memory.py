@@ -31,7 +31,7 @@ PROGRAM = """
 import dataclasses, pathlib, resource, sys
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.one_machine import CONFIG
+from tests.data.preparation.small_corpus import CONFIG
 if __name__ == "__main__":
     limit = int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from gshard_nmt import files, outputs
-from gshard_nmt.data.beam_pool import BeamPool
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import SPLITS, CorpusPair, Input
@@ -38,8 +37,8 @@ from gshard_nmt.data.vocabulary_pair import (
     specs_of,
 )
 from gshard_nmt.data.vocabulary_report import LINES, Fit
-from gshard_nmt.data.work import Share, WorkFolder, WorkIsGone, key_of
-from gshard_nmt.data.worker_pool import Pool, WorkerPool, usable_cpus
+from gshard_nmt.data.work import WorkFolder, key_of
+from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 
 
@@ -49,18 +48,16 @@ class Options:
 
     Attributes:
       workers: the number of processes; 0 means one for each CPU that this process may use.
-      share: the part of the work that this machine does.
       vocabulary_of: prepared data or a run folder, whose vocabularies are used; None to train them.
       cleaning: the settings of cleaning.
-      beam: the options of Apache Beam, which then does the work; None if processes do it.
+      scheduler: the address of a Dask scheduler, whose workers then do the work; "" for processes.
       keeps_work: whether finished work stays if the preparation fails, so that the next start goes on.
     """
 
     workers: int = 0
-    share: Share = dataclasses.field(default_factory=Share)
     vocabulary_of: Path | None = None
     cleaning: Cleaning = dataclasses.field(default_factory=Cleaning)
-    beam: str | None = None
+    scheduler: str = ""
     keeps_work: bool = True
 
 
@@ -97,8 +94,10 @@ class Job:
         self._old, self._options, self._console = old, options, console
         self._partial = partial_folder(out)
         self._watch = StageProgress(console)
-        self._pool = _pool_of(options, self._partial)
-        self._work = WorkFolder(self._partial, self._pool, options.share)
+        self._pool = WorkerPool(options.workers or usable_cpus())
+        if options.scheduler:
+            self._pool = DaskPool(options.scheduler, self._partial)
+        self._work = WorkFolder(self._partial, self._pool)
         self._stages = Stages(config, options.cleaning, self._work, self._watch)
         self._cleaner = self._stages.cleaner
 
@@ -117,11 +116,10 @@ class Job:
 
         With `Options.keeps_work = False` nothing stays.
         """
-        with self._pool, self._work:
+        with self._work:
             try:
-                self._make()
-            except WorkIsGone:
-                self._say("another machine has finished")
+                with self._pool:
+                    self._make()
             except BaseException as error:
                 self._keep_work(error)
                 raise
@@ -131,7 +129,7 @@ class Job:
     def _keep_work(self, error: BaseException) -> None:
         """Says where finished work is, or removes the work folder if there is none."""
         is_of_use = self._options.keeps_work and self._work.has_results()
-        if not is_of_use and self._options.share.count == 1:
+        if not is_of_use:
             self._work.remove()
             return
         note = f"Finished work is in {self._partial}; the same command goes on from there."
@@ -151,9 +149,6 @@ class Job:
 
     def _known(self) -> dict[str, Text]:
         """Returns the inputs that were read in an earlier run and have not changed."""
-        # Several machines must agree on the units, and each has a cache of its own.
-        if self._options.share.count > 1:
-            return {}
         known = {inputs.name_of(item): inputs.known_text(item) for item in self._inputs()}
         return {name: text for name, text in known.items() if text is not None}
 
@@ -231,10 +226,7 @@ class Job:
         tokens, fits = self._tokenize(new, clean, places, samples)
         reasons |= left_out.after_tokenizing(new, tokens, self._config)
         left_out.check_rest(plan.directions, reasons)
-        if self._options.share.index == 0:
-            self._finish(plan, reused, reasons, clean, tokens, models, fits)
-        else:
-            self._say(f"machine {self._options.share} is done; machine 0 writes {self._out}")
+        self._finish(plan, reused, reasons, clean, tokens, models, fits)
 
     def _train(self, plan: Plan, samples: Sequence[Sample], rows: int) -> Models:
         """Trains the vocabularies that do not exist on samples of `rows` lines, and returns all."""
@@ -359,13 +351,6 @@ class Job:
         self._work.mark_complete()
         outputs.replace_folder(folder.path, self._out)
         self._work.remove()
-
-
-def _pool_of(options: Options, partial: Path) -> Pool:
-    """Returns what does the work; `partial` is the folder for unfinished work."""
-    if options.beam is not None:
-        return BeamPool(options.beam, partial / "beam")
-    return WorkerPool(options.workers or usable_cpus())
 
 
 def _with_vocabularies_of(config: Data, folder: Path) -> Data:

@@ -1,7 +1,7 @@
 """How far `gshard-data prepare` is, on stderr: a bar in a terminal, otherwise a line now and then."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -45,22 +45,6 @@ class StageProgress:
         elif self._clock() - self._said >= LINE_SECONDS:
             self._said = self._clock()
             self._console.print(f"{self._about}: {self._numbers()}", soft_wrap=True)
-
-    def wait_for(self, missing: Mapping[int, Sequence[str]]) -> None:
-        """Says which units of which machines are missing."""
-        if self._clock() - self._said < LINE_SECONDS:
-            return
-        self._said = self._clock()
-        parts = []
-        for machine, names in sorted(missing.items()):
-            more = f" and {len(names) - 2:,} more" if len(names) > 2 else ""
-            parts.append(f"machine {machine}: {', '.join(names[:2])}{more}")
-        self._console.print(
-            f"{self._about}: waiting for {'; '.join(parts)}. If a machine has stopped, start its command "
-            "again.",
-            soft_wrap=True,
-            markup=False,
-        )
 
     def end(self) -> None:
         """Ends the stage, and says how long it took if that was long."""

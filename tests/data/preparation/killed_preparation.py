@@ -4,23 +4,19 @@
 starts a child for every STRIDE-th of these places. After the kill, `out` must be complete, old or new, or
 both must be in `out.partial`. Then another child gives the same command, and all bytes must be those of
 a program that nobody killed. It prints the number of places.
-
-`python -m tests.data.preparation.killed_preparation FOLDER STRIDE 1/2` kills one of two machines.
 """
 
 import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.work import Share
 from gshard_nmt.prepare import prepare
 from tests.data.killed_work import CHANGES
-from tests.data.preparation.one_machine import CLEANING, CONFIG, write_corpus
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, write_corpus
 from tests.kills import kill_at
 
 OLD = dataclasses.replace(CONFIG, source_length=48)
@@ -30,14 +26,14 @@ def content(folder: pathlib.Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
-def child(corpus: pathlib.Path, out: pathlib.Path, place: int, config=CONFIG, share="0/1") -> int:
+def child(corpus: pathlib.Path, out: pathlib.Path, place: int, config=CONFIG) -> int:
     """Prepares in another process that is killed at a place; returns its exit status."""
     if (number := os.fork()) == 0:
         os.environ["XDG_CACHE_HOME"] = str(out.parent / "cache")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.dup2(2, 1)
         kill_at(place, CHANGES)
-        prepare(config, corpus, out, Options(1, Share.parse(share), cleaning=CLEANING))
+        prepare(config, corpus, out, Options(1, cleaning=CLEANING))
         os._exit(0)
     return os.waitpid(number, 0)[1]
 
@@ -74,34 +70,5 @@ def kill_everywhere(root: pathlib.Path, stride: int) -> int:
         place += stride
 
 
-def kill_a_machine(root: pathlib.Path, stride: int, share: str) -> int:
-    corpus = write_corpus(root / "corpus", ["fr", "de"])
-    assert child(corpus, root / "new", -1) == 0
-    words = [sys.executable, "-m", "tests.data.preparation.one_machine", str(corpus)]
-    kills = 0
-    for place in range(3, 3 + 3 * stride, stride):
-        out = root / str(place) / "out"
-        out.parent.mkdir()
-        environment = os.environ | {"XDG_CACHE_HOME": str(out.parent / "other cache")}
-        with subprocess.Popen(
-            [*words, str(out), "0/2"],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-        ) as other:
-            assert child(corpus, out, place, share=share) != 0
-            assert not out.exists()
-            assert child(corpus, out, -1, share=share) == 0, place
-            assert other.wait(120) == 0
-        assert content(out) == content(root / "new")
-        kills += 1
-    return kills
-
-
-def main(root: str, stride: str, share: str = "") -> None:
-    folder, step = pathlib.Path(root), int(stride)
-    print(kill_a_machine(folder, step, share) if share else kill_everywhere(folder, step))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(kill_everywhere(pathlib.Path(sys.argv[1]), int(sys.argv[2])))

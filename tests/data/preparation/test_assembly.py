@@ -10,7 +10,7 @@ from gshard_nmt.data.preparation.assembly import NewFolder, reusable
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.preparation.texts import Direction
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.one_machine import CLEANING, CONFIG, write_corpus
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, write_corpus
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ import dataclasses
 import gzip
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,10 +16,9 @@ from gshard_nmt.data.preparation.job import Options, partial_folder
 from gshard_nmt.data.preparation.vocabularies import Measuring
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.data.work import Share
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.one_machine import CLEANING, CONFIG, sentences, write_corpus
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, sentences, write_corpus
 
 ALONE = Options(1, cleaning=CLEANING)
 
@@ -66,7 +63,7 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr("gshard_nmt.data.preparation.tokenizing.CHUNK_ROWS", 16)
 
 
-def test_the_bytes_do_not_depend_on_processes_or_machines(tmp_path, monkeypatch):
+def test_the_bytes_do_not_depend_on_processes(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus")
     prepare(CONFIG, corpus, tmp_path / "alone", ALONE)
     expected = content(tmp_path / "alone")
@@ -74,21 +71,6 @@ def test_the_bytes_do_not_depend_on_processes_or_machines(tmp_path, monkeypatch)
     monkeypatch.setattr(work, "_SMALL", 0)
     prepare(CONFIG, corpus, tmp_path / "two", dataclasses.replace(ALONE, workers=2))
     assert content(tmp_path / "two") == expected
-    out = tmp_path / "shared"
-    words = [
-        sys.executable,
-        "-m",
-        "tests.data.preparation.one_machine",
-        str(corpus),
-        str(out),
-        "1/2",
-    ]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as other:
-        prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, share=Share(0, 2)))
-        said = other.communicate(timeout=120)[1]
-    assert other.returncode == 0, said
-    assert content(out) == expected
-    assert not partial_folder(out).exists()
 
 
 def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):

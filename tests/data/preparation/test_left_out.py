@@ -12,7 +12,7 @@ from gshard_nmt.data.preparation.texts import folder_of
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.one_machine import CONFIG, sentences, write_corpus
+from tests.data.preparation.small_corpus import CONFIG, sentences, write_corpus
 from tests.data.preparation.test_job import content
 
 BOTH = dataclasses.replace(CONFIG, direction="many-to-many")

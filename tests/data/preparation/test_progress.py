@@ -44,21 +44,6 @@ def test_bytes_and_long_times_are_readable():
     )
 
 
-def test_a_machine_that_is_missing_is_named():
-    progress, stream, clock = make()
-    progress.begin("cleaning, pairs", 10, 0)
-    missing = {1: ["fr-en/train/1", "fr-en/train/5", "de-en/train/1"], 3: ["fr-en/train/3"]}
-    progress.wait_for(missing)
-    assert stream.getvalue() == ""
-    clock.now += 31
-    progress.wait_for(missing)
-    progress.wait_for(missing)
-    assert stream.getvalue() == (
-        "cleaning: waiting for machine 1: fr-en/train/1, fr-en/train/5 and 1 more; machine 3: "
-        "fr-en/train/3. If a machine has stopped, start its command again.\n"
-    )
-
-
 def test_a_terminal_shows_a_bar_that_goes_away():
     progress, stream, clock = make(is_terminal=True)
     progress.begin("tokenizing, pairs", 10, 5)

@@ -1,14 +1,10 @@
-"""A machine that prepares its share: `python -m tests.data.preparation.one_machine CORPUS OUT 1/2`."""
+"""A small corpus, and the settings that prepare it."""
 
 import pathlib
-import sys
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.work import Share
-from gshard_nmt.prepare import prepare
 
 CONFIG = Data(
     source_vocabulary=330,
@@ -38,12 +34,3 @@ def write_corpus(root: pathlib.Path, languages=("fr", "de"), train=60) -> pathli
             rows = sentences(language, split, count)
             write_pairs(root / f"{language}-en", split, language, "en", rows)
     return root
-
-
-def main(corpus: str, out: str, share: str) -> None:
-    options = Options(1, Share.parse(share), cleaning=CLEANING)
-    prepare(CONFIG, pathlib.Path(corpus), pathlib.Path(out), options)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
