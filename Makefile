@@ -10,12 +10,12 @@ GPU_READY := $(VENV)/.gpu-ready
 # Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
 # Files are handed out in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
-	--no-loadscope-reorder
-# `make check` leaves out these tests. They start the programs, or compile for several devices.
-LEFT_OUT_OF_CHECK := tests/integration tests/system tests/multidevice
+	--no-loadscope-reorder --durations=15
+# These tests start the programs, or compile for several devices. All others are unit tests.
+LARGE := tests/integration tests/system tests/multidevice
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tpu gpu demo test test-all soak check bench look lock clean
+.PHONY: help venv tpu gpu demo lint unit test test-all soak check bench look lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,10 +41,13 @@ $(GPU_READY): requirements-gpu.lock | $(READY)
 demo: $(READY)  ## harvest, prepare, train, decode and judge on this machine's message catalogues
 	@$(BIN)/python scripts/demo.py
 
-test: $(READY)  ## every test but the slow tier: unit and integration, about 8 minutes
-	$(PYTEST) -m "not slow"
+unit: $(READY)
+	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LARGE))
 
-test-all: test $(TPU_READY) $(GPU_READY)  ## the tests of `make test`, then the slow tier, at most 45 minutes
+test: unit  ## every test but the slow tier
+	$(PYTEST) -m "not slow" $(LARGE)
+
+test-all: test $(TPU_READY) $(GPU_READY)  ## the tests of `make test`, then the slow tier
 	$(PYTEST) -m slow
 
 # `make soak CAMPAIGNS=kill SEED=7` repeats one campaign. MINUTES is for each campaign, 60 at most.
@@ -57,11 +60,12 @@ soak: $(READY)  ## long campaigns outside CI: 100 kills, 1,000 wrong inputs and 
 	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(CASES),--cases $(CASES)) \
 		$(if $(SEED),--seed $(SEED)) $(CAMPAIGNS)
 
-check: $(READY)  ## lint, format, types and the unit tests
+check: lint unit  ## lint, format, types and the unit tests
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow" $(addprefix --ignore=,$(LEFT_OUT_OF_CHECK))
 
 # `make bench PART=training` runs one part; benchmarks/bench.py lists them. PAGE=always writes the figures of
 # a busy machine too. The race takes more than an hour, so it runs apart: .venv/bin/python benchmarks/race.py
