@@ -29,8 +29,8 @@ def test_a_row_names_code_and_something_to_see(row):
     _, _, code, see = row
     for name in re.findall(r"`([\w/]+\.?\w*)`", code):
         if "/" in name:
-            place = ROOT / name if name.startswith(("configs", "scripts", "examples")) else None
-            assert (place or ROOT / "gshard_nmt" / name).exists(), name
+            is_outside = name.startswith(("benchmarks", "configs", "scripts", "examples"))
+            assert (ROOT / ("" if is_outside else "gshard_nmt") / name).exists(), name
     shown = re.fullmatch(r"`([^`]+)`|\[[\w.]+\]\(([\w.]+\.md)(?:#[\w-]+)?\)", see)
     assert shown, see
     if shown[2]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.cli.flags import Command, Flags, define_config, read_config, require
+from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,12 +58,6 @@ def _define_inspect(flags: Flags) -> None:
         minimum=0,
     )
     flags.switch(
-        "measure",
-        "measure collectives and one layer on the devices of this machine, beside predicted times. The "
-        "config's mesh gives the number of devices; without --config it is that of demo",
-    )
-    flags.integer("rounds", "N", "for --measure: how often each program is measured", 10, minimum=1)
-    flags.switch(
         "doctor",
         "check config, mesh, data, memory, disk and versions, and list all problems at once",
     )
@@ -83,15 +77,11 @@ def _define_inspect(flags: Flags) -> None:
     flags.text("html", "FILE", "file to write the report to, as a web page with charts")
 
 
-_SMALL_CONFIG = "demo"
-"""The config that --measure takes if none is given."""
-
 _INSPECTIONS = {
     "": ("topology", "slice_link", "scale_with_devices", "decoding", "tokens", "json", "html"),
     "advise": ("topology", "slice_link", "best", "tokens", "json", "html"),
     "parameters": (),
     "equivalence": ("devices",),
-    "measure": ("rounds", "json", "html"),
     "doctor": ("topology", "slice_link", "data", "read_data", "workdir"),
 }
 """The flags that each inspection takes besides --config and --gin.
@@ -130,9 +120,6 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
-    if values.measure and not values.config:
-        values["config"].value = _SMALL_CONFIG
-    require(INSPECT, values, ("config",))
     slice_link = values.slice_link and values.slice_link * 1e9
     if slice_link and not any("*" in name for name in values.topology):
         raise UserError(
@@ -151,10 +138,6 @@ def _inspect(values: FlagValues) -> None:
         from gshard_nmt.checks.equivalence import show_equivalence
 
         show_equivalence(config, name, values.devices)
-    elif values.measure:
-        from gshard_nmt.checks.measure import measure
-
-        measure(config, name, values.rounds, _report_files(values))
     else:
         _compile(values, config, name, slice_link)
 
@@ -233,8 +216,7 @@ INSPECT = Command(
     "estimates the memory, communication and time of a config's training step on a machine. It needs "
     "the compiler for that machine, but not the machine.",
     "gshard-inspect --config demo --topology v3:2x2",
-    # _inspect asks for --config, because --measure has a config of its own.
-    (),
+    ("config",),
     _define_inspect,
     _inspect,
 )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.inspection.measurement import Measurement
 from gshard_nmt.inspection.memory import CATEGORIES
 from gshard_nmt.inspection.origin import WORK_KINDS
 from gshard_nmt.inspection.record import Inspection
@@ -161,34 +160,4 @@ def growth(inspections: Sequence[Inspection]) -> Any:
         axes.set_title(title.format(unit), fontsize=10)
         axes.set_xlabel("devices")
         axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def collective_times(measurement: Measurement) -> Any:
-    """Plots the times of collectives by bytes and number of devices (GShard Figure 9)."""
-    from matplotlib.figure import Figure
-
-    kinds = list(dict.fromkeys(time.kind for time in measurement.collectives))
-    figure = Figure(figsize=(11, 3), layout="constrained")
-    every_axes = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    for axes, kind in zip(every_axes, kinds, strict=True):
-        of_kind = [time for time in measurement.collectives if time.kind == kind]
-        for place, number in enumerate(dict.fromkeys(time.devices for time in of_kind)):
-            times = [time for time in of_kind if time.devices == number]
-            sizes = [time.nbytes / 2**10 for time in times]
-            medians = [time.seconds.median * 1e3 for time in times]
-            below = [time.seconds.median - time.seconds.low for time in times]
-            above = [time.seconds.high - time.seconds.median for time in times]
-            errors = [[e * 1e3 for e in side] for side in (below, above)]
-            color = f"C{place}"
-            axes.errorbar(sizes, medians, errors, fmt="o", color=color, label=f"{number} devices")
-            predicted = [measurement.predicted(time) * 1e3 for time in times]
-            axes.plot(sizes, predicted, color=color, linewidth=1)
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_title(kind, fontsize=10)
-        axes.set_xlabel("KiB on one device")
-        axes.spines[["top", "right"]].set_visible(False)
-    every_axes[0].set_ylabel("ms (lines: predicted)")
-    every_axes[0].legend(fontsize=8, frameon=False)
     return figure

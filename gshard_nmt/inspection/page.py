@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt import files, web_page
-from gshard_nmt.inspection import figures, measurement_report, report
-from gshard_nmt.inspection.measurement import Measurement
+from gshard_nmt.inspection import figures, report
 from gshard_nmt.inspection.record import Inspection
 from gshard_nmt.inspection.tables import WORDS, Column, Table, Value, common_unit, side_by_side
 from gshard_nmt.quantities import count_text, seconds_text, size_text
@@ -63,22 +62,6 @@ def write_page(inspections: Sequence[Inspection], tokens: float, file: Path) -> 
     style = web_page.template("report.css") + _STYLE
     title = f"{inspections[0].config} on {', '.join(names)}"
     files.write(file, web_page.page(title, _headline(inspections[-1]), "\n".join(body), style))
-
-
-def write_measurement(measurement: Measurement, file: Path) -> None:
-    """Writes the page of a measurement, which needs no network and no other file."""
-    alt = "measured and predicted times of collectives by bytes"
-    parts = [_paragraphs(measurement_report.lines(measurement))]
-    if measurement.collectives:
-        image = figures.image_of(lambda: figures.collective_times(measurement), alt)
-        parts.append(image)
-    for table in measurement_report.tables(measurement):
-        parts.append(f"<section>{_heading(table)}{_table(table)}</section>")
-    parts.append(web_page.script(web_page.template("report.js")))
-    style = web_page.template("report.css") + _STYLE
-    title = f"{measurement.config} measured on {measurement.devices}"
-    headline = f"Medians of {measurement.rounds} rounds in turns"
-    files.write(file, web_page.page(title, headline, "\n".join(parts), style))
 
 
 def _headline(inspection: Inspection) -> str:

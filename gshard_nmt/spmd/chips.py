@@ -243,25 +243,3 @@ CHIPS: dict[str, Chip] = {
 # and v4 give no figure.
 SLICE_BANDWIDTH = {"v5e": 25e9 / 8, "v5p": 50e9 / 8, "v6e": 100e9 / 8}
 """Bytes per second between a chip and those of other slices, in one direction, by generation."""
-
-# A part of jax's name of a device -> the name of the chip. The first that matches counts.
-_DEVICE_KINDS = {
-    "TPU v3": "v3",
-    "TPU v4": "v4",
-    "TPU v5 lite": "v5e",
-    "TPU v5e": "v5e",
-    "TPU v5": "v5p",
-    "TPU v6": "v6e",
-    "A100": "a100",
-    "H100": "h100",
-    "H200": "h200",
-    "B200": "b200",
-}
-
-
-def chip_of(device_kind: str) -> Chip | None:
-    """Returns the chip of a device by jax's `device_kind`; None if the table has no such chip."""
-    for words, name in _DEVICE_KINDS.items():
-        if words in device_kind:
-            return CHIPS[name]
-    return None

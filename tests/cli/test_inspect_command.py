@@ -3,7 +3,6 @@ import errno
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.outputs import NO_FILES
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
@@ -20,7 +19,6 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
   --advise       takes --topology, --slice_link, --best, --tokens, --json, --html
   --parameters   takes no other flag
   --equivalence  takes --devices
-  --measure      takes --rounds, --json, --html
   --doctor       takes --topology, --slice_link, --data, --read_data, --workdir
 """
 
@@ -40,7 +38,6 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
             "one of them at a time.\n",
         ),
         (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
-        (["--measure", "--topology=cpu:2"], f"--topology has no effect with --measure.{TABLE}"),
         (
             ["--slice_link=3", "--topology=v4:4x4x4"],
             "--slice_link has no effect without several slices. Name them with --topology, for instance "
@@ -115,27 +112,3 @@ def test_the_folder_of_an_output_file_must_exist(capsys, tmp_path):
     assert capsys.readouterr().err == (
         f"gshard-inspect: --json {file}: there is no folder {file.parent}; make it first.\n"
     )
-
-
-def test_measure_needs_no_config(capsys, monkeypatch):
-    configs = []
-    monkeypatch.setattr(
-        "gshard_nmt.checks.measure.measure", lambda *arguments: configs.append(arguments)
-    )
-    assert commands.inspect_program(["--measure", "--rounds=3", "--gin", "Mesh.shape = (4,)"]) == 0
-    ((config, name, rounds, report),) = configs
-    assert (config.mesh.num_devices, name, rounds) == (4, "demo", 3)
-    assert report == NO_FILES
-    assert commands.inspect_program([]) == 2
-    assert "--config is missing" in capsys.readouterr().err
-
-
-def test_an_interrupted_measurement_leaves_no_file(capsys, monkeypatch, tmp_path):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("gshard_nmt.checks.measure.measurement_of", interrupt)
-    file = tmp_path / "m.json"
-    assert commands.inspect_program(["--measure", f"--json={file}"]) == 130
-    assert capsys.readouterr() == ("", "gshard-inspect: interrupted\n")
-    assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gshard_nmt.spmd.chips import CHIPS, SLICE_BANDWIDTH, Gpu, chip_of, peak_of
+from gshard_nmt.spmd.chips import CHIPS, SLICE_BANDWIDTH, Gpu, peak_of
 
 
 def test_peak_flops_are_those_of_the_matrix_units_at_this_clock():
@@ -50,29 +50,6 @@ def test_the_compiler_gets_the_figures_of_the_gpu():
     lines = {line.strip() for line in CHIPS["a100"].description.splitlines()}
     assert {"core_count: 108", "memory_bandwidth: 2039040000000", "major: 8", "minor: 0"} <= lines
     assert 'device_description_str: "a100"' in lines
-
-
-@pytest.mark.parametrize(
-    ("device_kind", "name"),
-    [
-        ("TPU v3", "v3"),
-        ("TPU v4", "v4"),
-        ("TPU v5 lite", "v5e"),
-        ("TPU v5p", "v5p"),
-        ("TPU v6 lite", "v6e"),
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA B200", "b200"),
-    ],
-)
-def test_real_devices_are_found_by_their_names(device_kind, name):
-    assert chip_of(device_kind) is CHIPS[name]
-
-
-def test_other_devices_are_in_no_table():
-    assert chip_of("cpu") is None
-    assert chip_of("TPU7x") is None
 
 
 def test_slices_reach_each_other_by_the_network_of_the_documentation():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.checks import layer_parts
 from gshard_nmt.settings.find import find_config
 from gshard_nmt.settings.gin_reader import load_config
 
@@ -17,12 +16,17 @@ SMALL = (
 )
 
 
+@pytest.fixture
+def layer_parts(load):
+    return load("harness.layer_parts")
+
+
 def config(*settings: str):
     return load_config(str(find_config("demo")), [*SMALL, *settings])
 
 
 @pytest.mark.parametrize("dispatch", ["gather", "einsum"])
-def test_gating_dispatch_experts_and_combine_are_the_layer(dispatch):
+def test_gating_dispatch_experts_and_combine_are_the_layer(layer_parts, dispatch):
     parts = layer_parts.parts(config(f"Model.dispatch = {dispatch!r}"))
     assert [part.name for part in parts] == [
         *("attention", "feed-forward", "gating", "dispatch", "experts", "combine"),
@@ -41,7 +45,7 @@ def test_gating_dispatch_experts_and_combine_are_the_layer(dispatch):
     assert np.abs(arrays["attended"]).max() > 0.01
 
 
-def test_the_gradient_of_the_layer_has_the_shape_of_each_input():
+def test_the_gradient_of_the_layer_has_the_shape_of_each_input(layer_parts):
     trained = layer_parts.parts(config())[-1]
     group = {n: tf.constant(v) for n, v in layer_parts.values(trained.inputs).items()}
     gradients = trained.function(group)
@@ -51,7 +55,7 @@ def test_the_gradient_of_the_layer_has_the_shape_of_each_input():
         assert np.abs(gradient).max() > 0
 
 
-def test_layers_without_slots_are_not_divided_and_dense_models_have_no_experts():
+def test_layers_without_slots_are_not_divided_and_dense_models_have_no_experts(layer_parts):
     names = [part.name for part in layer_parts.parts(config("Model.dispatch = 'dense'"))]
     assert names == [
         *("attention", "feed-forward", layer_parts.LAYER, layer_parts.TRAINED_LAYER),
@@ -61,6 +65,14 @@ def test_layers_without_slots_are_not_divided_and_dense_models_have_no_experts()
     assert [part.name for part in layer_parts.parts(dense)] == ["attention", "feed-forward"]
 
 
-def test_weights_have_the_names_that_overrides_match():
+def test_weights_have_the_names_that_overrides_match(layer_parts):
     inputs = {name for part in layer_parts.parts(config()) for name in part.inputs}
     assert {"decoder/block/moe_0/gate", "decoder/block/self_attention_0/query"} <= inputs
+
+
+def test_the_benchmark_measures_every_collective_and_part(load):
+    collectives, growth, layer = load("layer").measured(config("Mesh.shape = (4,)"), 2, (1024,))
+    for kind in ("all-to-all", "all-reduce", "all-gather", "collective-permute"):
+        assert sum(line.startswith(f"| {kind}") for line in collectives.splitlines()) == 2
+        assert kind in growth
+    assert "MoE layer, forward and backward" in layer

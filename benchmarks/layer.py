@@ -1,0 +1,143 @@
+"""Measures one layer by parts, and collectives, on the devices of this machine (GShard Figures 8 and 9).
+
+    .venv/bin/python benchmarks/layer.py --config demo --gin 'Mesh.shape = (2,)' --rounds 10
+
+It takes the devices that training would take: accelerators, or virtual CPU devices. These share the
+cores and the memory of this machine, so times grow with their number as the machine does and not as a
+network would. Each part is a program of its own; inside of one program, XLA fuses across them. All
+programs run in turns, once a round. A figure is the median of the rounds, with the range. One process
+measures. It was tried on CPU devices only.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from harness import layer_parts
+from harness.page import table
+from harness.rounds import median_text
+
+from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.find import find_config
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.runtime import Runtime
+
+KINDS = ("all-to-all", "all-reduce", "all-gather", "collective-permute")
+SIZES = (16 * 2**10, 256 * 2**10, 2**20, 4 * 2**20)
+"""Bytes on one device of the collectives: the output of an all-gather, the input of other kinds."""
+TIMES = 8
+"""Collectives in a program, one after the other, which hide the time of its start."""
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--config", default="demo", help="a config by name or by path")
+    parser.add_argument("--gin", action="append", default=[], help="a setting, as for gshard-train")
+    parser.add_argument("--rounds", type=int, default=10, help="how often each program runs")
+    arguments = parser.parse_args()
+    config = load_config(str(find_config(arguments.config)), arguments.gin)
+    print("\n\n".join(measured(config, arguments.rounds)))
+
+
+def measured(config: Config, rounds: int, sizes: Sequence[int] = SIZES) -> list[str]:
+    """Returns the tables: collectives, their growth, and the parts of a layer."""
+    started = runtime.start(config.mesh)
+    devices = list(started.devices.devices.ravel())
+    numbers = [n for n in range(2, len(devices) + 1) if len(devices) % n == 0]
+    keys = [(kind, n, size) for kind in KINDS for n in numbers for size in sizes]
+    programs: dict[Any, Callable[[], Any]] = {
+        key: collective(key[0], devices[: key[1]], key[2]) for key in keys
+    }
+    programs |= parts(config, started)
+    seconds = in_turns(programs, rounds)
+    head = ("milliseconds", "range")
+    rows: list[tuple[str, ...]] = [("collective", "devices", "KiB", *head)]
+    for kind, number, size in keys:
+        times = [s / TIMES for s in seconds[kind, number, size]]
+        rows.append((kind, str(number), f"{size / 2**10:,.0f}", *_text(times)))
+    growth: list[tuple[str, ...]] = [("collective", "exponent", "range", "GShard 5.3")]
+    paper = {"all-to-all": "0.5", "all-reduce": "0"}
+    for kind in KINDS if len(numbers) > 1 else ():
+        logs = [np.log(seconds[kind, n, sizes[-1]]) for n in numbers]
+        exponents = list(np.polyfit(np.log(numbers), logs, 1)[0])
+        growth.append((kind, *median_text(exponents, ".2f"), paper.get(kind, "")))
+    layer: list[tuple[str, ...]] = [("part of a layer", *head)]
+    layer += [(key, *_text(seconds[key])) for key in programs if isinstance(key, str)]
+    return [table(lines) for lines in (rows, growth, layer) if len(lines) > 1]
+
+
+def _text(seconds: Sequence[float]) -> tuple[str, str]:
+    return median_text([1e3 * s for s in seconds], ".3f")
+
+
+def in_turns(programs: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, list[float]]:
+    """Returns the seconds of each program in each round. A first round warms up and does not count."""
+    import jax
+
+    seconds: dict[Any, list[float]] = {key: [] for key in programs}
+    for number in range(rounds + 1):
+        for key, program in programs.items():
+            began = time.perf_counter()
+            jax.block_until_ready(program())
+            if number:
+                seconds[key].append(time.perf_counter() - began)
+        print(f"round {number} of {rounds}", file=sys.stderr)
+    return seconds
+
+
+def parts(config: Config, started: Runtime) -> dict[str, Callable[[], Any]]:
+    """Compiles the parts, and runs each once: later parts take what earlier ones return."""
+    arrays: dict[str, Any] = {}
+    programs: dict[str, Callable[[], Any]] = {}
+    for part in layer_parts.parts(config):
+        program = started.compile(part.name, lambda part=part: part.lowered(config))
+        missing = {name: spec for name, spec in part.inputs.items() if name not in arrays}
+        arrays |= started.put(layer_parts.values(missing), missing)
+        inputs = {name: arrays[name] for name in part.inputs}
+        arrays |= program(inputs)[0]
+        programs[part.name] = lambda program=program, inputs=inputs: program(inputs)
+    return programs
+
+
+def collective(kind: str, devices: Sequence[Any], nbytes: int) -> Callable[[], Any]:
+    """Compiles a program of collectives of float32 arrays of about `nbytes` on each device."""
+    import jax
+
+    count = len(devices)
+    width = -(-nbytes // (4 * count))
+    mesh = jax.sharding.Mesh(np.array(devices), ("x",))
+    spec = jax.sharding.PartitionSpec("x")
+    # On one device: [1, width] to be gathered, [D, width] otherwise.
+    rows = count if kind == "all-gather" else count * count
+    argument = jax.device_put(
+        np.ones((rows, width), np.float32), jax.sharding.NamedSharding(mesh, spec)
+    )
+    apply = {
+        "all-to-all": lambda x: jax.lax.all_to_all(x, "x", 0, 0, tiled=True),
+        "all-reduce": lambda x: jax.lax.psum(x, "x") / count,
+        "all-gather": lambda x: jax.lax.all_gather(x, "x", axis=0, tiled=True),
+        "collective-permute": lambda x: jax.lax.ppermute(
+            x, "x", [(i, (i + 1) % count) for i in range(count)]
+        ),
+    }[kind]
+
+    def repeated(x):
+        for _ in range(TIMES):
+            # Without a barrier, XLA could merge or remove collectives.
+            x = jax.lax.optimization_barrier(apply(x))
+            x = x[:1] if kind == "all-gather" else x
+        return x
+
+    mapped = jax.shard_map(repeated, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    executable = jax.jit(mapped).lower(argument).compile()
+    return lambda: executable(argument)
+
+
+if __name__ == "__main__":
+    main()
