@@ -190,7 +190,8 @@ def evaluate(
         counting = kept_counts.keeping(request.count_experts, split, request.choices)
         checkpoint = request.choices.checkpoint
         sections += routing_page.sections(runs, counting, checkpoint)
-    evaluation = report.Report(results, signatures, facts, title, sections, systems)
+    caution = baselines_section.caution(compared.folders)
+    evaluation = report.Report(results, signatures, facts, title, sections, systems, caution)
     with outputs.named(folder):
         report.write(evaluation, folder)
     terminal.show(evaluation, folder)
@@ -313,6 +314,7 @@ def _result(
         test.source,
         test.target,
         studied.others,
+        studied.counts,
     )
 
 

@@ -89,7 +89,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("evaluation.metrics", "files"),
     ),
     "evaluation/samples.py": (),
-    "evaluation/systems.py": (),
+    "evaluation/systems.py": ("evaluation.significance",),
     "serving/": ("serving", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": (

@@ -5,6 +5,7 @@ What can mislead is marked: other training text, other vocabularies, another sig
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from gshard_nmt.data.manifest import VOCABULARIES
 from gshard_nmt.evaluation import bleu, convergence, differences, significance, tables
@@ -13,7 +14,7 @@ from gshard_nmt.evaluation.candidates import Candidate, key_of, text_digest
 from gshard_nmt.evaluation.corpora import Pairs, fingerprints_of, origin
 from gshard_nmt.evaluation.published import Published
 from gshard_nmt.evaluation.report import LanguageResult, Section
-from gshard_nmt.evaluation.systems import Direction, DirectionResult, System
+from gshard_nmt.evaluation.systems import Counts, Direction, DirectionResult, System
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 
@@ -80,7 +81,7 @@ def systems(
     return [
         main,
         *(
-            _system_of(candidate, main, lines, own)
+            _system_of(candidate, main, own)
             for candidate, own in zip(candidates, lines.candidates, strict=True)
         ),
     ]
@@ -96,6 +97,7 @@ def baselines_together(runs: Sequence[RunFolder], rows: Sequence[LanguageResult]
     results = [
         dataclasses.replace(
             row.direction_result(),
+            counts=row.counts and row.counts.of_baseline(),
             bleu=row.baseline_bleu,
             chrf=None,
             baseline_bleu=None,
@@ -221,6 +223,7 @@ def _published_result(test: TestSet, scores: Published, main: DirectionResult) -
     score = scores.bleu[key_of(scores.bleu, test)]
     return dataclasses.replace(
         main,
+        counts=None,
         bleu=score,
         chrf=None,
         sentences=scores.sentences.get(key_of(scores.sentences, test)),
@@ -234,7 +237,7 @@ def _published_result(test: TestSet, scores: Published, main: DirectionResult) -
 
 
 def _system_of(
-    candidate: Candidate, main: System, lines: Lines, own_lines: Mapping[Direction, Sequence[str]]
+    candidate: Candidate, main: System, own_lines: Mapping[Direction, Sequence[str]]
 ) -> System:
     """Scores a candidate and compares it with the main run and the baselines."""
     of_main = main.by_direction()
@@ -250,16 +253,23 @@ def _system_of(
         direction = test.source, test.target
         own, reference = own_lines[direction], test.all_references
         score = bleu.score(own, reference, test.target)
-        baseline, gain_interval = lines.baselines.get(direction), None
-        if baseline is not None:
-            gain_interval = bleu.delta_interval(own, baseline, reference, test.target)
-        difference = significance.compare(own, lines.main[direction], reference, test.target)
+        of_test = cast(Counts, of_main[direction].counts)
+        others = {**of_test.others, "difference": of_test.own}
+        counts = Counts(
+            of_test.groups, significance.statistics(own, reference, test.target), others
+        )
+        compared = {
+            name: significance.compare_statistics(counts.own, other)
+            for name, other in others.items()
+        }
+        difference = compared["difference"]
         results.append(
             dataclasses.replace(
                 of_main[direction],
                 bleu=score.bleu,
                 chrf=score.chrf,
-                delta_ci95=gain_interval,
+                delta_ci95=compared["delta"].interval if "delta" in compared else None,
+                counts=counts,
                 difference=score.bleu - of_main[direction].bleu,
                 difference_ci95=difference.interval,
                 difference_p=difference.p_value,

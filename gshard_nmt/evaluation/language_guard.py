@@ -243,8 +243,9 @@ class Guard:
             )
             for output, (now, then), p in zip(old, pairs, adjusted, strict=True)
         ]
-        references = [output.references for output in old]
-        error = significance.error_of_mean(pairs, references) if pairs else 0.0
+        drawn = significance.drawn_scores(pairs, [output.references for output in old])
+        deltas = np.array([now - then for now, then in drawn])
+        error = significance.error_of_mean(deltas) if pairs else 0.0
         return Verdict(step, bleu, changes, share, error, counts)
 
     def with_verdict(self, verdict: Verdict) -> Self:

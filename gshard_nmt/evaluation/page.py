@@ -16,6 +16,10 @@ _EXTREMES = 5
 """Languages in the list of the largest gains, and in that of the largest losses."""
 _OPEN_SAMPLES = 5
 """Languages whose samples can be seen without a click. They are spread over the sizes."""
+_COVERS = (
+    "The interval of a language covers which strings were taken, and that of the average which languages "
+    "too. A string that several languages share counts once. No interval covers the seed of the training."
+)
 _LONGEST_TEXT = 600
 """Characters of a sentence that the page shows."""
 _BUDGET_FACTS = ("multilingual model", "baselines")
@@ -28,8 +32,9 @@ class Content:
 
     Attributes:
       title: its title.
+      headline: the result in a few sentences.
       rows: the languages, most training pairs first.
-      average: the means of "bleu" and "delta_bleu".
+      average: the means of "bleu" and "delta_bleu", and their intervals.
       facts: rows of (name, value) that say what was measured.
       alarms: sentences for the top of the page.
       lines: the trend of each system, the system of `rows` first.
@@ -42,8 +47,9 @@ class Content:
     """
 
     title: str
+    headline: str
     rows: Sequence[Row]
-    average: Mapping[str, float | None]
+    average: Mapping[str, Any]
     facts: Sequence[tuple[str, str]]
     alarms: Sequence[str]
     lines: Sequence[Line]
@@ -75,26 +81,7 @@ def render(content: Content) -> str:
         web_page.script(web_page.template("report.js")),
     ]
     style = web_page.template("report.css")
-    return web_page.page(content.title, headline(content), "\n".join(body), style)
-
-
-def headline(content: Content) -> str:
-    """Returns the result in one sentence or two."""
-    count = _count(len(content.rows), "language")
-    gain = content.average["delta_bleu"]
-    text = f"{content.average['bleu']:.1f} BLEU on average over {count}"
-    if gain is None:
-        return text
-    compared = [row for row in content.rows if row["delta_bleu"] is not None]
-    better = sum(row["delta_bleu"] > 0 for row in compared)
-    text += f", {_signed(gain)} compared with bilingual baselines."
-    text += f" Better than its baseline in {better} of {_count(len(compared), 'language')}"
-    intervals = [row["delta_ci95"] for row in compared if row["delta_ci95"]]
-    if intervals:
-        above = sum(low > 0 for low, _ in intervals)
-        below = sum(high < 0 for _, high in intervals)
-        text += f"; the 95 % interval is above zero in {above} and below zero in {below}"
-    return f"{text}."
+    return web_page.page(content.title, content.headline, "\n".join(body), style)
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
@@ -142,13 +129,14 @@ def _trend(content: Content, names: Sequence[str]) -> Iterator[str]:
 
 def _words(name: str, row: Row) -> str:
     """Returns the scores of a language as one line."""
-    words = [f"{name}: {row['train_pairs']:,} training pairs", f"BLEU {row['bleu']:.1f}"]
+    pairs = [f"{row['train_pairs']:,} training pairs"] if row["train_pairs"] else []
+    words = [*pairs, f"BLEU {row['bleu']:.1f}"]
     if row["baseline_bleu"] is not None:
         words.append(f"baseline {row['baseline_bleu']:.1f}")
         words.append(f"gain {_signed(row['delta_bleu'])}")
     if row["delta_ci95"]:
         words.append(f"95 % interval {interval_text(row['delta_ci95'])}")
-    return ", ".join(words)
+    return f"{name}: {', '.join(words)}"
 
 
 def _hover_rows(content: Content, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -212,7 +200,7 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
     for name, row in zip(names, content.rows, strict=True):
         interval = row["delta_ci95"]
         cells = [
-            _cell(row["train_pairs"], ","),
+            _cell(row["train_pairs"] or None, ",", "unknown"),
             _cell(row["tokens"], ",", "unknown"),
             _cell(row["baseline_tokens"], ",", "unknown"),
             _cell(row["sentences"], ","),
@@ -229,7 +217,16 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
             ),
         ]
         yield f"<tr><th scope='row'>{html.escape(name)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
+    yield f"</tbody>{_average_row(content)}</table></div>\n<p class='hint'>{_COVERS}</p>"
+
+
+def _average_row(content: Content) -> str:
+    """Returns the last row of the table, which no sorting moves."""
+    average, empty = content.average, "<td></td>"
+    means = f"{_cell(average['bleu'], '.1f')}{empty * 2}{_cell(average['delta_bleu'], '+.1f')}"
+    interval = f"<td>{interval_text(average['delta_ci95'])}</td>"
+    rest = empty * len(content.metrics)
+    return f"<tfoot><tr><th scope='row'>average</th>{empty * 4}{means}{interval}{rest}</tr></tfoot>"
 
 
 def _cell(value: float | None, form: str, missing: str = "") -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gshard_nmt.evaluation import bleu, comparison, translations
+from gshard_nmt.evaluation import bleu, comparison, studies, translations
 from gshard_nmt.evaluation.candidates import Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
 from gshard_nmt.evaluation.report import LanguageResult
@@ -29,6 +29,8 @@ def compare(run, lines, baselines, **others):
     name, candidates = read_candidates(run, TESTS, Others(**others))
     rows = []
     for test in TESTS:
+        of_baseline = baselines.get((test.source, "en"))
+        studied = studies.study(test, GOOD[test.source, "en"], of_baseline)
         score = bleu.score(GOOD[test.source, "en"], REFERENCES)
         base = bleu.score(baselines[test.source, "en"], REFERENCES).bleu if baselines else None
         rows.append(
@@ -36,6 +38,7 @@ def compare(run, lines, baselines, **others):
                 *(test.language, test.train_pairs, 4, score.bleu, score.chrf, base),
                 source=test.source,
                 target="en",
+                counts=studied.counts,
             )
         )
     return comparison.systems(name, run, rows, TESTS, candidates, Lines(GOOD, baselines, lines))

@@ -118,8 +118,27 @@ def test_a_language_without_baseline_leaves_a_gap():
 def test_the_interval_of_a_gain_in_words():
     (result,) = random_report(1).languages
     low, high = result.delta_ci95
-    assert report.interval_text(result) == f"{low:+.1f} to {high:+.1f}"
-    assert report.interval_text(random_report(1, baselines=False).languages[0]) == ""
+    assert report.interval_text(result.delta_ci95) == f"{low:+.1f} to {high:+.1f}"
+    assert report.interval_text(None) == ""
+
+
+def test_the_headline_has_intervals_significance_and_what_the_baselines_are():
+    rows = [
+        LanguageResult(f"l{i}", 9, 50, bleu, 40.0, 20.0 if i < 3 else None)
+        for i, bleu in enumerate((21.0, 22.0, 23.0, 30.0))
+    ]
+    whole = report.Report(rows, {}, [], "a run", caution="They are starved.")
+    # Student's intervals, because the sentences are unknown.
+    means = "24.0 BLEU (17.5 to 30.5) on average over 4 languages, +2.0 (-0.5 to +4.5)"
+    gains = f"{means} compared with bilingual baselines."
+    assert whole.headline() == f"{gains} Better than its baseline in 3 of 3. They are starved."
+    section = report.Section("significance", "", "", {}, notes=("2 are better.", "chrF: 3 are."))
+    counted = dataclasses.replace(whole, sections=[section])
+    assert counted.headline() == f"{gains} 2 are better. They are starved."
+    alone = dataclasses.replace(whole, languages=[LanguageResult("fr", 9, 50, 21.0, 40.0)])
+    assert (
+        dataclasses.replace(alone, caution="").headline() == "21.0 BLEU on average over 1 language."
+    )
 
 
 def test_a_section_is_on_the_page_and_in_the_json_and_its_alarm_comes_first(tmp_path):

@@ -46,7 +46,7 @@ def test_gaps_are_said_and_means_over_all_and_over_common_languages_are_told_apa
     head, first, second = rows_of(content)
     assert head[-4:] == ["directions", "BLEU", "BLEU, common", "gain"]
     assert [first[-4:], second[-4:]] == [
-        ["3", "40.0", "40.0", "+20.0"],
+        ["3", "40.0 (15.2 to 64.8)", "40.0", "+20.0 (-4.8 to +44.8)"],
         ["2", "41.0", "41.0", "+21.0"],
     ]
     assert "the mean over the 2 directions that all systems have" in content
@@ -97,5 +97,6 @@ def test_the_table_of_the_terminal():
     with console.capture() as capture:
         console.print(tables.terminal_table(systems))
     lines = [line.replace("│", " ").split() for line in capture.get().splitlines()]
-    assert ["[b]a", "3", "31.0", "+11.0", "+10.0", "+11.0", "+12.0"] in lines
-    assert ["b", "1", "25.0", "+5.0", "+5.0", "–", "–"] in lines
+    intervals = "31.0 (28.5 to 33.5) +11.0 (+8.5 to +13.5)"
+    assert ["[b]a", "3", *intervals.split()] in lines
+    assert ["b", "1", "25.0", "+5.0"] in lines
