@@ -179,6 +179,7 @@ def evaluate(
     sections = [
         dataclasses.replace(tables.systems_section(systems, all_baselines), alarms=alarms),
         *differences.sections(systems),
+        *comparison.seeds_section(run, systems, candidates),
         *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
         *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),

@@ -4,8 +4,9 @@ What can mislead is marked: other training text, other vocabularies, another sig
 """
 
 import dataclasses
+import html
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from gshard_nmt.data.manifest import VOCABULARIES
 from gshard_nmt.evaluation import bleu, convergence, differences, significance, tables
@@ -14,9 +15,18 @@ from gshard_nmt.evaluation.candidates import Candidate, key_of, text_digest
 from gshard_nmt.evaluation.corpora import Pairs, fingerprints_of, origin
 from gshard_nmt.evaluation.published import Published
 from gshard_nmt.evaluation.report import LanguageResult, Section
-from gshard_nmt.evaluation.systems import Counts, Direction, DirectionResult, System
+from gshard_nmt.evaluation.systems import (
+    Counts,
+    Direction,
+    DirectionResult,
+    System,
+    common_directions,
+    mean,
+    rounded,
+)
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +151,53 @@ def convergence_sections(
         cross_entropies or convergence.chosen_values(curves),
         [system.name for system, folder in pairs if other_vocabularies(run, folder)],
     )
+
+
+def seeds_section(
+    run: RunFolder, compared: Sequence[System], candidates: Sequence[Candidate]
+) -> Iterator[Section]:
+    """Yields what the seed changes, if later runs have all settings of the main run but the seeds.
+
+    Args:
+      run: the main run.
+      compared: the main run and the candidates, as systems.
+      candidates: the other systems.
+    """
+    settings = _settings_without_seeds(run)
+    again = [
+        system
+        for system, candidate in zip(compared[1:], candidates, strict=True)
+        if candidate.run
+        and _settings_without_seeds(candidate.run) == settings
+        and candidate.run.path != run.path
+    ]
+    if not again:
+        return
+    twins = [compared[0], *again]
+    everywhere = common_directions(twins)
+    averages = [system.average(everywhere) for system in twins]
+    data: dict[str, Any] = {"runs": [system.name for system in twins]}
+    words = []
+    for key, title, form in (("bleu", "BLEU", ".1f"), ("delta_bleu", "gain", "+.1f")):
+        values = [average[key] for average in averages]
+        if None in values:
+            continue
+        interval = significance.interval_of_mean(values)
+        data |= rounded({key: mean(values), f"{key}_ci95": interval})
+        bounds = f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
+        each = ", ".join(f"{value:{form}}" for value in values)
+        words.append(f"{title} {each}, on average {mean(values):{form}}{bounds}")
+    note = (
+        f"{len(twins)} runs differ only in their seeds: {'; '.join(words)}. An interval here covers the "
+        "seeds alone, and three runs are the fewest that have one."
+    )
+    yield Section("seeds", "Seeds", f"<p>{html.escape(note)}</p>", data, notes=(note,))
+
+
+def _settings_without_seeds(run: RunFolder) -> tuple[Any, ...]:
+    config = read_run_config(run.config)
+    data, train = (dataclasses.replace(part, seed=0) for part in (config.data, config.train))
+    return config.model, config.optimizer, data, train, fingerprints_of(run)
 
 
 def cautions(

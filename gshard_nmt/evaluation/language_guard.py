@@ -1,8 +1,8 @@
 """The guard of the old languages while a run learns a new one.
 
 At each validation, the translations of dev text are compared with those of the run that it started from,
-by approximate randomization. All old directions are one family of tests, with a false discovery rate of 5 %. If
-the old languages lose, the checkpoint gets no score, so it never becomes the best one.
+by approximate randomization. All old directions are one family of tests, with a false discovery rate of
+5 %. If the old languages lose, the checkpoint gets no score, so it never becomes the best one.
 
 guard.json in the run folder has the translations of the old run, and the verdict of each validation.
 """
