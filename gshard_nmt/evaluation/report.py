@@ -1,16 +1,15 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and the web page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the figure of the trend, and the web page."""
 
 import csv
 import dataclasses
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt import files
-from gshard_nmt.evaluation import chart, figure, page
+from gshard_nmt import files, web_page
+from gshard_nmt.evaluation import figure, page
 from gshard_nmt.evaluation.metrics import FINE, TITLES
 from gshard_nmt.evaluation.systems import Counts, DirectionResult, System, rounded
 from gshard_nmt.evaluation.systems import as_json as systems_as_json
@@ -224,48 +223,19 @@ def _page_content(report: Report) -> page.Content:
         contents["average"],
         [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
         [alarm for section in report.sections for alarm in section.alarms],
-        _trend_lines(report),
+        _trend(report),
         [[_sample_rows(sample) for sample in result.samples] for result in results],
         figure.has_gains([result.direction_result() for result in results]),
         [(section.title, section.html) for section in report.sections],
-        report.systems[0].name if len(report.systems) > 1 else "",
-        _other_systems(report),
         [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
     )
 
 
-def _trend_lines(report: Report) -> list[chart.Line]:
-    """Returns the trend of each system, over the languages in the order of the page.
-
-    With few languages there is no trend, and the lines are dots. Then the first system has no line,
-    because the chart shows each of its values already.
-    """
-    systems = report.compared_systems()
-    results = [result.direction_result() for result in report.sorted()]
-    window = figure.window_of(len(results))
-    lines = []
-    for system in systems[1:] if window == 1 else systems:
-        values = figure.values_of(system, results, figure.has_gains(results))
-        places, means = figure.sliding_mean(values, window)
-        low, high = figure.band_of(system, values, window) or ([], [])
-        name = system.name if len(systems) > 1 else ""
-        lines.append(
-            chart.Line(
-                name, list(places), list(means), window, system.is_dense, list(low), list(high)
-            )
-        )
-    return lines
-
-
-def _other_systems(report: Report) -> list[tuple[str, list[float | None]]]:
-    """Returns BLEU of each system but the first, for each language in the order of the page."""
-    results = [result.direction_result() for result in report.sorted()]
-    others = []
-    for system in report.compared_systems()[1:]:
-        values = figure.values_of(system, results, shows_gains=False)
-        scores = [None if math.isnan(value) else round(float(value), 2) for value in values]
-        others.append((system.name, scores))
-    return others
+def _trend(report: Report) -> str:
+    """Returns the figure of the trend as an element of the page, in light and in dark colors."""
+    systems, title = report.compared_systems(), report.title
+    light, dark = (figure.trend(systems, title, "svg", is_dark) for is_dark in (False, True))
+    return web_page.image(light, "svg", "the scores of each language, as in the table", dark)
 
 
 def _sample_rows(sample: Sample) -> list[tuple[str, str]]:

@@ -114,11 +114,9 @@ def _resources_table(systems: Sequence[System]) -> str:
 
 
 def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
-    """Returns cost against quality as an image; "" if the cost of fewer than two systems is known."""
+    """Returns cost against quality as an image; "" if the cost of fewer than three systems is known."""
     rows = [*systems, *([baselines] if baselines else [])]
-    if sum(system.budget.device_years is not None for system in rows) < 2:
-        return ""
-    if not any(system.budget.device_years is not None for system in systems):
+    if sum(system.budget.device_years is not None for system in rows) < 3:
         return ""
     alt = "Quality of each system above the cost of its training"
     light, dark = (cost_figure.cost(systems, baselines, "png", dark) for dark in (False, True))

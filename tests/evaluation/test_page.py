@@ -2,13 +2,11 @@
 
 import dataclasses
 import html.parser
-import json
 import re
 
 import pytest
 
 from gshard_nmt.evaluation import page
-from gshard_nmt.evaluation.chart import Line
 
 NASTY = "</script><script>alert(1)</script><b>\u2028 & \u202e"
 VOID = {"meta", "img", "br", "hr", "input", "link"}
@@ -47,7 +45,7 @@ def content(rows, **changes) -> page.Content:
         average,
         [("run", "runs/x"), ("multilingual model", "9 steps"), ("command", f"gshard-eval {NASTY}")],
         [f"fr: {NASTY}"],
-        [Line("", [0.0], [1.0], 1)],
+        "<img src='data:,' alt='trend'>",
         [[sample]] * len(rows),
         None not in deltas,
         [("Copies", "<p>none</p>")],
@@ -116,10 +114,8 @@ def test_text_cannot_become_html_or_end_a_script():
     rows[0]["lang"] = NASTY
     text = page.render(content(rows))
     reader = read(text)
-    assert reader.tags.count("script") == 2
+    assert reader.tags.count("script") == 1
     assert "b" not in reader.tags[: reader.tags.index("table")]
-    (data,) = re.findall(r'id="report-data">(.*?)</script>', text, re.DOTALL)
-    assert json.loads(data)["languages"][0]["label"] == NASTY
 
 
 def test_every_sample_says_that_its_direction_is_found_from_its_text():
@@ -132,7 +128,7 @@ def test_every_sample_says_that_its_direction_is_found_from_its_text():
 
 def test_alarms_come_first_and_parts_are_as_they_are():
     text = page.render(content([row(0)]))
-    assert text.index("class='alarm'") < text.index("<svg")
+    assert text.index("class='alarm'") < text.index("<img")
     assert "<h2>Copies</h2>\n<p>none</p>" in text
     assert "class='alarm" not in page.render(content([row(0)], alarms=[]))
 

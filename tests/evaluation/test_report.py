@@ -1,5 +1,6 @@
 """The files of a report have the promised contents, and the page needs no other file."""
 
+import base64
 import dataclasses
 import json
 
@@ -8,7 +9,6 @@ import pytest
 
 from gshard_nmt.evaluation import figure, page, report
 from gshard_nmt.evaluation.report import LanguageResult, Sample
-from gshard_nmt.evaluation.systems import Budget, System
 
 
 def random_report(number: int, baselines: bool = True) -> report.Report:
@@ -65,54 +65,15 @@ def test_without_baselines_their_values_are_null(tmp_path):
     assert contents["average"]["delta_bleu"] is None
 
 
-def test_the_page_shows_the_trend_of_the_figure():
-    results = random_report(25).sorted()
-    (line,) = report._page_content(random_report(25)).lines
-    places, means = figure.sliding_mean([result.delta_bleu for result in results], 10)
-    assert (line.window, list(line.places), list(line.values)) == (10, [*places], [*means])
-    assert all(
-        low < mean < high for low, mean, high in zip(line.low, means, line.high, strict=True)
-    )
-
-
-def test_the_page_shows_each_system():
-    main = random_report(25)
-    results = [result.direction_result() for result in main.languages]
-    weaker = [dataclasses.replace(r, bleu=r.bleu - 1) for r in results[:-1]]
-    systems = [System("experts", results), System("dense", weaker, budget=Budget(experts=0))]
-    whole = dataclasses.replace(main, systems=systems)
-    first, second = report._page_content(whole).lines
-    assert (first.name, first.dashed, second.name, second.dashed) == (
-        "experts",
-        False,
-        "dense",
-        True,
-    )
-    ((name, scores),) = report._page_content(whole).systems
-    missing = [result.lang for result in main.sorted()].index(main.languages[-1].lang)
-    assert (name, scores.index(None), len(scores)) == ("dense", missing, 25)
-    assert "dense: mean of 10 neighbors (dense)" in page.render(report._page_content(whole))
-
-
-def test_with_few_languages_the_chart_has_the_values_and_no_mean():
-    main = random_report(4)
-    assert report._page_content(main).lines == []
-    results = [result.direction_result() for result in main.languages]
-    whole = dataclasses.replace(main, systems=[System("a", results), System("b", results)])
+@pytest.mark.parametrize("baselines", [True, False])
+def test_the_page_has_the_figure_in_light_and_dark_colors(baselines):
+    whole = random_report(12, baselines)
     content = report._page_content(whole)
-    assert [(line.name, line.window, len(line.values)) for line in content.lines] == [("b", 1, 4)]
-    assert "a: each language" in page.render(content)
-
-
-def test_a_language_without_baseline_leaves_a_gap():
-    whole = random_report(12)
-    languages = [
-        dataclasses.replace(whole.languages[0], baseline_bleu=None, delta_ci95=None),
-        *whole.languages[1:],
-    ]
-    content = report._page_content(dataclasses.replace(whole, languages=languages))
-    assert content.shows_gains
-    assert page.render(content).count('class="point"') == 11
+    assert content.shows_gains == baselines
+    systems = whole.compared_systems()
+    for is_dark in (False, True):
+        drawn = base64.b64encode(figure.trend(systems, whole.title, "svg", is_dark)).decode()
+        assert drawn in page.render(content)
 
 
 def test_the_interval_of_a_gain_in_words():
@@ -148,5 +109,5 @@ def test_a_section_is_on_the_page_and_in_the_json_and_its_alarm_comes_first(tmp_
     report.write(evaluation, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<h2>Copies</h2>\n<p>none</p>" in page
-    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<svg")
+    assert page.index("3 of 4 translations are &lt;empty&gt;") < page.index("<img")
     assert json.loads((tmp_path / "bleu.json").read_text(encoding="utf-8"))["copies"] == {"fr": 0}
