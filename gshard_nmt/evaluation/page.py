@@ -135,9 +135,8 @@ def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
 
 _COLUMNS = (
     *(("language", "text"), ("training pairs", "number"), ("tokens seen", "number")),
-    *(("baseline tokens", "number"), ("sentences", "number"), ("BLEU", "number")),
-    *(("chrF", "number"), ("baseline BLEU", "number"), ("gain", "number")),
-    ("95 % interval", "number"),
+    *(("sentences", "number"), ("BLEU", "number"), ("chrF", "number")),
+    *(("baseline BLEU", "number"), ("gain", "number"), ("95 % interval", "number")),
 )
 
 
@@ -152,7 +151,6 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
         cells = [
             _cell(row["train_pairs"] or None, ",", "unknown"),
             _cell(row["tokens"], ",", "unknown"),
-            _cell(row["baseline_tokens"], ",", "unknown"),
             _cell(row["sentences"], ","),
             _cell(row["bleu"], ".1f"),
             _cell(row["chrf"], ".1f"),
@@ -176,7 +174,7 @@ def _average_row(content: Content) -> str:
     means = f"{_cell(average['bleu'], '.1f')}{empty * 2}{_cell(average['delta_bleu'], '+.1f')}"
     interval = f"<td>{interval_text(average['delta_ci95'])}</td>"
     rest = empty * len(content.metrics)
-    return f"<tfoot><tr><th scope='row'>average</th>{empty * 4}{means}{interval}{rest}</tr></tfoot>"
+    return f"<tfoot><tr><th scope='row'>average</th>{empty * 3}{means}{interval}{rest}</tr></tfoot>"
 
 
 def _cell(value: float | None, form: str, missing: str = "") -> str:
