@@ -5,9 +5,9 @@
 
 Two models train at a time, each on one device. 100 dev strings of each language are translated
 (`--sentences`), and test text never. Models that are finished are used again, so an interrupted start is
-continued, and a new recipe costs its own time alone. A difference is the mean over the languages, with
-Student's interval. It does not cover the seed: the recipe "another seed" shows how far two equal models
-are apart.
+continued, and a new recipe costs its own time alone. A difference is the mean over the languages,
+with the interval of the report: it covers the languages and the strings. It does not cover the seed: the
+recipe "another seed" shows how far two equal models are apart.
 """
 
 import argparse
@@ -25,7 +25,6 @@ sys.path.insert(0, str(ROOT))
 from harness import environment, page  # noqa: E402
 from harness.records import Figure  # noqa: E402
 
-from scripts.family_results import difference  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402
 
 
@@ -112,11 +111,19 @@ RECIPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A trained recipe: its seconds, its loss on dev text if that has the demo's tokens, and its BLEU."""
+    """A trained recipe.
+
+    Attributes:
+      seconds: the time of its training.
+      dev_nll: its loss on dev text, if that has the demo's tokens.
+      bleu: its BLEU in each language.
+      average: the means and intervals of the report.
+    """
 
     seconds: float
     dev_nll: float | None
     bleu: Mapping[str, float]
+    average: Mapping[str, Any]
 
 
 def main() -> None:
@@ -214,7 +221,7 @@ def result_of(name: str, system: Mapping[str, Any], workdir: Path) -> Result:
     budget = json.loads((workdir / "budget.json").read_text(encoding="utf-8"))
     bleu = {row["lang"]: row["bleu"] for row in system["languages"]}
     loss = None if RECIPES[name].data else losses[-1]
-    return Result(budget["seconds"], loss, bleu)
+    return Result(budget["seconds"], loss, bleu, system["average"])
 
 
 def table_of(results: Mapping[str, Result]) -> str:
@@ -222,7 +229,8 @@ def table_of(results: Mapping[str, Result]) -> str:
     base = results[BASE]
     rows = [["recipe", "expected BLEU", "time", "dev loss", "BLEU", "difference"]]
     for name, result in results.items():
-        gain = "" if name == BASE else difference(result.bleu, base.bleu, base.bleu).text()
+        mean, bounds = result.average["difference"], result.average["difference_ci95"]
+        gain = "" if name == BASE else f"{mean:+.1f} ({bounds[0]:+.1f} to {bounds[1]:+.1f})"
         rows.append(
             [
                 name,

@@ -179,6 +179,7 @@ def evaluate(
     sections = [
         dataclasses.replace(tables.systems_section(systems, all_baselines), alarms=alarms),
         *differences.sections(systems),
+        *comparison.seeds_section(run, systems, candidates),
         *comparison.convergence_sections(run, systems, candidates, others.cross_entropies),
         *([about_baselines] if about_baselines else []),
         *studies.sections(studied, options),
@@ -190,7 +191,8 @@ def evaluate(
         counting = kept_counts.keeping(request.count_experts, split, request.choices)
         checkpoint = request.choices.checkpoint
         sections += routing_page.sections(runs, counting, checkpoint)
-    evaluation = report.Report(results, signatures, facts, title, sections, systems)
+    caution = baselines_section.caution(compared.folders)
+    evaluation = report.Report(results, signatures, facts, title, sections, systems, caution)
     with outputs.named(folder):
         report.write(evaluation, folder)
     terminal.show(evaluation, folder)
@@ -313,6 +315,7 @@ def _result(
         test.source,
         test.target,
         studied.others,
+        studied.counts,
     )
 
 

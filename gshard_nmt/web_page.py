@@ -2,17 +2,12 @@
 
 import base64
 import html
-import json
 import string
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
 _TEMPLATES = Path(__file__).with_name("templates")
-
-# Inside <script>, a browser looks for these characters before it reads the JSON.
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def page(title: str, headline: str, body: str, style: str = "") -> str:
@@ -30,12 +25,6 @@ def template(name: str) -> str:
 def script(text: str) -> str:
     """Returns a <script> element. `text` is JavaScript of this package."""
     return f"<script>\n{text}</script>"
-
-
-def data(name: str, value: Any) -> str:
-    """Returns an element that holds a value as JSON, for scripts. `name` is its id."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False).translate(_ESCAPES)
-    return f'<script type="application/json" id="{html.escape(name)}">{text}</script>'
 
 
 def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:

@@ -26,11 +26,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from gshard_nmt.data.corpus import read_lines  # noqa: E402
+from gshard_nmt.evaluation import corpora, significance  # noqa: E402
 from gshard_nmt.evaluation.baselines_section import kind_text, read  # noqa: E402
 from gshard_nmt.run.baseline_files import read_search  # noqa: E402
+from gshard_nmt.run.folder import RunFolder  # noqa: E402
 from scripts.family_results import Member, curves_of, page  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402
 
@@ -54,6 +59,8 @@ BASELINES = {
     "Train.bleu_sentences": 100,
 }
 """The settings of the baselines over configs/experiments/bilingual.gin: as wide as the family."""
+BASELINES_NAME = "baselines"
+"""The folder of the baselines, and their name among the systems."""
 LARGE = 10_000
 """From this number of training pairs on, a baseline has dropout 0.1. Below it, 0.3 is tried too."""
 
@@ -174,7 +181,8 @@ def train_and_judge(arguments: argparse.Namespace) -> int:
     results = json.loads((report / "bleu.json").read_text(encoding="utf-8"))
     left_out = [name for name in arguments.members if name not in finished]
     write_page(
-        arguments.page, page_of(results, folder, arguments.steps, left_out, deadline.spent())
+        arguments.page,
+        page_of(results, folder, arguments.steps, left_out, deadline.spent(), corpus),
     )
     copy_figure(report, arguments.page)
     return 0
@@ -271,9 +279,14 @@ def is_converged(workdir: Path) -> bool:
 
 
 def page_of(
-    results: dict[str, Any], folder: Path, steps: int, left_out: Sequence[str], minutes: float
+    results: dict[str, Any],
+    folder: Path,
+    steps: int,
+    left_out: Sequence[str],
+    minutes: float,
+    corpus: Path | None = None,
 ) -> str:
-    """Returns the section of the page, from the bleu.json of the report."""
+    """Returns the section of the page, from the bleu.json of the report and the stored translations."""
     members = [
         member_of(system, folder / system["name"])
         for system in results["systems"]
@@ -298,8 +311,41 @@ def page_of(
     about += f" {kind_text(records, len(baselines)) if baselines else 'No baseline was finished.'}"
     if late:
         about += f" The gains of {', '.join(late)} would be smaller with more time."
+    drawn = drawn_scores_of(corpus, folder, [member.name for member in members]) if corpus else {}
+    members = [dataclasses.replace(m, drawn=drawn.get(m.name, {})) for m in members]
     figure = "![Gain over the bilingual baselines](images/family.svg)"
-    return f"{about}\n\n{figure}\n\n{page(members, train_pairs, baselines)}"
+    return (
+        f"{about}\n\n{figure}\n\n{page(members, train_pairs, baselines, drawn.get(BASELINES_NAME))}"
+    )
+
+
+def drawn_scores_of(
+    corpus: Path, folder: Path, members: Sequence[str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns BLEU on drawn test strings, of each member and of the baselines, by language."""
+    run = RunFolder(folder / members[0])
+    folders = {"": corpus}
+    tests, _ = corpora.test_sets(run, folders, corpora.pairs_of(run, folders), "test", 0)
+    counts = []
+    for test in tests:
+        file = Path("decodes") / f"test.{test.direction_name}.txt"
+        paths = {name: folder / name / file for name in members}
+        paths[BASELINES_NAME] = folder / "baselines" / test.language / file
+        counts.append(
+            {
+                name: significance.statistics(lines, test.all_references, test.target)
+                for name, path in paths.items()
+                if path.exists() and len(lines := read_lines(path)) == len(test.references)
+            }
+        )
+    scores = significance.drawn_scores(
+        [[*own.values()] for own in counts], [t.groups for t in tests]
+    )
+    drawn: dict[str, dict[str, np.ndarray]] = {}
+    for test, own, rows in zip(tests, counts, scores, strict=True):
+        for name, row in zip(own, rows, strict=True):
+            drawn.setdefault(name, {})[test.language] = row
+    return drawn
 
 
 def member_of(system: dict[str, Any], workdir: Path) -> Member:

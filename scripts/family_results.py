@@ -1,10 +1,10 @@
 """The results of a family of models as Markdown: tables, and which claims of GShard hold at this size.
 
 All comparisons are paired over languages: the same test strings, translated by two models. The interval
-of a mean over languages is Student's, from the spread of the differences of the languages. This spread
-has two causes: languages differ, and each difference is measured on a sample of test strings. So the
-interval covers both. It does not cover the seed: a model that is trained again would be a little better
-or worse in all languages at once.
+of a mean over languages covers which languages and which strings were taken; strings that languages share
+are drawn together (`significance.interval_of_mean`). It does not cover the seed: a model that is trained
+again would be a little better or worse in all languages at once. Differences between two groups of
+languages, and in nats, have Student's interval, which takes the strings of the languages as independent.
 """
 
 import dataclasses
@@ -16,8 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from gshard_nmt.evaluation.significance import interval_of_mean
+
 Scores = Mapping[str, float]
 """BLEU of each language."""
+
+Drawn = Mapping[str, np.ndarray]
+"""float64[draw] of each language: BLEU on test strings that are drawn with replacement."""
 
 Curve = Sequence[tuple[int, float]]
 """(tokens of all languages, cross-entropy on dev text in nats a token) at each validation."""
@@ -34,6 +39,7 @@ class Member:
       bleu: BLEU of each language.
       curves: the curve of each language.
       seed: the seed of its weights.
+      drawn: BLEU on drawn strings; {} if they are not at hand.
     """
 
     name: str
@@ -47,6 +53,7 @@ class Member:
     bleu: Scores
     curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     seed: int = 1
+    drawn: Drawn = dataclasses.field(default_factory=dict)
 
     @property
     def curve(self) -> Curve:
@@ -94,8 +101,8 @@ class Interval:
     def verdict(self) -> str:
         """Returns what the interval says of the claim that the mean is above zero."""
         if self.low > 0:
-            return "holds here"
-        return "the opposite holds here" if self.high < 0 else "not decided"
+            return "for it"
+        return "against it" if self.high < 0 else "not decided"
 
     def text(self, digits: int = 1) -> str:
         """Returns mean and interval, as in "+1.2 (+0.4 to +2.1)", or "-" if there is none."""
@@ -105,9 +112,29 @@ class Interval:
         return f"{mean} ({low} to {high})" if math.isfinite(self.low) else mean
 
 
-def difference(better: Scores, worse: Scores, languages: Iterable[str]) -> Interval:
-    """Returns the mean over languages of better - worse, without languages that one of them lacks."""
-    return Interval.of(_gains(better, worse, languages))
+def difference(
+    better: Scores,
+    worse: Scores,
+    languages: Iterable[str],
+    drawn: Drawn | None = None,
+    drawn_worse: Drawn | None = None,
+) -> Interval:
+    """Returns the mean over languages of better - worse, without languages that one of them lacks.
+
+    Args:
+      better, worse: the scores of two models.
+      languages: the languages.
+      drawn, drawn_worse: the scores of both on drawn strings, if they are at hand.
+    """
+    names = [name for name in languages if name in better and name in worse]
+    gains = _gains(better, worse, names)
+    rows = [
+        drawn[name] - drawn_worse[name]
+        for name in names
+        if drawn and drawn_worse and name in drawn and name in drawn_worse
+    ]
+    bounds = interval_of_mean(gains, np.array(rows)) if rows and len(rows) == len(gains) else None
+    return Interval(float(np.mean(gains)), *bounds) if bounds else Interval.of(gains)
 
 
 def contrast(
@@ -175,20 +202,26 @@ def targets(members: Sequence[Member]) -> list[float]:
     return [round(lowest + 0.2 * n, 1) for n in (2, 1, 0)]
 
 
-def page(members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Scores) -> str:
+def page(
+    members: Sequence[Member],
+    train_pairs: Mapping[str, int],
+    baselines: Scores,
+    drawn: Drawn | None = None,
+) -> str:
     """Returns all tables and claims as Markdown.
 
     Args:
       members: the models, dense ones with 0 experts.
       train_pairs: the training pairs of each language.
       baselines: BLEU of the bilingual baseline of each language.
+      drawn: the same on drawn strings, if they are at hand.
     """
     groups = thirds(train_pairs)
-    parts = [_sizes(members), _gains_table(members, groups, baselines)]
+    parts = [_sizes(members), _gains_table(members, groups, baselines, drawn)]
     parts.append(_by_language(members, train_pairs, baselines))
     if all(member.curves for member in members):
         parts.append(_tokens_table(members))
-    parts.append(_claims(members, groups, baselines))
+    parts.append(_claims(members, groups, baselines, drawn))
     return "\n".join(parts)
 
 
@@ -209,13 +242,19 @@ def _sizes(members: Sequence[Member]) -> str:
 
 
 def _gains_table(
-    members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Scores
+    members: Sequence[Member],
+    groups: Mapping[str, Sequence[str]],
+    baselines: Scores,
+    drawn: Drawn | None,
 ) -> str:
     rows = [("model", "gain", *(f"gain, {name}" for name in groups))]
     everything = list(itertools.chain(*groups.values()))
     for member in members:
         chosen = [everything, *groups.values()]
-        gains = (difference(member.bleu, baselines, languages).text() for languages in chosen)
+        gains = (
+            difference(member.bleu, baselines, languages, member.drawn, drawn).text()
+            for languages in chosen
+        )
         rows.append((member.name, *gains))
     sizes = "; ".join(f"{name}: {' '.join(languages)}" for name, languages in groups.items())
     return f"Gain over the bilingual baselines in BLEU. {sizes}.\n\n{table(rows)}"
@@ -253,7 +292,10 @@ _HEADS_OF_CLAIMS = (
 
 
 def _claims(
-    members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Scores
+    members: Sequence[Member],
+    groups: Mapping[str, Sequence[str]],
+    baselines: Scores,
+    drawn: Drawn | None,
 ) -> str:
     everything = list(itertools.chain(*groups.values()))
     first = [member for member in members if member.seed == 1]
@@ -266,7 +308,10 @@ def _claims(
 
     def add(claim: str, better: Member, worse: Member, *chosen: Sequence[str]) -> None:
         """Adds a claim about the mean over languages, or over two groups that are compared."""
-        bleu = Interval.of(*(_gains(better.bleu, worse.bleu, names) for names in chosen))
+        if len(chosen) == 1:
+            bleu = difference(better.bleu, worse.bleu, *chosen, better.drawn, worse.drawn)
+        else:
+            bleu = contrast(better.bleu, worse.bleu, *chosen)
         nats = Interval.of(*(_gains(worse.losses, better.losses, names) for names in chosen))
         rows.append((claim, bleu.text(), bleu.verdict(), nats.text(3), nats.verdict()))
 
@@ -289,7 +334,7 @@ def _claims(
     if len(dense) > 1:
         claim = f"the deep dense model ({dense[-1].layers} layers) helps the smallest languages"
         add(f"{claim}, compared with {dense[0].layers} layers", dense[-1], dense[0], groups["low"])
-        gain = difference(dense[-1].bleu, baselines, groups["low"])
+        gain = difference(dense[-1].bleu, baselines, groups["low"], dense[-1].drawn, drawn)
         claim = "the deep dense model gains on the smallest languages, compared with the baselines"
         rows.append((claim, gain.text(), gain.verdict(), "-", "-"))
     return f"{table(rows)}\n{_caution(members, everything, len(rows) - 1)}\n"
@@ -311,16 +356,22 @@ def _depth(deep: Member, shallow: Member) -> tuple[str, ...]:
 def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -> str:
     """Returns what the intervals cover, and the noise of the seed if a model was trained twice."""
     text = (
-        "The means over languages have 95 % intervals (Student). They cover which languages and which "
-        "strings were taken. They do not cover the seed: training again would move all languages a "
-        "little, up or down. "
+        "The means over languages have 95 % intervals, which cover which languages and which strings "
+        "were taken. They do not cover the seed: training again would move all languages a little, up or "
+        "down. "
     )
+    if not all(member.drawn for member in members):
+        text += (
+            "They are Student's, which takes the strings of the languages as independent. Languages "
+            "share strings, so these intervals are too narrow. "
+        )
     if claims > 1:
         text += f"There are {claims} claims, and one interval in twenty misses by chance. "
     for again in members:
         twins = [m for m in members if _shape(m) == _shape(again) and m.seed < again.seed]
         for twin in twins:
-            bleu = difference(again.bleu, twin.bleu, languages).text()
+            pair = again.bleu, twin.bleu, languages, again.drawn, twin.drawn
+            bleu = difference(*pair).text()
             nats = difference(twin.losses, again.losses, languages).text(3)
             text += (
                 f"{again.name} is {twin.name} with another seed: {bleu} BLEU, {nats} nats. A difference "

@@ -14,6 +14,8 @@ from gshard_nmt.settings.gin_reader import load_config
 from scripts import family, family_results
 from scripts.family import Deadline
 from scripts.family_results import Interval, Member, contrast, difference, thirds, tokens_to_reach
+from tests.evaluation.sentences import noisy, sentences
+from tests.run.facts import data_facts
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "family.py"
 LANGUAGES = [f"l{i}" for i in range(9)]
@@ -30,8 +32,8 @@ def shifted(by: float, noise: float = 0.0, seed: int = 0) -> dict[str, float]:
 def test_an_interval_is_exact_for_equal_gains_and_holds_zero_for_noise():
     same = difference(shifted(2.0), BASE, LANGUAGES)
     assert (same.mean, same.low, same.high) == pytest.approx((2.0, 2.0, 2.0))
-    assert same.verdict() == "holds here"
-    assert difference(BASE, shifted(2.0), LANGUAGES).verdict() == "the opposite holds here"
+    assert same.verdict() == "for it"
+    assert difference(BASE, shifted(2.0), LANGUAGES).verdict() == "against it"
     noise = difference(shifted(0.0, 5.0), BASE, LANGUAGES)
     assert noise.low < 0 < noise.high
     assert noise.verdict() == "not decided"
@@ -119,15 +121,15 @@ def test_the_page_says_which_claims_hold():
     page = family_results.page(members(), PAIRS, shifted(-4.0))
     rows = rows_of(page)
     assert (
-        "+0.5 (+0.5 to +0.5) | holds here"
+        "+0.5 (+0.5 to +0.5) | for it"
         in rows["16 experts are better than a dense model of the same depth"]
     )
-    assert "the opposite holds here" in rows["16 experts are better than 4"]
-    assert "holds here" in rows["6 layers are better than 2, with 16 experts"]
+    assert "against it" in rows["16 experts are better than 4"]
+    assert "for it" in rows["6 layers are better than 2, with 16 experts"]
     depth = rows["6 layers need fewer tokens than 2 to the same cross-entropy"]
-    assert "0.50 times the tokens (0.50 to 0.50) | holds here" in depth
+    assert "0.50 times the tokens (0.50 to 0.50) | for it" in depth
     deep = "the deep dense model (12 layers) helps the smallest languages, compared with 2 layers"
-    assert "+3.0 (+3.0 to +3.0) | holds here" in rows[deep]
+    assert "+3.0 (+3.0 to +3.0) | for it" in rows[deep]
     assert "| dense-2 | 2.0 M | dense | 2 + 2 | 0.0 | 100 | 1.00 | 1.00 | 24.0 |" in page
     assert "| dense-2 | +4.0 (+4.0 to +4.0) | +4.0 (+4.0 to +4.0) |" in page
     assert "They do not cover the seed" in page
@@ -143,7 +145,7 @@ def test_depth_that_costs_tokens_is_said():
         [dataclasses.replace(shallow, curves=deep.curves), swapped], PAIRS, BASE
     )
     depth = rows_of(page)["6 layers need fewer tokens than 2 to the same cross-entropy"]
-    assert "2.00 times the tokens (2.00 to 2.00) | the opposite holds here" in depth
+    assert "2.00 times the tokens (2.00 to 2.00) | against it" in depth
     assert dense.name not in page
 
 
@@ -348,4 +350,29 @@ def test_the_page_is_made_of_the_report_and_the_run_folders(tmp_path):
     assert "| dense-2 | 2.0 M | dense | 2 + 2 | 0.1 | 45,000 | 0.50 | 0.50 | 10.0 |" in text
     assert "| br | 30 | - | 10.0 | 12.0 |" in text
     claim = rows_of(text)["16 experts are better than a dense model of the same depth"]
-    assert "+2.0 (+2.0 to +2.0) | holds here | +1.000 (+1.000 to +1.000) | holds here" in claim
+    assert "+2.0 (+2.0 to +2.0) | for it | +1.000 (+1.000 to +1.000) | for it" in claim
+
+
+def test_intervals_of_stored_translations_know_that_languages_share_strings(tmp_path):
+    references = sentences(0, 40)
+    for tag in ("fr", "de", "br"):
+        for side, lines in ((tag, [f"{tag} {line}" for line in references]), ("en", references)):
+            write_lines(tmp_path / "corpus" / f"{tag}-en" / f"test.{side}", lines)
+        for name, rate in (("dense-2", 0.5), ("moe16-2", 0.2), (f"baselines/{tag}", 0.6)):
+            file = tmp_path / name / "decodes" / f"test.{tag}-en.txt"
+            write_lines(file, noisy(references, ord(tag[0]), rate))
+    write_json(tmp_path / "dense-2" / "data.json", data_facts(["fr", "de", "br"]))
+    drawn = family.drawn_scores_of(tmp_path / "corpus", tmp_path, ["dense-2", "moe16-2"])
+    assert [set(rows) for rows in drawn.values()] == [{"fr", "de", "br"}] * 3
+    gains = {"fr": 20.0, "de": 21.0, "br": 22.0}
+    zero = dict.fromkeys(gains, 0.0)
+    student = difference(gains, zero, gains)
+    shared = difference(gains, zero, gains, drawn["moe16-2"], drawn["dense-2"])
+    assert shared.mean == student.mean
+    assert shared.high - shared.low > 1.5 * (student.high - student.low)
+    assert difference(gains, zero, gains, drawn["moe16-2"], {}) == student
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -34,5 +34,3 @@ def test_the_example_of_100_languages_is_small_and_repeatable(systems):
     text = page.render(content)
     assert len(text.encode()) < 500_000
     assert text == page.render(report._page_content(example_report(100, systems)))
-    assert text.count('class="point"') == 100
-    assert text.count('class="line system') == systems

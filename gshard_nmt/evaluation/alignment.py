@@ -254,7 +254,7 @@ def _identical_alarms(tests: Sequence[TestSet], outputs: Sequence[Sequence[str]]
                 if line.strip() and frequent[number][line] <= _MOST_REPEATS
             ]
             same = sum(line == other_line for line, other_line in rows)
-            if same >= 10 and same > 0.5 * len(rows):
+            if len(rows) >= _LEAST_LINES and same > 0.5 * len(rows):
                 pairs.append((f"{_name(other)} and {_name(test)}", same, len(rows)))
     if pairs:
         names, same, count = pairs[0]

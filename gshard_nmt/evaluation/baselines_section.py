@@ -65,6 +65,22 @@ def kind_text(records: Mapping[str, Mapping[str, Any]], languages: int) -> str:
     return "; ".join(parts) + "."
 
 
+def not_converged(runs: Mapping[str, Path]) -> list[str]:
+    """Returns the languages whose baseline ended for another reason than that it did not improve."""
+    return [language for language, record in read(runs).items() if record["ended"] != "patience"]
+
+
+def caution(runs: Mapping[str, Path]) -> str:
+    """Returns a sentence for the headline about baselines that are not converged; "" without any."""
+    languages = not_converged(runs)
+    if not languages:
+        return ""
+    return (
+        f"{len(languages)} of {len(runs)} baselines are not converged, so the gains over them are larger "
+        "than over well-trained ones."
+    )
+
+
 def section(runs: Mapping[str, Path]) -> Section | None:
     """Returns the section about baselines; None if no baseline has a record.
 

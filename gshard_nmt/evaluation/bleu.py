@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import cast
 
-from gshard_nmt.evaluation import metrics, significance
+from gshard_nmt.evaluation import metrics
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference, or several complete references."""
@@ -41,25 +41,6 @@ def score(hypotheses: Sequence[str], references: References, target: str = "en")
     results = metrics.scores(hypotheses, _several(references), target)
     bleu, chrf = results["bleu"], results["chrf"]
     return Score(bleu.value, chrf.value, len(hypotheses), bleu.signature, chrf.signature)
-
-
-def delta_interval(
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: References,
-    target: str = "en",
-    resamples: int = 1000,
-    seed: int = 12345,
-) -> tuple[float, float]:
-    """Returns the 95 % confidence interval of BLEU(hypotheses) - BLEU(baseline).
-
-    It is computed by paired bootstrap resampling (Koehn 2004). Each resample draws sentences
-    with replacement, the same for both systems.
-    """
-    comparison = significance.compare(
-        hypotheses, baseline, _several(references), target, "bleu", resamples, seed
-    )
-    return comparison.interval
 
 
 def _several(references: References) -> list[Sequence[str]]:

@@ -4,7 +4,9 @@ What can mislead is marked: other training text, other vocabularies, another sig
 """
 
 import dataclasses
+import html
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from gshard_nmt.data.manifest import VOCABULARIES
 from gshard_nmt.evaluation import bleu, convergence, differences, significance, tables
@@ -13,9 +15,18 @@ from gshard_nmt.evaluation.candidates import Candidate, key_of, text_digest
 from gshard_nmt.evaluation.corpora import Pairs, fingerprints_of, origin
 from gshard_nmt.evaluation.published import Published
 from gshard_nmt.evaluation.report import LanguageResult, Section
-from gshard_nmt.evaluation.systems import Direction, DirectionResult, System
+from gshard_nmt.evaluation.systems import (
+    Counts,
+    Direction,
+    DirectionResult,
+    System,
+    common_directions,
+    mean,
+    rounded,
+)
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +91,7 @@ def systems(
     return [
         main,
         *(
-            _system_of(candidate, main, lines, own)
+            _system_of(candidate, main, own)
             for candidate, own in zip(candidates, lines.candidates, strict=True)
         ),
     ]
@@ -96,6 +107,7 @@ def baselines_together(runs: Sequence[RunFolder], rows: Sequence[LanguageResult]
     results = [
         dataclasses.replace(
             row.direction_result(),
+            counts=row.counts and row.counts.of_baseline(),
             bleu=row.baseline_bleu,
             chrf=None,
             baseline_bleu=None,
@@ -139,6 +151,53 @@ def convergence_sections(
         cross_entropies or convergence.chosen_values(curves),
         [system.name for system, folder in pairs if other_vocabularies(run, folder)],
     )
+
+
+def seeds_section(
+    run: RunFolder, compared: Sequence[System], candidates: Sequence[Candidate]
+) -> Iterator[Section]:
+    """Yields what the seed changes, if later runs have all settings of the main run but the seeds.
+
+    Args:
+      run: the main run.
+      compared: the main run and the candidates, as systems.
+      candidates: the other systems.
+    """
+    settings = _settings_without_seeds(run)
+    again = [
+        system
+        for system, candidate in zip(compared[1:], candidates, strict=True)
+        if candidate.run
+        and _settings_without_seeds(candidate.run) == settings
+        and candidate.run.path != run.path
+    ]
+    if not again:
+        return
+    twins = [compared[0], *again]
+    everywhere = common_directions(twins)
+    averages = [system.average(everywhere) for system in twins]
+    data: dict[str, Any] = {"runs": [system.name for system in twins]}
+    words = []
+    for key, title, form in (("bleu", "BLEU", ".1f"), ("delta_bleu", "gain", "+.1f")):
+        values = [average[key] for average in averages]
+        if None in values:
+            continue
+        interval = significance.interval_of_mean(values)
+        data |= rounded({key: mean(values), f"{key}_ci95": interval})
+        bounds = f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
+        each = ", ".join(f"{value:{form}}" for value in values)
+        words.append(f"{title} {each}, on average {mean(values):{form}}{bounds}")
+    note = (
+        f"{len(twins)} runs differ only in their seeds: {'; '.join(words)}. An interval here covers the "
+        "seeds alone, and three runs are the fewest that have one."
+    )
+    yield Section("seeds", "Seeds", f"<p>{html.escape(note)}</p>", data, notes=(note,))
+
+
+def _settings_without_seeds(run: RunFolder) -> tuple[Any, ...]:
+    config = read_run_config(run.config)
+    data, train = (dataclasses.replace(part, seed=0) for part in (config.data, config.train))
+    return config.model, config.optimizer, data, train, fingerprints_of(run)
 
 
 def cautions(
@@ -221,6 +280,7 @@ def _published_result(test: TestSet, scores: Published, main: DirectionResult) -
     score = scores.bleu[key_of(scores.bleu, test)]
     return dataclasses.replace(
         main,
+        counts=None,
         bleu=score,
         chrf=None,
         sentences=scores.sentences.get(key_of(scores.sentences, test)),
@@ -234,7 +294,7 @@ def _published_result(test: TestSet, scores: Published, main: DirectionResult) -
 
 
 def _system_of(
-    candidate: Candidate, main: System, lines: Lines, own_lines: Mapping[Direction, Sequence[str]]
+    candidate: Candidate, main: System, own_lines: Mapping[Direction, Sequence[str]]
 ) -> System:
     """Scores a candidate and compares it with the main run and the baselines."""
     of_main = main.by_direction()
@@ -250,16 +310,23 @@ def _system_of(
         direction = test.source, test.target
         own, reference = own_lines[direction], test.all_references
         score = bleu.score(own, reference, test.target)
-        baseline, gain_interval = lines.baselines.get(direction), None
-        if baseline is not None:
-            gain_interval = bleu.delta_interval(own, baseline, reference, test.target)
-        difference = significance.compare(own, lines.main[direction], reference, test.target)
+        of_test = cast(Counts, of_main[direction].counts)
+        others = {**of_test.others, "difference": of_test.own}
+        counts = Counts(
+            of_test.groups, significance.statistics(own, reference, test.target), others
+        )
+        compared = {
+            name: significance.compare_statistics(counts.own, other)
+            for name, other in others.items()
+        }
+        difference = compared["difference"]
         results.append(
             dataclasses.replace(
                 of_main[direction],
                 bleu=score.bleu,
                 chrf=score.chrf,
-                delta_ci95=gain_interval,
+                delta_ci95=compared["delta"].interval if "delta" in compared else None,
+                counts=counts,
                 difference=score.bleu - of_main[direction].bleu,
                 difference_ci95=difference.interval,
                 difference_p=difference.p_value,

@@ -7,7 +7,7 @@ from typing import Any
 
 from gshard_nmt import web_page
 from gshard_nmt.evaluation import significance, studies
-from gshard_nmt.evaluation.report import Section
+from gshard_nmt.evaluation.report import Section, interval_text
 from gshard_nmt.evaluation.systems import DirectionResult, System, ordered_directions
 
 _HEADS = ("direction", "difference in BLEU", "95 % interval", "p", "adjusted p", "significant")
@@ -40,8 +40,9 @@ def sections(systems: Sequence[System]) -> list[Section]:
     notes = [_summary(system, main) for system in compared]
     parts = [
         "<p>Each run is compared with "
-        f"{html.escape(main.name)} by paired bootstrap with {significance.RESAMPLES:,} draws of the "
-        "sentences, the same for both. The p-values of the directions of a run are adjusted together: "
+        f"{html.escape(main.name)} by {significance.METHOD} with {significance.RESAMPLES:,} draws; the "
+        "intervals come from the paired bootstrap. The p-values of the directions of a run are adjusted "
+        "together: "
         f"at most {studies.RATE:.0%} of the differences that are called significant are expected to be "
         "chance (Benjamini and Hochberg).</p>"
     ]
@@ -77,11 +78,13 @@ def _counts(system: System) -> dict[str, Any]:
 
 
 def _summary(system: System, main: System) -> str:
-    counts = _counts(system)
+    counts, average = _counts(system), system.average()
+    interval = interval_text(average["difference_ci95"])
+    mean = f"{average['difference']:+.1f} BLEU" + (f" ({interval})" if interval else "")
     return (
-        f"{system.name}: BLEU is significantly better than that of {main.name} in {counts['better']} of "
-        f"{counts['directions']} directions, and significantly worse in {counts['worse']} (paired "
-        f"bootstrap, false discovery rate {studies.RATE:.0%})."
+        f"{system.name}: {mean} on average compared with {main.name}; significantly better in "
+        f"{counts['better']} of {counts['directions']} directions, and significantly worse in "
+        f"{counts['worse']} ({significance.METHOD}, false discovery rate {studies.RATE:.0%})."
     )
 
 

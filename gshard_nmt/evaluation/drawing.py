@@ -62,6 +62,10 @@ def image(draw: Callable[[], Any], kind: str) -> bytes:
 
     image = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "gshard-nmt"}):
+    # Letters of an SVG stay text, because their outlines would be most of the page.
+    style = matplotlib.rc_context(
+        {"font.size": 9, "svg.hashsalt": "gshard-nmt", "svg.fonttype": "none"}
+    )
+    with style:
         draw().savefig(image, format=kind, dpi=150, metadata=metadata)
     return image.getvalue()

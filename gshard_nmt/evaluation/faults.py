@@ -7,9 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.data.corpus import ENGLISH, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import alignment, comparison, outputs_section, overlap, run_checks
+from gshard_nmt.evaluation import (
+    alignment,
+    baselines_section,
+    comparison,
+    outputs_section,
+    overlap,
+    run_checks,
+)
 from gshard_nmt.evaluation.candidates import Candidate
 from gshard_nmt.evaluation.corpora import Pairs
+from gshard_nmt.evaluation.output_checks import BASELINE
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
@@ -64,6 +72,8 @@ def sections(
       The sections of the report, and the overlap of each test set.
     """
     languages = list(dict.fromkeys(test.language for test in tests))
+    paths = {language: run.path for language, run in systems.baselines.items()}
+    starved = baselines_section.not_converged(paths)
     search = overlap.OverlapSearch(tests)
     training, count, problems = _read_training_text(languages, pairs, search, advance)
     alarms = [
@@ -72,12 +82,14 @@ def sections(
         *alignment.alarms(
             tests, [systems.outputs[test.source, test.target] for test in tests], training
         ),
-        *run_checks.alarms(systems.run, languages, systems.baselines, systems.baseline_scores),
+        *run_checks.alarms(
+            systems.run, languages, systems.baselines, systems.baseline_scores, starved
+        ),
     ]
-    outputs = {"": systems.outputs, "baseline": systems.baseline_outputs, **systems.others}
+    outputs = {"": systems.outputs, BASELINE: systems.baseline_outputs, **systems.others}
     return [
         _checks_section(alarms),
-        outputs_section.check(tests, outputs),
+        outputs_section.check(tests, outputs, starved),
         overlap.section(search.overlaps, count, leave_out_overlap),
     ], search.overlaps
 

@@ -16,11 +16,8 @@ from gshard_nmt.evaluation.systems import (
 
 _WINDOW = 10
 """Languages in the sliding mean of the chart, as in GShard Figure 6."""
-_SMALL_WINDOW = 3
-"""The same, if there are fewer languages than `_MANY`."""
 _MANY = 20
-_FEW = 6
-"""With fewer languages than this, the chart shows them one by one and no sliding mean."""
+"""With fewer languages than this, the figure shows them one by one and no sliding mean."""
 
 _RESAMPLES = 1000
 _SEED = 12345
@@ -129,9 +126,7 @@ def values_of(system: System, results: Sequence[DirectionResult], shows_gains: b
 
 def window_of(number: int) -> int:
     """Returns the number of neighbors in the sliding mean of this number of languages."""
-    if number < _FEW:
-        return 1
-    return _WINDOW if number >= _MANY else _SMALL_WINDOW
+    return _WINDOW if number >= _MANY else 1
 
 
 def _draw_one(
@@ -178,8 +173,6 @@ def _draw_several(
             continue
         centers, means = sliding_mean(values, window)
         _draw_band(axes, band_of(system, values, window), window, color)
-        if len(results) < _MANY:
-            axes.plot(np.arange(len(results)), values, "o", color=color, ms=4, alpha=0.6)
         axes.plot(centers, means, style, color=color, lw=2, label=label)
     title = "" if window == 1 else f"mean of {window} neighbors"
     # Lines may go anywhere, so the legend is beside them.
@@ -192,9 +185,9 @@ def band_of(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns the confidence band of a trend line; None if it has none.
 
-    Published scores have no band. A window of 3 is too small for a bootstrap.
+    Published scores have no band.
     """
-    if system.run is None or window < _WINDOW:
+    if system.run is None:
         return None
     return confidence_band(values, window)
 

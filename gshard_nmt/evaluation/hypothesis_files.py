@@ -14,7 +14,7 @@ from gshard_nmt.evaluation.metrics import Measured
 from gshard_nmt.evaluation.report import LanguageResult, Report, Sample, Section
 from gshard_nmt.evaluation.significance import Comparison
 from gshard_nmt.evaluation.studies import Options
-from gshard_nmt.evaluation.systems import System
+from gshard_nmt.evaluation.systems import Counts, System
 from gshard_nmt.evaluation.translations import TestSet
 
 _SAMPLES = 3
@@ -63,21 +63,22 @@ def report_of(files: Files, options: Options | None = None) -> Report:
         source=files.source,
         target=files.target,
         scores=studied.others,
+        counts=studied.counts,
     )
     facts = [
         ("translations", str(files.hypotheses[0])),
         ("references", ", ".join(map(str, files.references))),
         ("sources", str(files.sources) if files.sources else "not given"),
-        ("training pairs", "unknown, so they are 0 in the table"),
     ]
     scores = [studied.scores, *(_scores(test, lines, options) for lines in others)]
     sections = studies.sections({direction: studied}, options)
-    comparisons = _comparisons(test, systems)
+    counts = _counts(test, systems)
+    comparisons = _comparisons(counts)
     if others:
         sections = [_files_section(files, scores, comparisons), *sections]
     signatures = {key: score.signature for key, score in studied.scores.items()}
     title = f"{files.hypotheses[0].name}: BLEU"
-    compared = _systems(files, row, scores, comparisons)
+    compared = _systems(files, row, scores, counts, comparisons)
     return Report([row], signatures, facts, title, sections, compared)
 
 
@@ -123,12 +124,15 @@ def _samples(test: TestSet, lines: Sequence[str]) -> tuple[Sample, ...]:
     return tuple(Sample(*row, None) for row in list(rows)[:_SAMPLES])
 
 
-def _comparisons(test: TestSet, systems: Sequence[Sequence[str]]) -> list[tuple[Comparison, float]]:
+def _counts(test: TestSet, systems: Sequence[Sequence[str]]) -> list[Counts]:
+    """Returns the statistics of each system, with those of the first one as its main system."""
+    rows = [significance.statistics(lines, test.all_references, test.target) for lines in systems]
+    return [Counts(test.groups, own, {"difference": rows[0]}) for own in rows]
+
+
+def _comparisons(counts: Sequence[Counts]) -> list[tuple[Comparison, float]]:
     """Compares each system with the first one. Returns the comparisons and their adjusted p-values."""
-    comparisons = [
-        significance.compare(lines, systems[0], test.all_references, test.target)
-        for lines in systems[1:]
-    ]
+    comparisons = [significance.compare_statistics(each.own, counts[0].own) for each in counts[1:]]
     adjusted = significance.adjusted_p_values([each.p_value for each in comparisons])
     return list(zip(comparisons, adjusted, strict=True))
 
@@ -137,6 +141,7 @@ def _systems(
     files: Files,
     row: LanguageResult,
     scores: Sequence[Mapping[str, Measured]],
+    counts: Sequence[Counts],
     comparisons: Sequence[tuple[Comparison, float]],
 ) -> list[System]:
     """Returns each file as a system, with the name of the file."""
@@ -147,7 +152,8 @@ def _systems(
         difference_adjusted_p=1.0,
     )
     results = [first]
-    for values, (comparison, adjusted) in zip(scores[1:], comparisons, strict=True):
+    rows = zip(scores[1:], counts[1:], comparisons, strict=True)
+    for values, own, (comparison, adjusted) in rows:
         results.append(
             dataclasses.replace(
                 first,
@@ -157,6 +163,7 @@ def _systems(
                 difference_ci95=comparison.interval,
                 difference_p=comparison.p_value,
                 difference_adjusted_p=adjusted,
+                counts=own,
             )
         )
     names = unique_names([path.name for path in files.hypotheses])
@@ -188,8 +195,8 @@ def _files_section(
     ]
     cells = [(row["file"], *_cells(row, keys)) for row in rows]
     text = (
-        "<p>Every file is compared with the first one by paired bootstrap, with the false discovery rate "
-        f"controlled at {studies.RATE:.0%} (Benjamini and Hochberg).</p>\n"
+        f"<p>Every file is compared with the first one by {significance.METHOD}, with the false "
+        f"discovery rate controlled at {studies.RATE:.0%} (Benjamini and Hochberg).</p>\n"
         + web_page.table(["file", *names], cells)
     )
     return Section("hypotheses", "All files", text, rows, notes=tuple(map(_note, rows[1:])))

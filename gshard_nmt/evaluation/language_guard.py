@@ -1,8 +1,8 @@
 """The guard of the old languages while a run learns a new one.
 
 At each validation, the translations of dev text are compared with those of the run that it started from,
-by paired bootstrap. All old directions are one family of tests, with a false discovery rate of 5 %. If
-the old languages lose, the checkpoint gets no score, so it never becomes the best one.
+by approximate randomization. All old directions are one family of tests, with a false discovery rate of
+5 %. If the old languages lose, the checkpoint gets no score, so it never becomes the best one.
 
 guard.json in the run folder has the translations of the old run, and the verdict of each validation.
 """
@@ -243,8 +243,9 @@ class Guard:
             )
             for output, (now, then), p in zip(old, pairs, adjusted, strict=True)
         ]
-        references = [output.references for output in old]
-        error = significance.error_of_mean(pairs, references) if pairs else 0.0
+        drawn = significance.drawn_scores(pairs, [output.references for output in old])
+        deltas = np.array([now - then for now, then in drawn])
+        error = significance.error_of_mean(deltas) if pairs else 0.0
         return Verdict(step, bleu, changes, share, error, counts)
 
     def with_verdict(self, verdict: Verdict) -> Self:

@@ -47,8 +47,7 @@ ALWAYS = ("bleu", "chrf")
 """The metrics of every report."""
 
 _TOKENIZERS = {
-    "zh": "zh",
-    "yue": "zh",
+    **dict.fromkeys(("zh", "cmn", "yue", "lzh", "wuu", "gan", "hak", "hsn", "cjy"), "zh"),
     "ja": "ja-mecab",
     "ko": "ko-mecab",
     **dict.fromkeys(("th", "km", "lo", "my", "bo", "dz"), "char"),
@@ -207,7 +206,10 @@ def tokenizer(target: str) -> str:
     Japanese and Korean are scored by characters if the package of the tokenizer is not installed. The
     signature of the score says which tokenizer was used.
     """
-    name = _TOKENIZERS.get(target.split("-")[0], "13a")
+    language, *rest = target.split("-")
+    name = "13a" if "Latn" in rest else _TOKENIZERS.get(language, "13a")
+    if {"Hans", "Hant", "Hani"} & set(rest):
+        name = "zh"
     needed = _PACKAGES.get(name, ())
     return name if all(importlib.util.find_spec(module) for module in needed) else "char"
 

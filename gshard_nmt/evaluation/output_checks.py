@@ -8,13 +8,15 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from gshard_nmt.data import normal_form
 from gshard_nmt.data.scripts import script_of, scripts_of
 from gshard_nmt.evaluation.language_profiles import LanguageProfiles
 from gshard_nmt.evaluation.translations import TestSet
 
+LEAST_LINES = 20
+"""An alarm needs at least this number of lines."""
 _CERTAINTY = 3.0
 """Standard deviations: the share of faulty lines must be above its limit with this certainty."""
 _LANGUAGE_MARGIN = 0.5
@@ -44,6 +46,9 @@ class Kind:
     plural: str
     limit: float
 
+
+BASELINE = "baseline"
+"""The name of a baseline among the systems that are checked."""
 
 KINDS = (
     Kind("empty", "outputs are empty", 0.01),
@@ -83,7 +88,9 @@ class Fault:
     @property
     def is_alarming(self) -> bool:
         """Whether the share is surely above its limit: the lower end of its Wilson interval is."""
-        n, z2, share = max(self.possible, 1), _CERTAINTY**2, self.share
+        n, z2, share = self.possible, _CERTAINTY**2, self.share
+        if n < LEAST_LINES:
+            return False
         center, spread = (
             share + z2 / (2 * n),
             math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n),
@@ -121,8 +128,23 @@ class Checked:
         return f"{direction} ({self.system})" if self.system else direction
 
 
-def alarms(checked: Sequence[Checked]) -> Iterator[str]:
-    """Yields a sentence for each kind of fault that is too frequent, over all directions."""
+def alarms(checked: Sequence[Checked], starved: Container[str] = ()) -> Iterator[str]:
+    """Yields a sentence for each kind of fault that is too frequent, over all directions.
+
+    Args:
+      checked: the checks of all systems.
+      starved: the languages of baselines that are not converged, and of which faults are no news.
+    """
+    yield from _alarms([part for part in checked if part.system != BASELINE])
+    of_baselines = [part for part in checked if part.system == BASELINE]
+    faulty = [p for p in of_baselines if p.test.language not in starved and any(_alarms([p]))]
+    if faulty:
+        names = ", ".join(part.name for part in faulty[:5])
+        more = f" and {len(faulty) - 5} more" if len(faulty) > 5 else ""
+        yield f"The outputs of {names}{more} have faults, see “Faults in the outputs”."
+
+
+def _alarms(checked: Sequence[Checked]) -> Iterator[str]:
     for kind in KINDS:
         faults = [
             (part, fault)
@@ -137,7 +159,9 @@ def alarms(checked: Sequence[Checked]) -> Iterator[str]:
                 f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %)"
                 f"{_and_others([part for part, _ in faults[1:]])}."
             )
-    odd = [part for part in checked if len(part.outputs) >= 10 and not part.has_usual_length]
+    odd = [
+        part for part in checked if len(part.outputs) >= LEAST_LINES and not part.has_usual_length
+    ]
     if odd:
         low, high = _LENGTH_RATIOS
         yield (

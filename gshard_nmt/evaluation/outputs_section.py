@@ -1,7 +1,7 @@
 """The section of a report about faults in the outputs: counts, shares and examples."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
@@ -15,7 +15,9 @@ EXAMPLES = 3
 
 
 def check(
-    tests: Sequence[TestSet], outputs: Mapping[str, Mapping[tuple[str, str], Sequence[str]]]
+    tests: Sequence[TestSet],
+    outputs: Mapping[str, Mapping[tuple[str, str], Sequence[str]]],
+    starved: Container[str] = (),
 ) -> Section:
     """Checks the translations of all systems and directions.
 
@@ -23,6 +25,7 @@ def check(
       tests: the test sets of the evaluation.
       outputs: system -> (source language, target language) -> the translations, in the order of the test
         set. A system may lack directions.
+      starved: the languages of baselines that are not converged.
 
     Returns:
       A section with the number and the share of each fault and with examples; an alarm for each fault
@@ -42,7 +45,7 @@ def check(
         "Faults in the outputs",
         _html(checked),
         [_as_json(part) for part in checked],
-        tuple(output_checks.alarms(checked)),
+        tuple(output_checks.alarms(checked, starved)),
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.evaluation import chart, samples
-from gshard_nmt.evaluation.chart import Line, Point
+from gshard_nmt.evaluation import samples
 
 Row = Mapping[str, Any]
 """The scores of a language, as bleu.json has them."""
@@ -16,6 +15,10 @@ _EXTREMES = 5
 """Languages in the list of the largest gains, and in that of the largest losses."""
 _OPEN_SAMPLES = 5
 """Languages whose samples can be seen without a click. They are spread over the sizes."""
+_COVERS = (
+    "The interval of a language covers which strings were taken, and that of the average which languages "
+    "too. A string that several languages share counts once. No interval covers the seed of the training."
+)
 _LONGEST_TEXT = 600
 """Characters of a sentence that the page shows."""
 _BUDGET_FACTS = ("multilingual model", "baselines")
@@ -28,30 +31,28 @@ class Content:
 
     Attributes:
       title: its title.
+      headline: the result in a few sentences.
       rows: the languages, most training pairs first.
-      average: the means of "bleu" and "delta_bleu".
+      average: the means of "bleu" and "delta_bleu", and their intervals.
       facts: rows of (name, value) that say what was measured.
       alarms: sentences for the top of the page.
-      lines: the trend of each system, the system of `rows` first.
+      trend: the figure of the trend, as HTML.
       samples: for each row its samples, each of them rows of (name, text).
-      shows_gains: whether the chart shows gains over baselines, or else BLEU.
+      shows_gains: whether the figure shows gains over baselines, or else BLEU.
       parts: the studies, as pairs of a headline and HTML.
-      main_system: the name of the system of `rows`; "" if there is no other.
-      systems: the other systems, as (name, BLEU of each row or None).
       metrics: metrics other than BLEU and chrF, as pairs of a key of `rows` and a title.
     """
 
     title: str
+    headline: str
     rows: Sequence[Row]
-    average: Mapping[str, float | None]
+    average: Mapping[str, Any]
     facts: Sequence[tuple[str, str]]
     alarms: Sequence[str]
-    lines: Sequence[Line]
+    trend: str
     samples: Sequence[Sequence[Sequence[tuple[str, str]]]]
     shows_gains: bool
     parts: Sequence[tuple[str, str]] = ()
-    main_system: str = ""
-    systems: Sequence[tuple[str, Sequence[float | None]]] = ()
     metrics: Sequence[tuple[str, str]] = ()
 
 
@@ -63,7 +64,7 @@ def render(content: Content) -> str:
     others = [f for f in content.facts if f[0] not in _BUDGET_FACTS and f not in commands]
     body = [
         *_alarms(content.alarms),
-        *_trend(content, names),
+        *_trend(content),
         *_extremes(content.rows, names),
         *_language_table(content, names),
         *_samples(content.samples, names),
@@ -71,30 +72,10 @@ def render(content: Content) -> str:
         *_fact_table("Training budget", budgets),
         *_fact_table("What was measured", others),
         *_commands(commands),
-        web_page.data("report-data", {"languages": _hover_rows(content, names)}),
         web_page.script(web_page.template("report.js")),
     ]
     style = web_page.template("report.css")
-    return web_page.page(content.title, headline(content), "\n".join(body), style)
-
-
-def headline(content: Content) -> str:
-    """Returns the result in one sentence or two."""
-    count = _count(len(content.rows), "language")
-    gain = content.average["delta_bleu"]
-    text = f"{content.average['bleu']:.1f} BLEU on average over {count}"
-    if gain is None:
-        return text
-    compared = [row for row in content.rows if row["delta_bleu"] is not None]
-    better = sum(row["delta_bleu"] > 0 for row in compared)
-    text += f", {_signed(gain)} compared with bilingual baselines."
-    text += f" Better than its baseline in {better} of {_count(len(compared), 'language')}"
-    intervals = [row["delta_ci95"] for row in compared if row["delta_ci95"]]
-    if intervals:
-        above = sum(low > 0 for low, _ in intervals)
-        below = sum(high < 0 for _, high in intervals)
-        text += f"; the 95 % interval is above zero in {above} and below zero in {below}"
-    return f"{text}."
+    return web_page.page(content.title, content.headline, "\n".join(body), style)
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
@@ -115,53 +96,10 @@ def _alarms(alarms: Sequence[str]) -> Iterator[str]:
         yield "</div>"
 
 
-def _trend(content: Content, names: Sequence[str]) -> Iterator[str]:
-    """Yields the chart of the gains, or of BLEU."""
-    rows, is_gain = content.rows, content.shows_gains
-    axis = "gain in BLEU over the bilingual baseline" if is_gain else "BLEU"
-    points = [
-        Point(
-            name,
-            row["train_pairs"],
-            row["delta_bleu"] if is_gain else row["bleu"],
-            row["delta_ci95"] if is_gain else None,
-            _words(name, row),
-        )
-        for name, row in zip(names, rows, strict=True)
-    ]
-    about = f"{axis} of each language, most training pairs first, with a sliding mean"
-    yield f"<h2>{'Gain' if is_gain else 'BLEU'} by language, most training pairs first</h2>"
-    yield f'<div class="chart">{chart.svg(points, content.lines, axis, about)}</div>'
-    has_intervals = any(point.interval for point in points)
-    yield chart.legend(content.lines, has_intervals, content.main_system)
-    yield (
-        "<p class='hint'>Point at a language to read its scores, or press Tab and then the arrow keys. "
-        "The files trendline.png and trendline.svg have the same figure for papers.</p>"
-    )
-
-
-def _words(name: str, row: Row) -> str:
-    """Returns the scores of a language as one line."""
-    words = [f"{name}: {row['train_pairs']:,} training pairs", f"BLEU {row['bleu']:.1f}"]
-    if row["baseline_bleu"] is not None:
-        words.append(f"baseline {row['baseline_bleu']:.1f}")
-        words.append(f"gain {_signed(row['delta_bleu'])}")
-    if row["delta_ci95"]:
-        words.append(f"95 % interval {interval_text(row['delta_ci95'])}")
-    return ", ".join(words)
-
-
-def _hover_rows(content: Content, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns what the script tells about each language."""
-    keys = ("train_pairs", "bleu", "baseline_bleu", "delta_bleu", "delta_ci95")
-    return [
-        {
-            "label": name,
-            **{key: row[key] for key in keys},
-            "systems": [[system, scores[place]] for system, scores in content.systems],
-        }
-        for place, (name, row) in enumerate(zip(names, content.rows, strict=True))
-    ]
+def _trend(content: Content) -> Iterator[str]:
+    """Yields the figure of the gains, or of BLEU."""
+    yield f"<h2>{'Gain' if content.shows_gains else 'BLEU'} by language, most training pairs first</h2>"
+    yield f'<div class="chart">{content.trend}</div>'
 
 
 def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
@@ -197,9 +135,8 @@ def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
 
 _COLUMNS = (
     *(("language", "text"), ("training pairs", "number"), ("tokens seen", "number")),
-    *(("baseline tokens", "number"), ("sentences", "number"), ("BLEU", "number")),
-    *(("chrF", "number"), ("baseline BLEU", "number"), ("gain", "number")),
-    ("95 % interval", "number"),
+    *(("sentences", "number"), ("BLEU", "number"), ("chrF", "number")),
+    *(("baseline BLEU", "number"), ("gain", "number"), ("95 % interval", "number")),
 )
 
 
@@ -212,9 +149,8 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
     for name, row in zip(names, content.rows, strict=True):
         interval = row["delta_ci95"]
         cells = [
-            _cell(row["train_pairs"], ","),
+            _cell(row["train_pairs"] or None, ",", "unknown"),
             _cell(row["tokens"], ",", "unknown"),
-            _cell(row["baseline_tokens"], ",", "unknown"),
             _cell(row["sentences"], ","),
             _cell(row["bleu"], ".1f"),
             _cell(row["chrf"], ".1f"),
@@ -229,7 +165,16 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
             ),
         ]
         yield f"<tr><th scope='row'>{html.escape(name)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
+    yield f"</tbody>{_average_row(content)}</table></div>\n<p class='hint'>{_COVERS}</p>"
+
+
+def _average_row(content: Content) -> str:
+    """Returns the last row of the table, which no sorting moves."""
+    average, empty = content.average, "<td></td>"
+    means = f"{_cell(average['bleu'], '.1f')}{empty * 2}{_cell(average['delta_bleu'], '+.1f')}"
+    interval = f"<td>{interval_text(average['delta_ci95'])}</td>"
+    rest = empty * len(content.metrics)
+    return f"<tfoot><tr><th scope='row'>average</th>{empty * 3}{means}{interval}{rest}</tr></tfoot>"
 
 
 def _cell(value: float | None, form: str, missing: str = "") -> str:

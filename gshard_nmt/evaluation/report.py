@@ -1,20 +1,17 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the chart of the trend, and the web page."""
+"""Writes the report of an evaluation: bleu.json, bleu.csv, the figure of the trend, and the web page."""
 
 import csv
 import dataclasses
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from gshard_nmt import files
-from gshard_nmt.evaluation import chart, figure, page
+from gshard_nmt import files, web_page
+from gshard_nmt.evaluation import figure, page
 from gshard_nmt.evaluation.metrics import FINE, TITLES
-from gshard_nmt.evaluation.systems import DirectionResult, System
+from gshard_nmt.evaluation.systems import Counts, DirectionResult, System, rounded
 from gshard_nmt.evaluation.systems import as_json as systems_as_json
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
@@ -47,6 +44,7 @@ class LanguageResult:
       samples: sentences of the test set that `samples.choose` has chosen.
       source, target: BCP 47 tags of the direction; "" if unknown.
       scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
+      counts: what BLEU was computed from; None if only scores are known.
     """
 
     lang: str
@@ -62,6 +60,7 @@ class LanguageResult:
     source: str = ""
     target: str = ""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    counts: Counts | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def delta_bleu(self) -> float | None:
@@ -79,6 +78,7 @@ class LanguageResult:
             self.chrf,
             self.baseline_bleu,
             self.delta_ci95,
+            counts=self.counts,
         )
 
 
@@ -114,6 +114,7 @@ class Report:
       title: title of the page.
       sections: the studies, in the order of the page.
       systems: all systems of the figure, the run of `languages` first. () stands for that run alone.
+      caution: a sentence for the headline about the baselines; "" if they are what they should be.
     """
 
     languages: Sequence[LanguageResult]
@@ -122,6 +123,7 @@ class Report:
     title: str
     sections: Sequence[Section] = ()
     systems: Sequence[System] = ()
+    caution: str = ""
 
     def sorted(self) -> list[LanguageResult]:
         """Returns the results by number of training pairs, largest first."""
@@ -137,13 +139,25 @@ class Report:
         several = sum(other.lang == result.lang for other in self.languages) > 1
         return f"{result.source}-{result.target}" if several and result.source else result.lang
 
-    def average(self) -> dict[str, float | None]:
-        """Returns the means over languages, each language with the same weight."""
+    def average(self) -> dict[str, Any]:
+        """Returns the means over languages with their intervals, see `System.average`."""
+        average = self.compared_systems()[0].average()
+        names = ("bleu", "delta_bleu", "bleu_ci95", "delta_ci95")
+        return rounded({name: average[name] for name in names})
+
+    def headline(self) -> str:
+        """Returns the result in a few sentences."""
+        average = self.average()
+        text = f"{average['bleu']:.1f} BLEU{_bounds(average['bleu_ci95'], '.1f')} on average over "
+        text += f"{len(self.languages):,} language{'' if len(self.languages) == 1 else 's'}"
+        gain = average["delta_bleu"]
+        if gain is None:
+            return f"{text}."
+        text += f", {gain:+.1f}{_bounds(average['delta_ci95'], '+.1f')} compared with bilingual "
         deltas = [result.delta_bleu for result in self.languages if result.delta_bleu is not None]
-        return {
-            "bleu": _rounded(float(np.mean([result.bleu for result in self.languages]))),
-            "delta_bleu": _rounded(float(np.mean(deltas))) if deltas else None,
-        }
+        better = f"Better than its baseline in {sum(d > 0 for d in deltas)} of {len(deltas):,}."
+        counted = [section.notes[0] for section in self.sections if section.name == "significance"]
+        return " ".join(filter(None, (f"{text}baselines.", *(counted or [better]), self.caution)))
 
 
 def write(report: Report, folder: Path) -> None:
@@ -204,52 +218,24 @@ def _page_content(report: Report) -> page.Content:
     signatures = report.signatures.items()
     return page.Content(
         report.title,
+        report.headline(),
         contents["languages"],
         contents["average"],
         [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
         [alarm for section in report.sections for alarm in section.alarms],
-        _trend_lines(report),
+        _trend(report),
         [[_sample_rows(sample) for sample in result.samples] for result in results],
         figure.has_gains([result.direction_result() for result in results]),
         [(section.title, section.html) for section in report.sections],
-        report.systems[0].name if len(report.systems) > 1 else "",
-        _other_systems(report),
         [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
     )
 
 
-def _trend_lines(report: Report) -> list[chart.Line]:
-    """Returns the trend of each system, over the languages in the order of the page.
-
-    With few languages there is no trend, and the lines are dots. Then the first system has no line,
-    because the chart shows each of its values already.
-    """
-    systems = report.compared_systems()
-    results = [result.direction_result() for result in report.sorted()]
-    window = figure.window_of(len(results))
-    lines = []
-    for system in systems[1:] if window == 1 else systems:
-        values = figure.values_of(system, results, figure.has_gains(results))
-        places, means = figure.sliding_mean(values, window)
-        low, high = figure.band_of(system, values, window) or ([], [])
-        name = system.name if len(systems) > 1 else ""
-        lines.append(
-            chart.Line(
-                name, list(places), list(means), window, system.is_dense, list(low), list(high)
-            )
-        )
-    return lines
-
-
-def _other_systems(report: Report) -> list[tuple[str, list[float | None]]]:
-    """Returns BLEU of each system but the first, for each language in the order of the page."""
-    results = [result.direction_result() for result in report.sorted()]
-    others = []
-    for system in report.compared_systems()[1:]:
-        values = figure.values_of(system, results, shows_gains=False)
-        scores = [None if math.isnan(value) else round(float(value), 2) for value in values]
-        others.append((system.name, scores))
-    return others
+def _trend(report: Report) -> str:
+    """Returns the figure of the trend as an element of the page, in light and in dark colors."""
+    systems, title = report.compared_systems(), report.title
+    light, dark = (figure.trend(systems, title, "svg", is_dark) for is_dark in (False, True))
+    return web_page.image(light, "svg", "the scores of each language, as in the table", dark)
 
 
 def _sample_rows(sample: Sample) -> list[tuple[str, str]]:
@@ -265,12 +251,14 @@ def score_text(key: str, value: float) -> str:
     return f"{value:.4f}" if key in FINE else f"{value:.1f}"
 
 
-def interval_text(result: LanguageResult) -> str:
-    """Returns the interval of the gain as users read it; "" if it is unknown."""
-    if result.delta_ci95 is None:
-        return ""
-    low, high = result.delta_ci95
-    return f"{low:+.1f} to {high:+.1f}"
+def _bounds(interval: Sequence[float] | None, form: str) -> str:
+    """Returns an interval in brackets after its mean; "" if it is unknown."""
+    return f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
+
+
+def interval_text(interval: Sequence[float] | None) -> str:
+    """Returns an interval as users read it; "" if it is unknown."""
+    return f"{interval[0]:+.1f} to {interval[1]:+.1f}" if interval else ""
 
 
 def _rounded(value: float | None, key: str = "") -> float | None:

@@ -2,7 +2,7 @@
 
 import json
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,58 +26,53 @@ def alarms(
     languages: Sequence[str],
     baselines: Mapping[str, RunFolder],
     scores: Mapping[str, float] = types.MappingProxyType({}),
+    starved: Container[str] = (),
 ) -> Iterator[str]:
-    """Yields a sentence for each fault of the run and its baselines.
+    """Yields a sentence for each fault of the run, and then of its baselines.
 
     Args:
       run: the run that is evaluated.
       languages: the languages of the evaluation.
       baselines: the run folder of the baseline of each language; {} if there are none.
       scores: known scores of baselines by language.
+      starved: the languages of baselines that are not converged, as the headline says.
     """
+    yield from _idle_experts(run)
     compared = {*baselines, *scores}
     if compared and (missing := [tag for tag in languages if tag not in compared]):
         yield f"There is no baseline of {', '.join(missing)}; the mean gain is over the other languages."
-    yield from _starved(run, languages, baselines)
-    yield from _of_other_text(run, languages, baselines)
-    improving = [
-        tag for tag in languages if tag in baselines and _was_improving(baselines[tag], tag)
+    known = [tag for tag in languages if tag in baselines]
+    unknown = {tag: baselines[tag] for tag in known if tag not in starved}
+    tokens = run.budget().get("tokens_by_language", {})
+    fewer = [
+        f"{tag} ({own:,} of {tokens[tag]:,})"
+        for tag, baseline in unknown.items()
+        if tokens.get(tag)
+        and (own := baseline.budget().get("tokens_by_language", {}).get(tag)) is not None
+        and own < _STARVED * tokens[tag]
     ]
+    if fewer:
+        yield (
+            "Baselines saw less than half of the training tokens that the multilingual model saw of "
+            f"their language: {', '.join(fewer)}. Their gains are no fair comparison."
+        )
+    pairs = {tag: (_train_pairs(baselines[tag], tag), _train_pairs(run, tag)) for tag in known}
+    others = [
+        f"{tag} ({own:,} and {of_run:,})"
+        for tag, (own, of_run) in pairs.items()
+        if abs(own - of_run) > _OTHER_TEXT * max(own, of_run)
+    ]
+    if others:
+        yield (
+            "Baselines were trained on another number of pairs of their language than the multilingual "
+            f"model: {', '.join(others)}. Their gains compare the models together with their text."
+        )
+    improving = [tag for tag, baseline in unknown.items() if _was_improving(baseline, tag)]
     if improving:
         yield (
             f"{len(improving)} baselines were still improving on dev text when they ended: "
             f"{', '.join(improving)}. More training would make their gains smaller."
         )
-    yield from _idle_experts(run)
-
-
-def _starved(
-    run: RunFolder, languages: Sequence[str], baselines: Mapping[str, RunFolder]
-) -> Iterator[str]:
-    tokens = run.budget().get("tokens_by_language", {})
-    for tag in languages:
-        if tag not in baselines or not tokens.get(tag):
-            continue
-        own = baselines[tag].budget().get("tokens_by_language", {}).get(tag)
-        if own is not None and own < _STARVED * tokens[tag]:
-            yield (
-                f"The baseline of {tag} saw {own:,} training tokens, and the multilingual model saw "
-                f"{tokens[tag]:,} of {tag}; the gain is not a fair comparison."
-            )
-
-
-def _of_other_text(
-    run: RunFolder, languages: Sequence[str], baselines: Mapping[str, RunFolder]
-) -> Iterator[str]:
-    for tag in languages:
-        if tag not in baselines:
-            continue
-        own, of_run = _train_pairs(baselines[tag], tag), _train_pairs(run, tag)
-        if abs(own - of_run) > _OTHER_TEXT * max(own, of_run):
-            yield (
-                f"The baseline of {tag} was trained on {own:,} pairs, and the multilingual model on "
-                f"{of_run:,} of {tag}; the gain compares them together with their text."
-            )
 
 
 def _train_pairs(run: RunFolder, language: str) -> int:
@@ -87,12 +82,8 @@ def _train_pairs(run: RunFolder, language: str) -> int:
 
 
 def _was_improving(run: RunFolder, language: str) -> bool:
-    """Returns whether the best score on dev text is the last of three or more.
-
-    A converged baseline is often best at its very end, when its learning rate has fallen to 0.
-    """
-    record = read_record(run.path)
-    if record and record["ended"] == "patience":
+    """Returns whether the best score on dev text is the last of three or more."""
+    if read_record(run.path):  # it says by itself whether the baseline is converged
         return False
     metric = read_run_config(run.config).train.metric.split("/")[0]
     scores = [row[f"{metric}/{language}"] for row in _log(run) if f"{metric}/{language}" in row]

@@ -1,27 +1,46 @@
-"""Whether one system is better than another: paired bootstrap, and the false discovery rate.
+"""Whether one system is better than another: p-values, intervals, and the false discovery rate.
 
-Koehn (2004), "Statistical Significance Tests for Machine Translation Evaluation", section 3.3, draws
-test sets with replacement from the sentences of one test set, the same for both systems. We compute all
-of them from the statistics of each sentence, with a product of matrices.
+A p-value comes from approximate randomization: Riezler and Maxwell (2005), "On Some Pitfalls in Automatic
+Evaluation and Significance Testing for MT". An interval comes from the bootstrap: Koehn (2004),
+"Statistical Significance Tests for Machine Translation Evaluation", section 3. With few sentences, its
+percentiles reject far too many true null hypotheses, so it has no p-value here. We compute all draws from
+the statistics of each sentence, with a product of matrices.
 """
 
-import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from gshard_nmt.evaluation import metrics
 
 RESAMPLES = 10_000
-"""Number of draws.
+"""Number of draws of a test.
 
-The smallest p-value is 2 / 10,001. With it, Benjamini-Hochberg at 5 % can still find one difference
-among 250 directions.
+The smallest p-value is 1 / 10,001. With it, Benjamini-Hochberg at 5 % can still find one difference
+among 500 directions.
 """
+
+METHOD = "approximate randomization"
+"""What the p-values come from, in words."""
+
+DRAWS_OF_MEAN = 2_000
+"""Number of draws of the bootstrap over several test sets."""
 
 _SEED = 12345
 _BLOCK = 1 << 22
 """Number of draws of a sentence that are in memory at once; 32 MiB."""
+
+_LANGUAGES = 3
+"""Number of languages from which on their spread counts."""
+
+_NORMAL = 1.96
+"""Standard errors on each side of a 95 % interval."""
+
+_TIE = 1e-9
+"""Differences that are closer than this are equal."""
 
 _ORDER = 4
 """BLEU counts n-grams of 1 to 4 words."""
@@ -29,9 +48,10 @@ _ORDER = 4
 _BETA = 2
 """In chrF, recall counts twice as much as precision."""
 
+Interval = tuple[float, float]
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+
+class Comparison(NamedTuple):
     """The difference of two systems on one test set.
 
     Attributes:
@@ -41,7 +61,7 @@ class Comparison:
     """
 
     delta: float
-    interval: tuple[float, float]
+    interval: Interval
     p_value: float
 
 
@@ -51,27 +71,20 @@ def compare(
     references: Sequence[Sequence[str]],
     target: str,
     key: str = "bleu",
-    resamples: int = RESAMPLES,
-    seed: int = _SEED,
 ) -> Comparison:
-    """Compares two systems by paired bootstrap.
-
-    The p-value is twice the share of draws in which the worse system is at least as good, or 1 if that is
-    smaller. As usual the test set itself counts as one more draw, so no p-value is 0.
+    """Compares two systems as `compare_statistics` does.
 
     Args:
       hypotheses, baseline: the translations of the two systems.
       references: one or several complete references.
       target: BCP 47 tag of the target language.
       key: "bleu" or "chrf".
-      resamples: number of draws.
-      seed: starts the random numbers. The same seed and number of sentences give the same draws.
 
     Raises:
       UserError: there is nothing to score, or the numbers of lines differ.
     """
     pair = [statistics(lines, references, target, key) for lines in (hypotheses, baseline)]
-    return compare_statistics(pair[0], pair[1], key, resamples, seed)
+    return compare_statistics(pair[0], pair[1], key)
 
 
 def compare_statistics(
@@ -81,66 +94,139 @@ def compare_statistics(
     resamples: int = RESAMPLES,
     seed: int = _SEED,
 ) -> Comparison:
-    """Compares two systems as `compare` does, from the statistics of their sentences."""
-    score, pair = SCORES[key], (system, baseline)
-    ours, theirs = (score(rows.sum(0)) for rows in pair)
-    deltas = _deltas(pair, score, resamples, seed)
-    low, high = np.percentile(deltas, [2.5, 97.5])
-    tail = min((deltas <= 0).sum(), (deltas >= 0).sum())
-    p_value = min(1.0, 2 * (float(tail) + 1) / (resamples + 1))
-    return Comparison(float(ours - theirs), (float(low), float(high)), p_value)
-
-
-def error_of_mean(
-    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
-    references: Sequence[Sequence[str]],
-    draws: int = 2_000,
-    seed: int = _SEED,
-) -> float:
-    """Returns the standard error of the mean difference of BLEU over several test sets.
-
-    Sentences with the same reference are drawn together. Test sets of several languages often have the
-    same English sentences, and then the differences of the languages go up and down together.
+    """Compares two systems on the same sentences.
 
     Args:
-      pairs: for each test set, the statistics of the sentences of two systems.
-      references: for each test set, the reference of each sentence.
-      draws: number of draws.
-      seed: starts the random numbers.
+      system, baseline: the statistics of the sentences of each system.
+      key: "bleu" or "chrf".
+      resamples: number of draws.
+      seed: starts the random numbers. The same seed and number of sentences give the same draws.
     """
-    texts = dict.fromkeys(text for lines in references for text in lines)
-    numbers = {text: number for number, text in enumerate(texts)}
+    score = SCORES[key]
+    delta = float(score(system.sum(0)) - score(baseline.sum(0)))
+    low, high = np.percentile(_deltas(system, baseline, score, resamples, seed), [2.5, 97.5])
+    p_value = _p_value(system, baseline, score, resamples, seed)
+    return Comparison(delta, (float(low), float(high)), p_value)
+
+
+def _p_value(
+    system: np.ndarray,
+    baseline: np.ndarray,
+    score: Callable[[np.ndarray], np.ndarray],
+    resamples: int,
+    seed: int,
+) -> float:
+    """Returns the share of draws with a difference as large, if it were chance who wrote which output.
+
+    Each draw swaps the outputs of the two systems for half of the sentences, chosen at random. The test
+    set itself counts as one more draw, so no p-value is 0.
+    """
     rng = np.random.default_rng(seed)
-    # int[draw, reference]: how often a draw has the sentences of a reference.
-    drawn = rng.multinomial(len(numbers), np.full(len(numbers), 1 / len(numbers)), draws)
-    total = np.zeros(draws)
-    for (ours, theirs), lines in zip(pairs, references, strict=True):
-        counts = drawn[:, [numbers[text] for text in lines]].astype(np.float64)
-        total += bleu_of(counts @ ours) - bleu_of(counts @ theirs)
-    return float((total / len(pairs)).std())
+    total = system.sum(0) + baseline.sum(0)
+    least = abs(float(score(system.sum(0)) - score(baseline.sum(0)))) - _TIE
+    extreme = 1
+    for count in _blocks(resamples, len(system)):
+        is_swapped = rng.integers(0, 2, (count, len(system)), np.uint8)
+        ours = system.sum(0) + is_swapped.astype(np.float64) @ (baseline - system)
+        extreme += int((np.abs(score(ours) - score(total - ours)) >= least).sum())
+    return extreme / (resamples + 1)
 
 
 def _deltas(
-    pair: Sequence[np.ndarray],
+    system: np.ndarray,
+    baseline: np.ndarray,
     score: Callable[[np.ndarray], np.ndarray],
     resamples: int,
     seed: int,
 ) -> np.ndarray:
-    """Returns float64[draw], the difference of the two systems in each draw."""
-    sentences = len(pair[0])
+    """Returns float64[draw], the difference on sentences that are drawn with replacement."""
+    sentences = len(system)
     rng = np.random.default_rng(seed)
-    block = max(1, _BLOCK // sentences)
     deltas = []
-    for start in range(0, resamples, block):
-        count = min(block, resamples - start)
-        places = rng.integers(0, sentences, (count, sentences))
-        places += sentences * np.arange(count)[:, None]
-        # float64[draw, sentence]: how often a draw has the sentence.
-        counts = np.bincount(places.ravel(), minlength=count * sentences).astype(np.float64)
-        counts = counts.reshape(count, sentences)
-        ours, theirs = (score(counts @ rows) for rows in pair)
-        deltas.append(ours - theirs)
+    for count in _blocks(resamples, sentences):
+        counts = _counts(rng, count, sentences)
+        deltas.append(score(counts @ system) - score(counts @ baseline))
     return np.concatenate(deltas)
+
+
+def _counts(rng: np.random.Generator, draws: int, number: int) -> np.ndarray:
+    """Returns float64[draw, place]: how often each of some places is drawn, with replacement."""
+    places = rng.integers(0, number, (draws, number)) + number * np.arange(draws)[:, None]
+    counts = np.bincount(places.ravel(), minlength=draws * number)
+    return counts.reshape(draws, number).astype(np.float64)
+
+
+def _blocks(draws: int, sentences: int) -> Iterator[int]:
+    """Yields numbers of draws that fit into memory, until there are `draws`."""
+    block = max(1, _BLOCK // sentences)
+    for start in range(0, draws, block):
+        yield min(block, draws - start)
+
+
+def drawn_scores(
+    systems: Sequence[Sequence[np.ndarray]],
+    groups: Sequence[Sequence[str]],
+    draws: int = DRAWS_OF_MEAN,
+    seed: int = _SEED,
+) -> list[np.ndarray]:
+    """Returns for each test set float64[system, draw], BLEU on sentences drawn with replacement.
+
+    Sentences of one group are drawn together. Test sets of several languages often have the same English
+    sentences, and then the scores of the languages go up and down together.
+
+    Args:
+      systems: for each test set, the statistics of its sentences, of one system or of several.
+      groups: for each test set, the group of each sentence, such as its English text.
+      draws: number of draws.
+      seed: starts the random numbers.
+    """
+    texts = dict.fromkeys(text for lines in groups for text in lines)
+    numbers = {text: number for number, text in enumerate(texts)}
+    places = [[numbers[text] for text in lines] for lines in groups]
+    scores = [np.zeros((len(sides), draws)) for sides in systems]
+    rng, end = np.random.default_rng(seed), 0
+    for count in _blocks(draws, max(len(numbers), 1)):
+        start, end = end, end + count
+        # float64[draw, group]: how often a draw has the sentences of a group.
+        drawn = _counts(rng, count, len(numbers))
+        for sides, own, rows in zip(systems, places, scores, strict=True):
+            rows[:, start:end] = [bleu_of(drawn[:, own] @ side) for side in sides]
+    return scores
+
+
+def error_of_mean(drawn: np.ndarray) -> float:
+    """Returns the standard error that the choice of the sentences gives to a mean over test sets.
+
+    Args:
+      drawn: float64[test set, draw], scores or differences, see `drawn_scores`.
+    """
+    return float(drawn.mean(0).std())
+
+
+def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -> Interval | None:
+    """Returns the 95 % interval of a mean over languages; None if nothing can be said.
+
+    The spread of the values covers which languages were taken, and the sentences of each language as if
+    no other had them. `drawn` adds what shared sentences do to all languages at once. The spread of fewer
+    than three languages says too little, so the interval then covers the sentences alone.
+
+    Args:
+      values: the score or the difference of each language.
+      drawn: float64[language, draw], see `drawn_scores`; None if the sentences are unknown.
+    """
+    number = len(values)
+    if number < _LANGUAGES:
+        if drawn is None:
+            return None
+        low, high = np.percentile(drawn.mean(0), [2.5, 97.5])
+        return float(low), float(high)
+    half = float(stdtrit(number - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(number)
+    if drawn is not None:
+        together = error_of_mean(drawn)
+        shared = together**2 - float(drawn.var(1).sum()) / number**2
+        half = max(math.hypot(half, _NORMAL * math.sqrt(max(shared, 0.0))), _NORMAL * together)
+    mean = float(np.mean(values))
+    return mean - half, mean + half
 
 
 def adjusted_p_values(p_values: Sequence[float]) -> list[float]:

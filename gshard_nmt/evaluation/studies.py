@@ -13,6 +13,7 @@ from gshard_nmt.evaluation import length_buckets, metrics, significance
 from gshard_nmt.evaluation.metrics import Measured, Measures
 from gshard_nmt.evaluation.report import Section
 from gshard_nmt.evaluation.significance import Comparison
+from gshard_nmt.evaluation.systems import Counts
 from gshard_nmt.evaluation.translations import TestSet
 
 Direction = tuple[str, str]
@@ -55,12 +56,14 @@ class Studied:
       baseline_bleu: BLEU of the baseline; None without its translations.
       comparisons: the differences in BLEU and chrF by the keys of the metrics; {} without a baseline.
       buckets: the scores by length of the source; () if the sources are not at hand.
+      counts: what BLEU was computed from.
     """
 
     scores: Mapping[str, Measured]
     baseline_bleu: float | None
     comparisons: Mapping[str, Comparison]
     buckets: Sequence[length_buckets.Bucket]
+    counts: Counts
 
     @property
     def bleu_and_chrf(self) -> tuple[float, float]:
@@ -112,7 +115,9 @@ def study(
     if test.sources:
         edges = options.length_edges
         buckets = length_buckets.buckets(test.sources, test.source, ours, theirs, edges)
-    return Studied(scores, baseline_bleu, comparisons, buckets)
+    others = {"difference": ours["bleu"]} | ({"delta": theirs["bleu"]} if theirs else {})
+    counts = Counts(test.groups, ours["bleu"], others)
+    return Studied(scores, baseline_bleu, comparisons, buckets, counts)
 
 
 def signatures(studied: Mapping[Direction, Studied]) -> dict[str, str]:
@@ -150,7 +155,7 @@ def significance_section(
     data: dict[str, Any] = {
         "rate": rate,
         "resamples": significance.RESAMPLES,
-        "method": "paired bootstrap, two-sided; Benjamini-Hochberg over directions",
+        "method": f"{significance.METHOD}, two-sided; Benjamini-Hochberg over directions",
     }
     parts, notes = [], []
     for key in next(iter(compared.values())):
@@ -179,7 +184,7 @@ def _summary(title: str, rows: Mapping[str, Mapping[str, Any]], rate: float) -> 
     worse = sum(row["significant"] and row["delta"] < 0 for row in rows.values())
     return (
         f"{title}: {better} of {len(rows)} directions are significantly better than the baseline, and "
-        f"{worse} significantly worse (paired bootstrap, false discovery rate {rate:.0%})."
+        f"{worse} significantly worse ({significance.METHOD}, false discovery rate {rate:.0%})."
     )
 
 

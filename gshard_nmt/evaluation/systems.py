@@ -1,10 +1,14 @@
 """What a report compares: systems, with their scores in each direction and the cost of their training."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+
+from gshard_nmt.evaluation import significance
+from gshard_nmt.evaluation.significance import Interval
 
 Direction = tuple[str, str]
 """The source and the target language of a translation, as BCP 47 tags."""
@@ -42,6 +46,25 @@ class Budget:
     days: float | None = None
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Counts:
+    """The statistics of each sentence of a direction, see `significance.statistics`.
+
+    Attributes:
+      groups: for each sentence, its English text; a text that several directions have is one sample.
+      own: the statistics of the system.
+      others: those of the main system as "difference", and of the bilingual baseline as "delta".
+    """
+
+    groups: Sequence[str]
+    own: np.ndarray
+    others: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def of_baseline(self) -> Self | None:
+        """Returns the statistics of the baseline as a system; None if they are unknown."""
+        return type(self)(self.groups, self.others["delta"]) if "delta" in self.others else None
+
+
 @dataclasses.dataclass(frozen=True)
 class DirectionResult:
     """The scores of a system in one direction.
@@ -60,6 +83,7 @@ class DirectionResult:
       difference_p: its p-value, see `significance.Comparison`; None if it is unknown.
       difference_adjusted_p: the p-value with the false discovery rate controlled over the directions.
       text_digest: identifies the sentences and references; "" if it is unknown.
+      counts: what BLEU was computed from; None if only scores are known.
     """
 
     language: str
@@ -75,6 +99,7 @@ class DirectionResult:
     difference_p: float | None = None
     difference_adjusted_p: float | None = None
     text_digest: str = ""
+    counts: Counts | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def delta_bleu(self) -> float | None:
@@ -107,8 +132,10 @@ class System:
         """Returns its results by direction."""
         return {result.direction: result for result in self.results}
 
-    def average(self, directions: Iterable[Direction] | None = None) -> dict[str, float | None]:
-        """Returns the means of BLEU and gain, each direction with the same weight.
+    def average(self, directions: Iterable[Direction] | None = None) -> dict[str, Any]:
+        """Returns the means of BLEU, gain and difference, and their 95 % intervals.
+
+        Each direction has the same weight.
 
         Args:
           directions: the directions to use; None means all. If the system has none of them, the means
@@ -116,11 +143,39 @@ class System:
         """
         chosen = None if directions is None else set(directions)
         results = [r for r in self.results if chosen is None or r.direction in chosen]
-        gains = [result.delta_bleu for result in results if result.delta_bleu is not None]
-        return {
-            "bleu": mean(result.bleu for result in results),
-            "delta_bleu": mean(gains),
+        values = {
+            "bleu": {r.direction: r.bleu for r in results},
+            "delta": {r.direction: r.delta_bleu for r in results if r.delta_bleu is not None},
+            "difference": {r.direction: r.difference for r in results},
         }
+        intervals = {f"{name}_ci95": self._interval(name, own) for name, own in values.items()}
+        return {
+            "bleu": mean(values["bleu"].values()),
+            "delta_bleu": mean(values["delta"].values()),
+            "difference": mean(values["difference"].values()),
+            **intervals,
+        }
+
+    def _interval(self, name: str, values: Mapping[Direction, float]) -> Interval | None:
+        """Returns the interval of a mean, see `significance.interval_of_mean`."""
+        drawn = [self._drawn[name][place] for place in values if place in self._drawn[name]]
+        known = np.array(drawn) if values and len(drawn) == len(values) else None
+        return significance.interval_of_mean(list(values.values()), known)
+
+    @functools.cached_property
+    def _drawn(self) -> dict[str, dict[Direction, np.ndarray]]:
+        """BLEU, the gain, and the difference from the main system, in draws of the sentences."""
+        known = {r.direction: r.counts for r in self.results if r.counts is not None}
+        drawn = significance.drawn_scores(
+            [[counts.own, *counts.others.values()] for counts in known.values()],
+            [counts.groups for counts in known.values()],
+        )
+        result: dict[str, dict[Direction, np.ndarray]] = {"bleu": {}, "delta": {}, "difference": {}}
+        for (direction, counts), (own, *others) in zip(known.items(), drawn, strict=True):
+            result["bleu"][direction] = own
+            for name, other in zip(counts.others, others, strict=True):
+                result[name][direction] = own - other
+        return result
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -189,11 +244,11 @@ def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:
             "name": system.name,
             "run": system.run,
             **dataclasses.asdict(system.budget),
-            "average": _rounded(system.average()),
+            "average": rounded(system.average()),
             "resources": {
                 name: {
                     "directions": len(set(directions) & set(system.by_direction())),
-                    **_rounded(system.average(directions)),
+                    **rounded(system.average(directions)),
                 }
                 for name, directions in groups.items()
             },
@@ -211,7 +266,7 @@ def _row(result: DirectionResult) -> dict[str, Any]:
         "source": source,
         "target": target,
         "sentences": result.sentences,
-        **_rounded(
+        **rounded(
             {
                 "bleu": result.bleu,
                 "chrf": result.chrf,
@@ -228,11 +283,17 @@ def _row(result: DirectionResult) -> dict[str, Any]:
     }
 
 
-def _rounded(values: Mapping[str, float | None]) -> dict[str, float | None]:
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns scores and intervals as bleu.json has them."""
     return {
-        name: None if value is None else round(value, 2) + 0.0 for name, value in values.items()
+        name: _rounded_interval(value)
+        if isinstance(value, tuple)
+        else None
+        if value is None
+        else round(value, 2) + 0.0
+        for name, value in values.items()
     }
 
 
-def _rounded_interval(interval: tuple[float, float] | None) -> list[float] | None:
+def _rounded_interval(interval: Interval | None) -> list[float] | None:
     return interval and [round(bound, 2) + 0.0 for bound in interval]

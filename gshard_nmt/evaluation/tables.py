@@ -1,7 +1,8 @@
 """The tables of a comparison: cost of each system, means by resources, tokens to a cross-entropy."""
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -49,12 +50,12 @@ def systems_section(systems: Sequence[System], baselines: System | None) -> Sect
         ("tokens", lambda s: _count(s.budget.tokens)),
         (f"device-{cost}", lambda s: _digits(s.budget.device_years, per_year)),
         (time, lambda s: _digits(s.budget.days, per_long / _DAYS)),
-        ("BLEU", lambda s: _score(s.average()["bleu"])),
+        ("BLEU", lambda s: _score(s.average(), "bleu")),
     ]
     if differ:
         columns.insert(-1, ("directions", lambda s: f"{len(s.results):,}"))
-        columns.append(("BLEU, common", lambda s: _score(s.average(everywhere)["bleu"])))
-    columns.append(("gain", lambda s: _gain(s.average()["delta_bleu"])))
+        columns.append(("BLEU, common", lambda s: _score(s.average(everywhere), "bleu")))
+    columns.append(("gain", lambda s: _score(s.average(), "delta")))
     notes = [
         "<p>Layers are those of encoder and decoder together. Tokens are those of source and target "
         "without padding. BLEU and gain are means over the directions. The "
@@ -91,7 +92,7 @@ def _resources_table(systems: Sequence[System]) -> str:
     if not groups:
         return ""
     shows_gains = figure.has_gains(systems[0].results)
-    key = "delta_bleu" if shows_gains else "bleu"
+    key = "delta" if shows_gains else "bleu"
     pairs = {result.direction: result.train_pairs for result in ordered_directions(systems)}
     heads = [
         f"{name} ({len(directions)} of {pairs[directions[-1]]:,} to {pairs[directions[0]]:,} pairs)"
@@ -101,8 +102,7 @@ def _resources_table(systems: Sequence[System]) -> str:
     for system in systems:
         cells = []
         for directions in groups.values():
-            value = system.average(directions)[key]
-            text = _gain(value) if shows_gains else _score(value)
+            text = _score(system.average(directions), key)
             present = len(set(directions) & set(system.by_direction()))
             cells.append(text if present == len(directions) else f"{text} (of {present})")
         rows.append([system.name, *cells])
@@ -114,11 +114,9 @@ def _resources_table(systems: Sequence[System]) -> str:
 
 
 def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
-    """Returns cost against quality as an image; "" if the cost of fewer than two systems is known."""
+    """Returns cost against quality as an image; "" if the cost of fewer than three systems is known."""
     rows = [*systems, *([baselines] if baselines else [])]
-    if sum(system.budget.device_years is not None for system in rows) < 2:
-        return ""
-    if not any(system.budget.device_years is not None for system in systems):
+    if sum(system.budget.device_years is not None for system in rows) < 3:
         return ""
     alt = "Quality of each system above the cost of its training"
     light, dark = (cost_figure.cost(systems, baselines, "png", dark) for dark in (False, True))
@@ -177,21 +175,16 @@ def convergence_section(
 
 def terminal_table(systems: Sequence[System]) -> Table:
     """Returns the means of each system, for the terminal."""
-    groups = resource_groups(systems)
-    shows_gains = figure.has_gains(systems[0].results)
     table = Table(title="systems")
-    gains = "gain, " if shows_gains else ""
-    for head in ("system", "directions", "BLEU", "gain", *(f"{gains}{name}" for name in groups)):
+    for head in ("system", "directions", "BLEU", "gain"):
         table.add_column(head, justify="left" if head == "system" else "right")
     for system in systems:
         average = system.average()
-        means = [system.average(directions) for directions in groups.values()]
         table.add_row(
             Text(system.name),
             f"{len(system.results):,}",
-            _score(average["bleu"]),
-            _gain(average["delta_bleu"]),
-            *(_gain(m["delta_bleu"]) if shows_gains else _score(m["bleu"]) for m in means),
+            _score(average, "bleu"),
+            _score(average, "delta"),
         )
     return table
 
@@ -217,9 +210,12 @@ def _digits(value: float | None, factor: float = 1.0) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _score(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.1f}"
-
-
-def _gain(value: float | None) -> str:
-    return _DASH if value is None else f"{value:+.1f}"
+def _score(average: Mapping[str, Any], name: str) -> str:
+    """Returns the mean BLEU, or the mean gain if the name is "delta", with its interval."""
+    is_gain = name == "delta"
+    form, value = "+.1f" if is_gain else ".1f", average["delta_bleu" if is_gain else "bleu"]
+    if value is None:
+        return _DASH
+    interval = average[f"{name}_ci95"]
+    bounds = f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
+    return f"{value:{form}}{bounds}"

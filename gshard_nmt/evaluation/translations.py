@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from gshard_nmt.data.corpus import ENGLISH
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
 from gshard_nmt.evaluation import decodes
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -54,6 +55,11 @@ class TestSet:
     def direction_name(self) -> str:
         """The direction as users write it, such as "fr-en"."""
         return f"{self.source}-{self.target}"
+
+    @property
+    def groups(self) -> list[str]:
+        """Text by which a sentence is the same in several directions: English, else the reference."""
+        return self.sources if self.source == ENGLISH and self.sources else self.references
 
     @property
     def all_references(self) -> list[list[str]]:

@@ -1,4 +1,4 @@
-// The script of a report: tables sort by a click, and the trend line tells about each language.
+// The script of a report: tables sort by a click, and samples are open on paper.
 // The page is complete without it. It reads what is on the page, and sends nothing.
 "use strict";
 
@@ -31,42 +31,6 @@ const report = (() => {
     return kind === "number" ? "descending" : "ascending";
   }
 
-  const signed = (number) => (number < 0 ? "\u2212" : "+") + Math.abs(number).toFixed(1);
-
-  // Returns what the reader learns about a language, one fact a line.
-  function describe(row) {
-    const lines = [row.label, `${row.train_pairs.toLocaleString("en")} training pairs`];
-    lines.push(`BLEU ${row.bleu.toFixed(1)}`);
-    if (row.baseline_bleu !== null) lines.push(`baseline ${row.baseline_bleu.toFixed(1)}`);
-    if (row.delta_bleu !== null) {
-      const bounds = row.delta_ci95;
-      const interval = bounds ? ` (95 %: ${signed(bounds[0])} to ${signed(bounds[1])})` : "";
-      lines.push(`gain ${signed(row.delta_bleu)}${interval}`);
-    }
-    for (const [name, value] of row.systems || []) {
-      lines.push(`${name}: ${value === null ? "no score" : `BLEU ${value.toFixed(1)}`}`);
-    }
-    return lines.join("\n");
-  }
-
-  // Returns the position whose x is nearest.
-  function nearest(places, x) {
-    let best = 0;
-    places.forEach((place, number) => {
-      if (Math.abs(place - x) < Math.abs(places[best] - x)) best = number;
-    });
-    return best;
-  }
-
-  // Returns the position after a key, or null if the key does not move.
-  function afterKey(key, place, count) {
-    if (key === "Home") return 0;
-    if (key === "End") return count - 1;
-    if (key === "ArrowRight") return Math.min(place + 1, count - 1);
-    if (key === "ArrowLeft") return Math.max(place - 1, 0);
-    return null;
-  }
-
   function sortTable(document, table) {
     const body = table.querySelector("tbody");
     const rows = Array.from(body.querySelectorAll("tr"));
@@ -93,49 +57,6 @@ const report = (() => {
     });
   }
 
-  function explainTrend(document, chart, rows) {
-    const svg = chart.querySelector("svg");
-    const points = Array.from(svg.querySelectorAll("g.point"));
-    const circles = points.map((point) => point.querySelector("circle"));
-    const tip = document.createElement("div");
-    tip.className = "tip";
-    tip.hidden = true;
-    tip.setAttribute("role", "status");
-    chart.appendChild(tip);
-    // The browser's own hints would cover ours.
-    points.forEach((point) => point.querySelector("title").remove());
-    let chosen = -1;
-    const choose = (place) => {
-      if (chosen >= 0) points[chosen].classList.remove("chosen");
-      chosen = place;
-      tip.hidden = place < 0;
-      if (place < 0) return;
-      points[place].classList.add("chosen");
-      tip.textContent = describe(rows[Number(points[place].dataset.place)]);
-      const frame = chart.getBoundingClientRect();
-      const spot = circles[place].getBoundingClientRect();
-      const left = spot.left - frame.left + chart.scrollLeft + 14;
-      const last = chart.scrollLeft + chart.clientWidth - tip.offsetWidth - 4;
-      tip.style.left = `${Math.max(0, left > last ? left - tip.offsetWidth - 28 : left)}px`;
-      tip.style.top = `${Math.max(0, spot.top - frame.top - tip.offsetHeight / 2)}px`;
-    };
-    const centers = () => circles.map((circle) => {
-      const spot = circle.getBoundingClientRect();
-      return spot.left + spot.width / 2;
-    });
-    svg.addEventListener("pointermove", (event) => choose(nearest(centers(), event.clientX)));
-    svg.addEventListener("pointerleave", () => choose(-1));
-    svg.setAttribute("tabindex", "0");
-    svg.addEventListener("focus", () => chosen < 0 && choose(0));
-    svg.addEventListener("blur", () => choose(-1));
-    svg.addEventListener("keydown", (event) => {
-      const place = event.key === "Escape" ? -1 : afterKey(event.key, chosen, points.length);
-      if (place === null) return;
-      event.preventDefault();
-      choose(place);
-    });
-  }
-
   // Opens all samples while the page is printed, because paper has no clicks.
   function openForPrint(window, document) {
     let closed = [];
@@ -148,13 +69,10 @@ const report = (() => {
 
   function start(window, document) {
     document.querySelectorAll("table.sortable").forEach((table) => sortTable(document, table));
-    const chart = document.querySelector(".chart");
-    const data = document.getElementById("report-data");
-    if (chart && data) explainTrend(document, chart, JSON.parse(data.textContent).languages);
     openForPrint(window, document);
   }
 
-  return { cellValue, sortedPlaces, nextDirection, describe, nearest, afterKey, start };
+  return { cellValue, sortedPlaces, start };
 })();
 
 if (typeof document !== "undefined") report.start(window, document);

@@ -133,16 +133,19 @@ def test_two_processes_are_compared_with_one(run_preparation):
 
 def test_recipes_are_compared_with_the_demo_over_languages(load):
     recipes = load("recipes")
+
+    def average(difference):
+        return {"difference": difference, "difference_ci95": [difference - 1, difference + 1]}
+
     results = {
-        "the demo": recipes.Result(100.0, 3.0, {"fr": 20.0, "de": 30.0}),
-        "dense": recipes.Result(80.0, 3.25, {"fr": 19.0, "de": 27.0}),
+        "the demo": recipes.Result(100.0, 3.0, {"fr": 20.0, "de": 30.0}, average(0.0)),
+        "dense": recipes.Result(80.0, 3.25, {"fr": 19.0, "de": 27.0}, average(-2.0)),
     }
     rows = [line.split("|") for line in recipes.table_of(results).splitlines()]
     demo, dense = ([cell.strip() for cell in row[1:-1]] for row in rows[2:])
     assert demo == ["the demo", "", "1.00", "3.000", "25.0", ""]
     assert dense[2:5] == ["0.80", "3.250", "23.0"]
-    # Two differences, -1 and -3: Student's interval of one degree of freedom is 12.7 wide on each side.
-    assert dense[5] == "-2.0 (-14.7 to +10.7)"
+    assert dense[5] == "-2.0 (-3.0 to -1.0)"
 
 
 def test_recipes_need_the_data_of_the_demo_and_say_if_they_are_interrupted(

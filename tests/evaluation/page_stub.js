@@ -9,17 +9,9 @@ class Stub {
     this.parent = null;
     this.children = [];
     this.names = new Set(classes);
-    this.classList = { add: (name) => this.names.add(name), remove: (name) => this.names.delete(name) };
-    this.hidden = false;
     this.open = false;
-    this.box = { left: 0, top: 0, width: 0, height: 0 };
-    this.scrollLeft = 0;
-    this.clientWidth = 1000;
-    this.offsetWidth = 200;
-    this.offsetHeight = 100;
     children.forEach((child) => this.appendChild(child));
   }
-  set className(name) { this.names = new Set([name]); }
   get textContent() { return this.own + this.children.map((child) => child.textContent).join(""); }
   set textContent(text) { this.own = text; this.children = []; }
   appendChild(child) {
@@ -38,7 +30,6 @@ class Stub {
   fire(kind, event = {}) {
     (this.listeners[kind] || []).forEach((action) => action({ preventDefault() {}, ...event }));
   }
-  getBoundingClientRect() { return this.box; }
   matches(part) {
     const [, tag, mark, name] = part.match(/^([a-z]*)([.#]?)(.*)$/);
     if (tag && tag !== this.tag) return false;
@@ -70,17 +61,4 @@ function tableDocument(kinds, rows) {
   const table = new Stub("table", { classes: ["sortable"] }, [
     new Stub("thead", {}, [new Stub("tr", {}, heads)]), new Stub("tbody", {}, body)]);
   return new Stub("html", {}, [table, new Stub("details")]);
-}
-
-// Returns a document with a chart of some languages, 100 pixels apart.
-function chartDocument(languages) {
-  const points = languages.map((_, place) => {
-    const circle = new Stub("circle");
-    circle.box = { left: 100 * place, top: 50, width: 10, height: 10 };
-    return new Stub("g", { classes: ["point"], data: { place: String(place) } },
-      [new Stub("title", { text: "hint" }), circle]);
-  });
-  const chart = new Stub("div", { classes: ["chart"] }, [new Stub("svg", {}, points)]);
-  const data = new Stub("script", { id: "report-data", text: JSON.stringify({ languages }) });
-  return new Stub("html", {}, [chart, data]);
 }

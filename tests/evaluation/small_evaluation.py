@@ -155,7 +155,8 @@ def _words(rng: random.Random, consonants: str, vowels: str) -> list[str]:
 def _sentence(rng: random.Random, words: dict[str, list[str]], language: str) -> tuple[str, str]:
     """Returns a sentence and its English translation, word for word; some have names and numbers."""
     picks = rng.choices(range(200), k=rng.randint(4, 15))
-    extra = rng.choice([["%s"], ["<name>"], [str(rng.randint(10, 9999))], [], []])
+    number = str(rng.randint(10, 9999))
+    extra = rng.choice([["%s", number], ["<name>", number], ["<name>"], [number], []])
     place = rng.randrange(len(picks))
     sides = []
     for tag in (language, "en"):

@@ -18,15 +18,6 @@ def test_scores_equal_sacrebleus_and_have_signatures():
     assert "version:" in score.chrf_signature
 
 
-def test_the_interval_is_empty_for_equal_systems_and_positive_for_a_better_one():
-    references = sentences(5)
-    good, bad = noisy(references, 6, 0.1), noisy(references, 7, 0.5)
-    assert bleu.delta_interval(good, good, references) == (0.0, 0.0)
-    low, high = bleu.delta_interval(good, bad, references)
-    delta = bleu.score(good, references).bleu - bleu.score(bad, references).bleu
-    assert 0 < low < delta < high
-
-
 def test_a_language_without_spaces_is_scored_by_characters():
     score = bleu.score(["ファイルが見つかりません"], ["ファイルが見つからない"], "ja")
     assert "tok:char" in score.bleu_signature

@@ -2,9 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from gshard_nmt.evaluation import bleu, comparison, translations
+from gshard_nmt.evaluation import bleu, comparison, studies, translations
 from gshard_nmt.evaluation.candidates import Others, read_candidates
 from gshard_nmt.evaluation.comparison import Lines
 from gshard_nmt.evaluation.report import LanguageResult
@@ -29,6 +30,8 @@ def compare(run, lines, baselines, **others):
     name, candidates = read_candidates(run, TESTS, Others(**others))
     rows = []
     for test in TESTS:
+        of_baseline = baselines.get((test.source, "en"))
+        studied = studies.study(test, GOOD[test.source, "en"], of_baseline)
         score = bleu.score(GOOD[test.source, "en"], REFERENCES)
         base = bleu.score(baselines[test.source, "en"], REFERENCES).bleu if baselines else None
         rows.append(
@@ -36,6 +39,7 @@ def compare(run, lines, baselines, **others):
                 *(test.language, test.train_pairs, 4, score.bleu, score.chrf, base),
                 source=test.source,
                 target="en",
+                counts=studied.counts,
             )
         )
     return comparison.systems(name, run, rows, TESTS, candidates, Lines(GOOD, baselines, lines))
@@ -134,3 +138,26 @@ def test_the_table_of_tokens_marks_runs_with_other_vocabularies(tmp_path, run):
     (section,) = comparison.convergence_sections(run, systems, candidates, [4.5, 3.5])
     assert section.data["tokens"] == {"run": [70.0, None], "other": [70.0, None]}
     assert section.data["other_vocabularies"] == ["other"]
+
+
+def test_runs_that_differ_in_their_seeds_have_a_mean_and_an_interval_over_runs(tmp_path, run):
+    config = run.config.read_text()
+    others = [
+        make_run(tmp_path / name, config=config + f"Train.seed = {n}\n")
+        for n, name in enumerate("ab")
+    ]
+    others.append(make_run(tmp_path / "wide", config=config + "Model.heads = 8\n"))
+    lines, folders = [POOR, GOOD, POOR], [other.path for other in others]
+    _, candidates = read_candidates(run, TESTS, Others(folders))
+    compared = compare(run, lines, {}, workdirs=folders)
+    (section,) = comparison.seeds_section(run, compared, candidates)
+    assert section.data["runs"] == ["run", "a", "b"]
+    values = [system.average()["bleu"] for system in compared[:3]]
+    assert section.data["bleu"] == pytest.approx(sum(values) / 3, abs=0.01)
+    low, high = section.data["bleu_ci95"]
+    # Student's interval of three values has 4.303 standard errors on each side.
+    assert high - low == pytest.approx(2 * 4.303 * np.std(values, ddof=1) / 3**0.5, abs=0.02)
+    assert section.notes[0].startswith("3 runs differ only in their seeds: BLEU ")
+    pair = comparison.seeds_section(run, compared[:2], candidates[:1])
+    assert next(pair).data["bleu_ci95"] is None
+    assert not [*comparison.seeds_section(run, compared[::3], candidates[2:])]

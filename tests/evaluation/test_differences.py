@@ -41,7 +41,10 @@ def test_the_section_counts_what_is_significant():
         "<B>": {"directions": 4, "better": 1, "worse": 1, "false_discovery_rate": 0.05}
     }
     (note,) = section.notes
-    assert note.startswith("<B>: BLEU is significantly better than that of A in 1 of 4 directions")
+    assert note.startswith(
+        "<B>: +0.4 BLEU (-1.6 to +2.4) on average compared with A; significantly better in 1 of 4 "
+        "directions, and significantly worse in 1 (approximate randomization, "
+    )
     assert "&lt;B&gt;" in section.html
     assert "<B>" not in section.html
     assert section.html.count("<td>yes</td>") == 2

@@ -179,7 +179,7 @@ FAULTS = {
     ),
     "baseline copies": (
         other_baseline_output,
-        "{tag}-en \\(baseline\\): 60 of 60 outputs are copies",
+        "The outputs of {tag}-en \\(baseline\\) have faults",
     ),
     "short outputs": (
         outputs_of(0.9, lambda world, tag, n: world.outputs[tag][n][:6]),
@@ -194,8 +194,14 @@ FAULTS = {
         "{tag}-en: .* outputs whose source has a number lack it",
     ),
     "same outputs for two languages": (same_outputs_for_two, "and .*-en have the same output in"),
-    "starved baseline": (starve, "The baseline of {tag} saw 100 training tokens"),
-    "baseline of other text": (train_on_other_text, "The baseline of {tag} was trained on 3 pairs"),
+    "starved baseline": (
+        starve,
+        "Baselines saw less than half .*: {tag} \\(100 of 1,000\\)\\. Their gains",
+    ),
+    "baseline of other text": (
+        train_on_other_text,
+        "Baselines were trained on another .*: {tag} \\(3 and 4\\)",
+    ),
     "baseline ended too early": (end_too_early, "1 baselines were still improving .*: {tag}"),
     "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
     "dead experts": (kill_experts, "Layer decoder_1 works as if it had 3.9 experts, and it has 8"),

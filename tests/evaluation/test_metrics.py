@@ -149,6 +149,8 @@ def test_the_tokenizer_of_a_language_without_its_package_is_characters(monkeypat
     assert metrics.tokenizer("ja") == metrics.tokenizer("ko") == "char"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert (metrics.tokenizer("ja"), metrics.tokenizer("ko")) == ("ja-mecab", "ko-mecab")
+    assert [metrics.tokenizer(tag) for tag in ("zh-Latn", "nan", "yue-Latn")] == ["13a"] * 3
+    assert {metrics.tokenizer(tag) for tag in ("lzh", "wuu", "nan-Hant", "zh-Hant-HK")} == {"zh"}
     assert [metrics.tokenizer(tag) for tag in ("zh", "zh-Hant", "en", "th")] == [
         "zh",
         "zh",

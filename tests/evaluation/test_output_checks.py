@@ -51,6 +51,20 @@ def test_one_line(source, reference, output, kinds):
     assert faults_of([*rows, (source, reference, output)]) == {kind: [3] for kind in kinds}
 
 
+def test_faults_of_baselines_are_one_alarm_after_those_of_the_run_and_none_if_they_are_starved():
+    lines = [f"number {n} is here" for n in range(30)]
+    checked = []
+    for tag, system in (("fr", "baseline"), ("de", "baseline"), ("fr", "")):
+        test = translations.TestSet(tag, tag, "en", 9, [f"le {line}" for line in lines], lines)
+        bad = ["x x x x x x x x"] * 30
+        checked.append(output_checks.check_direction(test, bad, NO_PROFILES, system))
+    *of_run, last = output_checks.alarms(checked)
+    assert all(alarm.startswith("fr-en: ") for alarm in of_run)
+    names = "fr-en (baseline), de-en (baseline)"
+    assert last == f"The outputs of {names} have faults, see “Faults in the outputs”."
+    assert list(output_checks.alarms(checked, ["fr", "de"])) == of_run
+
+
 def test_the_same_output_for_different_sources():
     rows = [
         ("un", "one", "x"),
@@ -74,7 +88,8 @@ def test_an_alarm_needs_a_share_that_is_surely_above_the_limit():
     def is_alarming(count, possible, usual=0.0):
         return output_checks.Fault(kind, [0] * count, possible, usual).is_alarming
 
-    assert is_alarming(5, 5)
+    assert is_alarming(20, 20)
+    assert not is_alarming(19, 19)  # too few lines to say anything
     assert is_alarming(30, 1000)
     assert not is_alarming(0, 1000)
     assert not is_alarming(1, 20)

@@ -67,45 +67,6 @@ def test_a_long_column_is_sorted_as_python_sorts_it(engine):
     assert call(engine, "sortedPlaces", values, True) == expected
 
 
-def row(**changes):
-    values = {"train_pairs": 1234567, "bleu": 30.04, "baseline_bleu": 28.0, "delta_bleu": 2.04}
-    return {"label": "fr", **values, "delta_ci95": [-0.1, 4.26], "systems": [], **changes}
-
-
-def test_what_the_chart_tells_about_a_language(engine):
-    assert call(engine, "describe", row()).splitlines() == [
-        "fr",
-        "1,234,567 training pairs",
-        "BLEU 30.0",
-        "baseline 28.0",
-        "gain +2.0 (95 %: \u22120.1 to +4.3)",
-    ]
-    alone = row(baseline_bleu=None, delta_bleu=None, delta_ci95=None)
-    assert call(engine, "describe", alone).splitlines()[2:] == ["BLEU 30.0"]
-    no_interval = row(delta_ci95=None, systems=[["dense", 29.5], ["old", None]])
-    assert call(engine, "describe", no_interval).splitlines()[4:] == [
-        "gain +2.0",
-        "dense: BLEU 29.5",
-        "old: no score",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("key", "place", "after"),
-    [
-        ("ArrowRight", 0, 1),
-        ("ArrowRight", 2, 2),
-        ("ArrowLeft", 0, 0),
-        ("ArrowLeft", 2, 1),
-        ("Home", 2, 0),
-        ("End", 0, 2),
-        ("Tab", 1, None),
-    ],
-)
-def test_keys_move_over_the_languages(engine, key, place, after):
-    assert call(engine, "afterKey", key, place, 3) == after
-
-
 def test_clicks_on_a_column_sort_the_table(engine):
     rows = [["fr", "2"], ["de", "10"], ["nn", ""], ["br", "2"]]
     engine.eval(
@@ -129,34 +90,6 @@ def test_clicks_on_a_column_sort_the_table(engine):
     heads = "page.querySelectorAll('th').map((head) => head.textContent).join()"
     assert engine.eval(heads) == "column 0,column 1"
     assert engine.eval("page.querySelectorAll('th button')[0].type") == "button"
-
-
-def test_the_mouse_and_the_keys_choose_a_language(engine):
-    rows = [row(label=label) for label in ("fr", "de", "nn")]
-    engine.eval(
-        f"page = chartDocument({json.dumps(rows)}); report.start(new Stub('window'), page);"
-        "chart = page.querySelector('svg'); tip = page.querySelector('.tip');"
-        "said = () => tip.hidden ? '' : tip.textContent.split('\\n')[0];"
-    )
-    assert engine.eval("said()") == ""
-    steps = [
-        ("pointermove", {"clientX": 190}, "nn"),
-        ("pointermove", {"clientX": -50}, "fr"),
-        ("pointerleave", {}, ""),
-        ("focus", {}, "fr"),
-        ("keydown", {"key": "ArrowRight"}, "de"),
-        ("keydown", {"key": "Tab"}, "de"),
-        ("keydown", {"key": "End"}, "nn"),
-        ("keydown", {"key": "Escape"}, ""),
-        ("keydown", {"key": "ArrowRight"}, "fr"),
-        ("blur", {}, ""),
-    ]
-    for kind, event, label in steps:
-        engine.eval(f"chart.fire('{kind}', {json.dumps(event)})")
-        assert engine.eval("said()") == label, (kind, event)
-        assert engine.eval("page.querySelectorAll('.chosen').length") == bool(label)
-    assert engine.eval("chart.getAttribute('tabindex')") == "0"
-    assert engine.eval("page.querySelectorAll('g title').length") == 0
 
 
 def test_printing_opens_all_samples_and_closes_them_again(engine):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gshard_nmt import paths
-from gshard_nmt.evaluation import run_checks
+from gshard_nmt.evaluation import baselines_section, run_checks
 from gshard_nmt.run.folder import RunFolder
 from tests.run.facts import data_facts
 
@@ -69,12 +69,13 @@ def test_a_baseline_that_was_still_improving(run, config, name, scores, improves
     assert not improves or alarms[0].startswith("1 baselines were still improving")
 
 
-def test_a_converged_baseline_may_be_best_at_the_end_of_its_cooldown(run):
+def test_the_record_of_a_baseline_says_whether_it_is_converged(run):
     lines = [f'{{"dev_nll/fr": {value}}}\n' for value in (3, 2, 1)]
     (run.path / "metrics.jsonl").write_text("".join(lines))
     texts = dict.fromkeys(("kind", "language", "size", "vocabulary", "key"), "")
     numbers = dict.fromkeys(("weights", "steps", "tokens", "train_pairs", "seconds"), 1)
     for ended, count in (("patience", 0), ("minutes", 1)):
-        record = {**texts, **numbers, "ended": ended, "limits": {}}
-        run.write_json("baseline.json", record)
-        assert len(list(run_checks.alarms(run, ["fr"], {"fr": run}))) == count
+        run.write_json("baseline.json", {**texts, **numbers, "ended": ended, "limits": {}})
+        assert list(run_checks.alarms(run, ["fr"], {"fr": run})) == []
+        sentence = baselines_section.caution({"fr": run.path, "de": run.path / "missing"})
+        assert sentence.startswith("1 of 2 baselines are not converged") == count

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gshard_nmt.evaluation import systems
-from gshard_nmt.evaluation.systems import Budget, System
+from gshard_nmt.evaluation import significance, systems
+from gshard_nmt.evaluation.systems import Budget, Counts, System
+from tests.evaluation.sentences import noisy, sentences
 from tests.evaluation.systems import result_of, system_of
 
 
@@ -27,22 +28,49 @@ def test_resources_are_thirds_and_the_first_groups_take_the_rest(languages, size
     assert in_order == [(f"l{n}", "en") for n in range(languages)]
 
 
+def means(average):
+    return average["bleu"], average["delta_bleu"]
+
+
 def test_means_and_gaps_of_a_system_without_all_languages():
     main = system_of("a", {0: 30.0, 1: 40.0, 2: 50.0})
     other = system_of("b", {0: 35.0, 2: 51.0})
-    assert main.average() == {"bleu": 40.0, "delta_bleu": 20.0}
-    assert other.average() == {"bleu": 43.0, "delta_bleu": 23.0}
-    assert other.average([("l1", "en")]) == {"bleu": None, "delta_bleu": None}
+    assert means(main.average()) == (40.0, 20.0)
+    assert means(other.average()) == (43.0, 23.0)
+    assert set(other.average([("l1", "en")]).values()) == {None}
     assert systems.missing_labels([main, other], other) == ["l1"]
     assert systems.common_directions([main, other]) == [("l0", "en"), ("l2", "en")]
     of_both = systems.as_json([main, other])
     assert [part["missing"] for part in of_both] == [[], ["l1"]]
-    assert of_both[1]["resources"]["middle"] == {"directions": 0, "bleu": None, "delta_bleu": None}
+    middle = of_both[1]["resources"]["middle"]
+    assert (middle["directions"], *means(middle)) == (0, None, None)
 
 
 def test_a_gain_counts_only_languages_with_a_baseline():
     system = System("a", [result_of(0, 30.0), result_of(1, 50.0, baseline=None)])
-    assert system.average() == {"bleu": 40.0, "delta_bleu": 10.0}
+    assert means(system.average()) == (40.0, 10.0)
+
+
+def test_the_intervals_of_means_know_that_languages_share_sentences():
+    references = sentences(0, 60)
+    sides = [noisy(references, 1, rate) for rate in (0.2, 0.5)]
+    own, main = (significance.statistics(lines, [references], "en") for lines in sides)
+
+    def average(groups):
+        results = [
+            result_of(number, 50.0 + number, counts=Counts(lines, own, {"difference": main}))
+            for number, lines in enumerate(groups)
+        ]
+        return System("a", results).average()
+
+    shared = average([references] * 4)
+    apart = average([[f"{text} {n}" for text in references] for n in range(4)])
+    for name in ("bleu_ci95", "difference_ci95"):
+        widths = [high - low for low, high in (shared[name], apart[name])]
+        assert widths[0] > 1.3 * widths[1]
+    # The gain has only the spread of its values, because the baselines have no counts.
+    low, high = shared["delta_ci95"]
+    assert (low, high) == pytest.approx((31.5 - 2.054, 31.5 + 2.054), abs=0.01)
 
 
 def test_the_label_of_a_language_with_two_directions_names_both_sides():

@@ -46,7 +46,7 @@ def test_gaps_are_said_and_means_over_all_and_over_common_languages_are_told_apa
     head, first, second = rows_of(content)
     assert head[-4:] == ["directions", "BLEU", "BLEU, common", "gain"]
     assert [first[-4:], second[-4:]] == [
-        ["3", "40.0", "40.0", "+20.0"],
+        ["3", "40.0 (15.2 to 64.8)", "40.0", "+20.0 (-4.8 to +44.8)"],
         ["2", "41.0", "41.0", "+21.0"],
     ]
     assert "the mean over the 2 directions that all systems have" in content
@@ -58,8 +58,12 @@ def test_gaps_are_said_and_means_over_all_and_over_common_languages_are_told_apa
 
 def test_the_baselines_are_a_row_and_a_point():
     baselines = system_of("bilingual baselines", {0: 20.0}, budget=Budget(device_years=29.0))
-    content = tables.systems_section([system_of("a", {0: 30.0})], baselines).html
-    assert rows_of(content)[-1][0] == "bilingual baselines"
+    systems = [system_of(name, {0: 30.0}) for name in ("a", "b")]
+    assert (
+        "<img" not in tables.systems_section(systems[:1], baselines).html
+    )  # two points are a table
+    content = tables.systems_section(systems, baselines).html
+    assert rows_of(content.partition("<h3>High")[0])[-1][0] == "bilingual baselines"
     assert "adds up all bilingual models" in content
     assert content.count("<img") == content.count("prefers-color-scheme: dark") == 1
 
@@ -97,5 +101,6 @@ def test_the_table_of_the_terminal():
     with console.capture() as capture:
         console.print(tables.terminal_table(systems))
     lines = [line.replace("│", " ").split() for line in capture.get().splitlines()]
-    assert ["[b]a", "3", "31.0", "+11.0", "+10.0", "+11.0", "+12.0"] in lines
-    assert ["b", "1", "25.0", "+5.0", "+5.0", "–", "–"] in lines
+    intervals = "31.0 (28.5 to 33.5) +11.0 (+8.5 to +13.5)"
+    assert ["[b]a", "3", *intervals.split()] in lines
+    assert ["b", "1", "25.0", "+5.0"] in lines
