@@ -443,7 +443,7 @@ def with_tags(
     for piece, tag in zip(spares, missing, strict=False):
         piece.piece = tag
     for tag in missing[len(spares) :]:
-        model.pieces.add(piece=tag, type=piece.CONTROL)
+        model.pieces.add(piece=tag, type=model.SentencePiece.CONTROL)
     return Vocabulary(model.SerializeToString(deterministic=True))
 
 

@@ -210,7 +210,8 @@ class Model:
     stack: str = "unrolled"
     """How blocks are compiled: "unrolled" compiles each block, "scan" compiles one block for any depth,
     "pipeline" divides the blocks into stages that work on different microbatches of a batch. A scan and a
-    pipeline always recompute in the backward pass. The results are the same."""
+    pipeline always recompute in the backward pass. The results are the same, except that a pipeline
+    draws other random numbers, and other tokens share a group."""
 
     stages: int = 1
     """P, the number of stages of a pipeline. It must divide the number of blocks of each stack. Used only

@@ -8,8 +8,9 @@ A weight of a stack is compared layer by layer, so the blocks of both models may
 
 If the depths differ, layer i of n begins with layer floor(i m / n) of the old m layers. Blocks are kept
 together if both depths divide into blocks of both models. A second copy of a layer is silent: its output
-projections are 0. All sub-layers are residual, so the deeper model computes the same function at first
-(LLaMA Pro, Wu et al. 2024, section 3.2).
+projections and their biases are 0. All sub-layers are residual, so the deeper model computes the same
+function at first (LLaMA Pro, Wu et al. 2024, section 3.2). With `Model.norm_place = 'after'` it does not:
+the silent sub-layer still normalizes the sum.
 
 If the numbers of experts differ, expert j begins with the old expert j mod E. Dense feed-forwards become
 experts that are all equal, with a new gate (Komatsuzaki et al. 2023, "Sparse Upcycling", section 3.1).
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 from gshard_nmt.model.config import Model
 
 _OUTPUTS = ("output", "wo")
-"""The last words of the names of output projections."""
+"""The last words of the names of output projections. A bias has `_bias` after them."""
 
 
 class Shaped(Protocol):
@@ -105,10 +106,13 @@ def layer_map(old: Model, new: Model, stack: str) -> list[tuple[int, bool]]:
 
 
 def _of_rows(name: str, old: _Side, new: _Side) -> Origin | None:
-    """Returns the origin of a weight that is not of a stack: an embedding, or a final norm."""
+    """Returns the origin of a weight that is not of a stack: an embedding, a bias, or a final norm."""
+    after = new.weights[name]
+    if name == "source_embedding" and old.model.shared_embedding:
+        name = "target_embedding"
     if name not in old.weights:
         return None
-    before, after = old.weights[name], new.weights[name]
+    before = old.weights[name]
     if after.letters[0] in "VL" and before.shape[1:] == after.shape[1:]:
         # Two vocabularies of equal size may have other pieces.
         is_equal = after.letters[0] == "L" and before.shape == after.shape
@@ -136,7 +140,7 @@ def _of_stack(name: str, old: _Side, new: _Side) -> list[Origin | None]:
             (_fitting(n, old_repeat, old, new.weights[name]) for n in names if n in old.weights),
             None,
         )
-        if origin and silent and word in _OUTPUTS:
+        if origin and silent and word.rpartition("/")[2].removesuffix("_bias") in _OUTPUTS:
             origin = dataclasses.replace(origin, silent=True)
         repeats.append(origin)
     return repeats

@@ -28,7 +28,7 @@ class Mode:
       training: whether dropout and the random second expert are on.
       key: the random key of the training step; None outside training.
       scope: the name of the layer, a prefix of the names of its random streams.
-      prepared: keys that were derived beforehand, by their full name.
+      prepared: the keys of all streams of a block, by their full name; {} outside blocks.
       keeper: keeps results for the backward pass, by their full name.
     """
 
@@ -51,7 +51,8 @@ class Mode:
         if not self.training or self.key is None:
             return None
         name = f"{self.scope}{use}"
-        return self.prepared[name] if name in self.prepared else self.key.fold(name)
+        # A name that `prepared` lacks is an error: its key would be the same in all repeats of a block.
+        return self.prepared[name] if self.prepared else self.key.fold(name)
 
 
 def declare_norm(model_dim: int, kind: str = "rms") -> dict[str, Parameter]:
@@ -154,7 +155,9 @@ def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
     if key is None:
         return x
     keep = counter_random.keep_mask(key, x.shape.as_list(), rate)
-    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+    # In bfloat16 the factor itself would be rounded, and all results would be too small.
+    rescaled = tf.cast(to_float32(x) * (1.0 / (1.0 - rate)), x.dtype)
+    return tf.where(keep, rescaled, tf.zeros([], x.dtype))
 
 
 def declare_feed_forward(

@@ -3,6 +3,7 @@
 import dataclasses
 
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.spmd.sharding import annotate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,9 @@ def token_loss(
         uniform_nll = log_z - tf.reduce_mean(logits, axis=-1)
         smoothed = (1.0 - label_smoothing) * nll + label_smoothing * uniform_nll
     total = smoothed + z_loss_weight * tf.square(log_z)
-    weight = tf.cast(is_token, logits.dtype)
+    # The gate reads the same mask by groups. If the mesh splits groups finer than rows, the logits would
+    # follow this split without the annotation, and be gathered for their product's gradient.
+    weight = annotate(tf.cast(is_token, logits.dtype), "BL")
     tokens = tf.reduce_sum(weight)
     denominator = tf.maximum(tokens, 1.0)
     return TokenLoss(

@@ -1,10 +1,10 @@
 """The Transformer with a Mixture of Experts in every other layer (GShard section 2.1 and Figure 3).
 
 It has an encoder and a decoder, or only a decoder as a language model. A stack is R equal blocks. A
-block is `moe_every` layers, and the first of them has the experts. This is the authors' order:
-attention, MoE, attention, dense feed-forward. Each parameter of a block is stored once, with a leading
-dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), and padding is set to 0 before each norm.
-`Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
+block is `moe_every` layers, of which `moe_place` has the experts: by default the first. This is the
+authors' order: attention, MoE, attention, dense feed-forward. Each parameter of a block is stored once,
+with a leading dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), and padding is set to 0
+before each norm. `Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
 from collections.abc import Mapping

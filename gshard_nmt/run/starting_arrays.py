@@ -29,7 +29,8 @@ class Recipe:
       origins: what each array begins with; arrays that are not named keep their initial values.
       old_specs: shape, dtype and letters of the old arrays.
       new_specs: the same of the new ones.
-      rows: for each embedding and each array of its moments, the rows that it takes over.
+      rows: for each weight with a row for each piece, and each array of its moments, the rows that it
+        takes over.
     """
 
     origins: Mapping[str, Origins]
@@ -176,14 +177,15 @@ def _fitted(
     resized = jnp.take(values, places % number, axis=axis)
     if name.startswith("parameters/") and origin.resized == "_" and len(places) > number:
         # All copies with the same number form a group, and share one random column. So a token chooses a
-        # group, and in it the experts that it chose before. With equal columns, or with noise for each
-        # column, its two experts would be two copies of the same one.
+        # group, and in it the experts that it chose before, unless its first gate was far ahead of its
+        # second. With equal columns, or with noise for each column, its two experts would be two copies
+        # of the same one.
         resized += GROUP_NOISE * jnp.take(initial, places // number, axis=axis)
     return resized
 
 
 def _rows(values: Any, match: RowMatch, initial: Any) -> Any:
-    """Returns the rows of an embedding, or the moments of these rows: [V] or [V, M]."""
+    """Returns the rows of an embedding or the output bias, or their moments: [V] or [V, M]."""
     import jax
     import jax.numpy as jnp
 

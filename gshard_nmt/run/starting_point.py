@@ -61,7 +61,7 @@ class StartingPoint:
       old_specs: shape, dtype and letters of its weights.
       specs: the same of the arrays of the state of the new run.
       origins: what each weight of the new run begins with.
-      rows: for each embedding, which rows it takes over.
+      rows: for each weight with a row for each piece, which rows it takes over.
     """
 
     init: Init
@@ -125,12 +125,12 @@ class StartingPoint:
             )
         specs, old_specs = state_specs(functions), weight_specs(step_functions(old, facts))
         origins = inheritance.origins(old.model, old_specs, config.model, weights_of(specs))
+        of_pieces = {n: o for n, (o, *_) in origins.items() if o and o.resized == "V"}
         rows = {
-            name: _matched_rows(side, run, data, old_specs)
-            for side, name in ((side, f"{side}_embedding") for side in ("source", "target"))
-            if origins.get(name, [None])[0]
+            name: _matched_rows(name, old_specs[origin.name].shape[0], run, data)
+            for name, origin in of_pieces.items()
         }
-        same = {name: [Origin(name)] for name, match in rows.items() if match.is_identity}
+        same = {n: [Origin(of_pieces[n].name)] for n, match in rows.items() if match.is_identity}
         return cls(init, run, old, old_specs, specs, origins | same, rows)
 
     def record(self, run: RunFolder) -> None:
@@ -316,13 +316,11 @@ def _split(name: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", "")
 
 
-def _matched_rows(
-    side: str, run: RunFolder, data: "PreparedData", old_specs: ArraySpecs
-) -> RowMatch:
-    """Returns the rows of an embedding of the other run that a new embedding takes over."""
-    name = f"{side}.model"
+def _matched_rows(weight: str, old_size: int, run: RunFolder, data: "PreparedData") -> RowMatch:
+    """Returns the rows of a weight of the other run, one for each piece, that a new weight takes over."""
+    name = "source.model" if weight == "source_embedding" else "target.model"
     if run.identity()[name] == checksum(data.folder / name):
-        return vocabulary_match.identity(old_specs[f"{side}_embedding"].shape[0])
+        return vocabulary_match.identity(old_size)
     old = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))[name]
     return vocabulary_match.match_rows(old, Vocabulary.load(data.folder / name))
 

@@ -40,7 +40,7 @@ def rows_of(
       specs: the arrays of the state.
       old_specs: the weights of the other run.
       origins: what each weight begins with.
-      rows: the rows of the embeddings.
+      rows: for each weight with a row for each piece, the rows that it takes over.
       with_moments: the weights whose moments are taken over.
     """
     groups = as_groups(specs)

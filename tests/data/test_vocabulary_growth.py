@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from gshard_nmt.data.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary, with_tags
 from gshard_nmt.data.vocabulary_growth import changed_lines, grown, pairs_of
 from gshard_nmt.errors import UserError
 
@@ -114,6 +114,8 @@ def test_tags_take_the_spare_ones_first_and_then_new_ids(old):
     assert new.tag("<2el>") == old.tag("<spare1>")
     assert new.tag("<2fr>") == old.tag("<2fr>")
     assert new.tag("<el>") == old.size
+    without_spares = with_tags(old, ["<2el>"], "source.model")
+    assert grown(without_spares, [], set(), ["<el>"], 0, "").vocabulary.tag("<el>") == old.size
     assert new.size % 64 == 0
 
 

@@ -27,6 +27,22 @@ FOREIGN = dataclasses.replace(
 """A model with the parts of other systems."""
 POST_NORM = dataclasses.replace(FOREIGN, norm_place="after", experts=0, activation="gelu")
 SHARED = dataclasses.replace(SMALL, shared_expert_dim=12)
+OTHER_SYSTEMS: dict[str, dict] = {
+    "output bias": {"output_bias": True},
+    "biases": {"biases": True},
+    "layer norm": {"norm": "layer"},
+    "post-norm": {"norm_place": "after"},
+    "shared embedding": {"shared_embedding": True},
+    "shared expert": {"shared_expert_dim": 12, "biases": True},
+    "paper's positions": {"positions": "vaswani", "position_offset": 2},
+    "learned positions": {"positions": "learned", "max_positions": 24},
+    "experts last": {"moe_place": "last"},
+    "gated": {"activation": "geglu", "biases": True},
+    "M2M-100": {"norm": "layer", "biases": True, "output_bias": True, "shared_embedding": True},
+    "one expert": {"routing": "switch"},
+    "good second experts": {"second_expert": "threshold", "eval_second_expert": "threshold"},
+}
+"""The settings of `Model` that other systems have, and the default does not."""
 MIXED = dataclasses.replace(SMALL, expert_stacks="encoder", decoder_layers=3)
 
 
@@ -74,7 +90,7 @@ TWO = ([11, 12, 1], [13, 14, 15, 1])
 
 def declared(model: Model) -> dict:
     """Declares the parameters of `parameters`."""
-    return transformer.declare(model, 50, 40)
+    return transformer.declare(model, 40 if model.shared_embedding else 50, 40)
 
 
 def read_weights(model: Model, p: dict[str, tf.Tensor], precision: str) -> dict:

@@ -117,6 +117,14 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
         np.testing.assert_array_equal(untouched, x)
 
 
+def test_dropout_in_bfloat16_keeps_the_mean():
+    # All bfloat16 numbers from 1 to 2, rescaled and rounded.
+    x = tf.cast(1 + tf.tile(tf.range(128)[tf.newaxis] / 128, [100, 1]), tf.bfloat16)
+    dropped = tf.cast(layers.dropout(x, 0.1, Mode(True, KEY), "residual"), tf.float32).numpy()
+    ratios = dropped / tf.cast(x, tf.float32).numpy()
+    assert ratios[dropped > 0].mean() == pytest.approx(1 / 0.9, rel=2e-4)
+
+
 def test_each_layer_and_each_use_has_random_numbers_of_its_own():
     x, mode = tf.ones([8, 8]), Mode(True, KEY)
     masks = [
@@ -140,6 +148,9 @@ def test_a_key_that_was_prepared_is_the_key_that_would_be_derived():
     np.testing.assert_array_equal(
         layers.dropout(x, 0.5, same.named("encoder"), "residual"), derived
     )
+    # In a block a key that nobody prepared would be equal in all repeats.
+    with pytest.raises(KeyError, match="encoder/attention"):
+        prepared.key_of("attention")
 
 
 def test_sinusoids_equal_their_definition():

@@ -1,5 +1,7 @@
 """gshard-inspect --equivalence: a config on one CPU device and on a mesh of several."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -22,15 +24,55 @@ SMALL = (
 )
 
 
+LAYERS = ("Model.encoder_layers = 1", "Model.decoder_layers = 1", "Model.moe_every = 1")
+OTHER_SYSTEMS = (
+    "Model.biases = True",
+    "Model.output_bias = True",
+    "Model.norm = 'layer'",
+    "Model.norm_place = 'after'",
+    "Model.activation = 'geglu'",
+    "Model.positions = 'learned'",
+    "Model.max_positions = 16",
+    "Model.shared_embedding = True",
+    "Model.shared_expert_dim = 32",
+    "Model.moe_place = 'last'",
+    "Data.vocabulary = 'joint'",
+)
+
+
 def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
-    layers = ("Model.encoder_layers = 1", "Model.decoder_layers = 1", "Model.moe_every = 1")
-    mesh = (*layers, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
+    mesh = (*LAYERS, *OTHER_SYSTEMS, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
     equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
     out = capsys.readouterr().out
     assert "encoder/block/moe_0/wi [0]" in out
+    assert "encoder/block/self_attention_0/key_bias [0]" in out
     assert "DIFFERENT" not in out
     assert "on 1 device and on 4 (x=2 x y=2) are equal within" in out
+
+
+@pytest.mark.parametrize("ties", [1, equivalence.SEEDS])
+def test_the_next_seed_is_tried_if_rounding_moves_a_token(capsys, monkeypatch, ties):
+    seeds = []
+
+    def compare(config, *others):
+        seeds.append(config.train.seed)
+        is_tie = len(seeds) <= ties
+        difference = 0.3 if is_tie else 1e-7
+        comparisons = [equivalence.Comparison("loss", difference, 5e-5)]
+        return comparisons, "1 of 99 tokens" if is_tie else ""
+
+    monkeypatch.setattr(equivalence, "compare", compare)
+    show = functools.partial(
+        equivalence.show_equivalence, load_config("demo", [*SMALL, "Train.seed = 7"]), "demo", 2
+    )
+    if ties < equivalence.SEEDS:
+        show()
+        assert "are equal within" in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match=r"tried 4 seeds\. With each of them tensors differ"):
+            show()
+    assert seeds == [7, 8, 9, 10][: ties + 1]
 
 
 def test_a_difference_is_named_and_is_an_error(monkeypatch):
@@ -39,7 +81,7 @@ def test_a_difference_is_named_and_is_an_error(monkeypatch):
         equivalence.Comparison("encoder/block/moe_0/gate [0]", 0.3, 5e-5),
         equivalence.Comparison("source_embedding", float("nan"), 5e-5),
     ]
-    monkeypatch.setattr(equivalence, "compare", lambda *arguments: comparisons)
+    monkeypatch.setattr(equivalence, "compare", lambda *arguments: (comparisons, ""))
     with pytest.raises(
         UserError, match=r"2 of 3 tensors differ .* the first is encoder/block/moe_0/gate"
     ):
@@ -54,7 +96,7 @@ def test_a_reduced_batch_is_packed_and_padded():
     assert (positions[:, 1:][starts] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["demo", "moe_2048e_36l", "gspmd_hybrid_57b"])
+@pytest.mark.parametrize("name", ["demo", "moe_2048e_36l", "gspmd_hybrid_57b", "dense_128l"])
 @pytest.mark.parametrize("devices", [4, 8])
 def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
     config = load_config(name)
@@ -63,7 +105,8 @@ def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
     assert mesh.num_devices == devices
     assert model.activation_dtype == "float32"
     assert (model.routing, model.moe_every) == (config.model.routing, config.model.moe_every)
-    assert model.encoder_layers <= 2 * config.model.block_layers("encoder")
+    assert model.stages == mesh.axis_size(mesh.partition("P")[0])
+    assert model.encoder_layers <= 2 * model.stages * config.model.block_layers("encoder")
     sizes = [
         model.experts,
         model.model_dim,
@@ -96,12 +139,12 @@ def test_a_reduced_config_has_two_of_many_microbatches():
 
 def test_a_difference_is_relative_to_the_largest_value():
     expected, actual = np.array([4.0, 0.5]), np.array([4.0, 0.6])
-    comparison = equivalence._compared("w", expected, actual, tolerance=0.03)
+    comparison = equivalence._compared("w", expected, actual, expected, tolerance=0.03)
     assert comparison.difference == pytest.approx(0.1 / 4)
     assert comparison.is_equal
-    assert not equivalence._compared("w", expected, actual, tolerance=0.02).is_equal
+    assert not equivalence._compared("w", expected, actual, expected, tolerance=0.02).is_equal
     # A tensor of zeros has no largest value.
     zeros = np.zeros(2)
-    assert equivalence._compared("w", zeros, zeros, 0.0).is_equal
-    assert not equivalence._compared("w", zeros, actual, 1e-3).is_equal
-    assert not equivalence._compared("w", expected, actual * np.nan, 1e3).is_equal
+    assert equivalence._compared("w", zeros, zeros, zeros, 0.0).is_equal
+    assert not equivalence._compared("w", zeros, actual, zeros, 1e-3).is_equal
+    assert not equivalence._compared("w", expected, actual * np.nan, expected, 1e3).is_equal

@@ -4,10 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from gshard_nmt.inspection import hlo
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
+from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
@@ -15,6 +17,8 @@ from gshard_nmt.run.arrays import CONTROL, as_groups, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.sharding import annotate
+from tests.multidevice.compiled_function import CompiledFunction
 
 ROWS, LENGTH = 8, 16
 # The dense layers of meshes are tested in test_meshes.py.
@@ -187,3 +191,21 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     assert all(gather.op_name.startswith("adafactor/") for gather in gathers)
     arrays = [array for gather in gathers for array in hlo.parse_shape(gather.shape)]
     assert [array.dims for array in arrays] == [(1, 8)] * 2
+
+
+def test_a_finer_split_of_groups_than_of_rows_does_not_reach_the_logits():
+    """Groups split the mask of tokens over both axes, and the loss reads the same mask."""
+    mesh = Mesh(("x", "y"), (4, 2), rules={"B": "x", "G": ("x", "y")})
+
+    def gradient(logits, segments):
+        is_token, labels = segments > 3, tf.zeros([ROWS, LENGTH], tf.int32)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = token_loss(annotate(logits, "BLV"), labels, is_token, 0.1, 1e-4).loss
+        groups = tf.reshape(tf.cast(is_token, tf.float32), [2 * ROWS, LENGTH // 2])
+        return annotate(tape.gradient(loss, logits), "BLV"), annotate(groups, "GS")
+
+    compiled = CompiledFunction(
+        gradient, (ROWS, LENGTH, 48), (ROWS, LENGTH), mesh=mesh, letters="BLV"
+    )
+    assert "f32[2,16,48]" not in compiled.shapes_of("all-gather")

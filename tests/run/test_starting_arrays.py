@@ -19,7 +19,7 @@ from gshard_nmt.run.starting_arrays import Recipe, assemble, placed
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
-from tests.model.examples import ONE, TWO, declared, parameters, rows
+from tests.model.examples import ONE, OTHER_SYSTEMS, TWO, declared, parameters, rows
 from tests.model.examples import SMALL as FOUR_LAYERS
 
 SMALL = dataclasses.replace(FOUR_LAYERS, encoder_layers=2)
@@ -27,6 +27,8 @@ DENSE = dataclasses.replace(SMALL, experts=0)
 ONE_DEVICE = Mesh(axes=("x",), shape=(1,), rules={})
 FOUR = Mesh(axes=("x",), shape=(4,), rules={"E": "x", "M": "x"})
 BATCH = rows([ONE, TWO], [TWO], length=8)
+ADD_TO_EXPERTS = {"routing", "second_expert", "shared_expert_dim"}
+"""With these settings, the experts of a token do not add up to the dense layer."""
 
 
 @functools.cache
@@ -80,16 +82,36 @@ def test_an_equal_model_has_the_same_bits():
     assert nll(SMALL, weights) == old_nll(SMALL)
 
 
-def test_a_deeper_model_computes_the_same_function():
-    deeper = dataclasses.replace(SMALL, encoder_layers=4, decoder_layers=6)
-    assert nll(deeper, started(SMALL, deeper)) == pytest.approx(old_nll(SMALL), rel=1e-6)
+@pytest.mark.parametrize("settings", [{}, *OTHER_SYSTEMS.values()], ids=["ours", *OTHER_SYSTEMS])
+def test_a_deeper_model_computes_the_same_function(settings):
+    model = dataclasses.replace(SMALL, **settings)
+    deeper = dataclasses.replace(model, encoder_layers=4, decoder_layers=6)
+    weights = {n.partition("/")[2]: w for n, w in host_parameters(model).items()}
+    for name, weight in weights.items():
+        if name.endswith("scale"):  # new ones are 1, and a second norm then changes nothing
+            waves = np.sin(np.arange(weight.size, dtype=weight.dtype))
+            weights[name] = weight + np.float32(0.3) * waves.reshape(weight.shape)
+    old = {f"parameters/{name}": weight for name, weight in weights.items()}
+    is_same = nll(deeper, started(model, deeper, old)) == pytest.approx(
+        nll(model, weights), rel=1e-6
+    )
+    assert is_same == (model.norm_place == "before")
 
 
-def test_an_upcycled_model_computes_the_dense_function_if_nothing_is_dropped():
+@pytest.mark.parametrize(
+    "settings",
+    [{}, *(s for s in OTHER_SYSTEMS.values() if not s.keys() & ADD_TO_EXPERTS)],
+)
+def test_an_upcycled_model_computes_the_dense_function_if_nothing_is_dropped(settings):
     # A token's two experts are equal and their weights add up to 1. Every expert has room for all tokens.
+    roomy = dataclasses.replace(SMALL, eval_capacity=8, **settings)
+    dense = dataclasses.replace(DENSE, **settings)
+    assert nll(roomy, started(dense, roomy)) == pytest.approx(old_nll(dense), rel=1e-6)
+
+
+def test_the_experts_of_an_upcycled_model_are_equal_and_its_gate_is_new():
     roomy = dataclasses.replace(SMALL, eval_capacity=8)
     weights = started(DENSE, roomy)
-    assert nll(roomy, weights) == pytest.approx(old_nll(DENSE), rel=1e-6)
     wi = weights["encoder/block/moe_0/wi"]
     np.testing.assert_array_equal(wi[:, 0], wi[:, 3])
     # The gate is new: each token can choose.

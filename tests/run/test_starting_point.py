@@ -21,6 +21,7 @@ from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
+from tests.model.examples import OTHER_SYSTEMS
 from tests.run.facts import budget_facts
 
 CONFIG = load_config("demo").replace(
@@ -174,61 +175,77 @@ def test_moments_change_as_their_weights_do(run, other, prepared):
     np.testing.assert_array_equal(state[moments][1], before[moments][0])
 
 
-def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, prepared):
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory, prepared):
+    """Data of two vocabularies, "old" and "new"."""
     texts = ["the red apple runs fast", "the green tree sleeps", "seven apples run to the house"]
-    sizes, folders = {}, {}
     german = ["der rote Apfel läuft", "die grünen Bäume"] * 3
-    for name, extra, tags in (("old", [], ("<2fr>",)), ("new", german, ("<2nn>", "<2fr>"))):
-        folders[name] = tmp_path / name / "prepared"
-        folders[name].mkdir(parents=True)
-        spec = VocabularySpec(300 + 20 * len(extra), tags=tags)
-        source = folders[name] / "source.model"
-        sizes[name] = train_vocabulary(texts * 3 + extra, spec, source).size
-        shutil.copy(source, folders[name] / "target.model")
     data = {}
-    for name, folder in folders.items():
-        summary = prepared.summary() | dict.fromkeys(
-            ("source_vocabulary", "target_vocabulary"), sizes[name]
-        )
+    for name, extra, tags in (("old", [], ("<2fr>",)), ("new", german, ("<2nn>", "<2fr>"))):
+        folder = tmp_path_factory.mktemp(name)
+        spec = VocabularySpec(300 + 20 * len(extra), tags=tags)
+        size = train_vocabulary(texts * 3 + extra, spec, folder / "source.model").size
+        shutil.copy(folder / "source.model", folder / "target.model")
+        sizes = dict.fromkeys(("source_vocabulary", "target_vocabulary"), size)
+        summary = prepared.summary() | sizes
         data[name] = types.SimpleNamespace(folder=folder, summary=lambda s=summary: s)
-    source = fake_run(tmp_path / "source", data["old"])
-    old, state = start(run, source, data["new"])
-    match = old.point.rows["source_embedding"]
-    assert match.copied < len(match.sources) == sizes["new"]
-    before = values_of(CONFIG, data["old"], 3)
-    for name in ("parameters/source_embedding", "moments/column/source_embedding"):
-        wanted = before[name.replace("parameters", "ema")]
-        for i, ids in enumerate(match.sources):
-            np.testing.assert_allclose(state[name][i], wanted[list(ids)].mean(0), rtol=1e-6)
-    again = start_again(run, data["new"])
-    np.testing.assert_array_equal(
-        again.weights["source_embedding"], state["parameters/source_embedding"]
-    )
-    is_new = again.new_rows["source_embedding"]
-    assert 0 < is_new.sum() == len(match.sources) - match.copied
-    assert is_new.tolist() == [not known for known in match.is_known]
-    row = json.loads((run.path / "init.json").read_text())["arrays"][0]
-    assert row["array"] == "source_embedding"
-    assert row["begins"] == match.text
+    return data
 
 
-def fake_run(path, data) -> RunFolder:
+@pytest.mark.parametrize("settings", [{}, *OTHER_SYSTEMS.values()], ids=["ours", *OTHER_SYSTEMS])
+def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabularies, settings):
+    config, old_data, data = CONFIG.replace(model=settings), *vocabularies.values()
+    source = fake_run(tmp_path / "source", old_data, config)
+    old, state = start(run, source, data, config)
+    before, again = values_of(config, old_data, 3), start_again(run, data, config)
+    of_pieces = {name for name, spec in old.point.old_specs.items() if spec.letters[0] == "V"}
+    assert of_pieces == old.point.rows.keys() == again.new_rows.keys()
+    for weight, match in old.point.rows.items():
+        assert match.copied < len(match.sources) == data.summary()["source_vocabulary"]
+        places = ("parameters", "moments/full", "moments/row", "moments/column")
+        for name in {f"{place}/{weight}" for place in places} & state.keys():
+            wanted = before[name.replace("parameters", "ema")]
+            if len(wanted) == match.old_size:
+                wanted = np.array([wanted[list(ids)].mean(0) for ids in match.sources if ids])
+            has_source = [bool(ids) for ids in match.sources]
+            rows = state[name] if len(state[name]) == len(wanted) else state[name][has_source]
+            np.testing.assert_allclose(rows, wanted, rtol=1e-6, err_msg=name)
+        np.testing.assert_array_equal(again.weights[weight], state[f"parameters/{weight}"])
+        assert again.new_rows[weight].tolist() == [not known for known in match.is_known]
+    for name in weights_of(state).keys() - of_pieces:
+        np.testing.assert_array_equal(state[f"parameters/{name}"], before[f"ema/{name}"])
+    for row in json.loads((run.path / "init.json").read_text())["arrays"]:
+        if row["array"] in of_pieces:
+            assert row["begins"] == old.point.rows[row["array"]].text
+        elif row["array"] in old.point.old_specs:
+            assert row["begins"] == "copied"
+
+
+def test_each_side_begins_as_the_embedding_that_both_shared(tmp_path, run, prepared):
+    shared = CONFIG.replace(model={"shared_embedding": True})
+    before = values_of(shared, prepared, 3)["ema/target_embedding"]
+    _, state = start(run, fake_run(tmp_path / "source", prepared, shared), prepared)
+    for side in ("source", "target"):
+        np.testing.assert_array_equal(state[f"parameters/{side}_embedding"], before)
+
+
+def fake_run(path, data, config=CONFIG) -> RunFolder:
     """A run folder of data that is only vocabularies."""
     path.mkdir()
     run = RunFolder(path)
     for name in ("source.model", "target.model"):
         shutil.copy(data.folder / name, path / name)
-    run.write_text("config.gin", CONFIG.text)
+    run.write_text("config.gin", config.text)
     files = {n: checksum(path / n) for n in ("source.model", "target.model")}
     facts = data.summary() | {"files": files | {"data": "0" * 64, "config": "0" * 64}}
     run.write_json(
         "data.json", {"format": "gshard-nmt run 1", "version": "1", "prepared": {}} | facts
     )
-    devices = runtime.start(CONFIG.mesh)
-    specs = state_specs(step_functions(CONFIG, data.summary()))
+    devices = runtime.start(config.mesh)
+    specs = state_specs(step_functions(config, data.summary()))
     letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
     checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
-    groups = as_groups(devices.put(values_of(CONFIG, data, 3), specs))
+    groups = as_groups(devices.put(values_of(config, data, 3), specs))
     checkpoints.save(3, groups, letters, {"seconds": 1.0, "tokens": {}})
     checkpoints.close()
     return run
