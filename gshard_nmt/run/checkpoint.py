@@ -15,12 +15,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import (
+    DENIED,
+    PAUSES,
+    UnreadableError,
+    UnsoundError,
+    exists,
+    failure,
+    patiently,
+    reading,
+)
 from gshard_nmt.run import agreement, tensor_files
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run.checksums import compute_checksums, on_host
-from gshard_nmt.run.manifest import Manifest, UnreadableError, UnsoundError
-from gshard_nmt.run.reading import exists, failure, patiently, reading
+from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -59,7 +68,7 @@ class Checkpoints:
       pauses: seconds to wait before each further attempt if a file cannot be read.
     """
 
-    pauses: Sequence[float] = (0.5, 2.0)
+    pauses: Sequence[float] = PAUSES
 
     def __init__(
         self,
@@ -151,6 +160,7 @@ class Checkpoints:
 
         Raises:
           UserError: none of them is sound. The message says what is wrong with each.
+          TryAgain: one of them cannot be read now.
         """
         problems: dict[int, str] = {}
         for step in self._newest_first() if steps is None else steps:
@@ -196,7 +206,7 @@ class Checkpoints:
             return None
         return Restored(manifest, arrays, tuple(problems.values()))
 
-    def _nothing(self, problems: Mapping[int, str]) -> UserError:
+    def _nothing(self, problems: Mapping[int, str]) -> UserError | TryAgain:
         """Returns the error that says why no checkpoint can be used."""
         if not problems:
             whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
@@ -209,6 +219,9 @@ class Checkpoints:
                 f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
                 "of a run that has saved one."
             )
+        for step in problems:
+            if isinstance(problem := self._known.get(step), UnreadableError):
+                return failure(self.folder / str(step), problem)
         return UserError(
             "no checkpoint can be used:\n  "
             + "\n  ".join(problems.values())
@@ -268,7 +281,8 @@ class Checkpoints:
             except Exception as error:  # damaged files raise errors of many types
                 message = f"its arrays cannot be read: {tensor_files.reason(error)}"
                 if not tensor_files.proves_damage(error):
-                    raise UnreadableError(message, tensor_files.is_denied(error)) from error
+                    advice = DENIED if tensor_files.is_denied(error) else ""
+                    raise UnreadableError(message, advice) from error
                 # Files are missing too if the run removes this checkpoint now.
                 self._check_committed(step)
                 raise UnsoundError(message) from error

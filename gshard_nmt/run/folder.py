@@ -12,6 +12,7 @@ trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import gshard_nmt
 from gshard_nmt import files, json_shape
 from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
@@ -316,9 +317,11 @@ class RunFolder:
         Raises:
           UserError: the data is another one.
         """
-        manifest = read_manifest(data.folder)
+        manifest = None
+        # If it is out of reach for a moment, we save: the examples of the run so far were right.
+        with contextlib.suppress(TryAgain):
+            manifest = read_manifest(data.folder)
         if manifest is None:
-            # It may be out of reach for a moment. The examples of the run so far were right, so we save.
             return
         changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))
         if changed:

@@ -35,6 +35,11 @@ def ending(error: BaseException) -> Command:
             "/locked/x: Permission denied. Give another file or folder, or change its permissions.",
         ),
         (
+            OSError(116, "Stale file handle", "/x"),
+            75,
+            "/x: Stale file handle. The disk or the file server has failed; try again when it works.",
+        ),
+        (
             UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
             2,
             "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv.",
