@@ -92,6 +92,7 @@ class Checkpoints:
         self._processes = processes
         self._known: dict[int, Scores | UnsoundError] = {}
         """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
+        self._unread: dict[int, UnreadableError] = {}
 
     def steps(self) -> list[int]:
         """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
@@ -220,8 +221,8 @@ class Checkpoints:
                 "of a run that has saved one."
             )
         for step in problems:
-            if isinstance(problem := self._known.get(step), UnreadableError):
-                return failure(self.folder / str(step), problem)
+            if step in self._unread:
+                return failure(self.folder / str(step), self._unread[step])
         return UserError(
             "no checkpoint can be used:\n  "
             + "\n  ".join(problems.values())
@@ -319,6 +320,8 @@ class Checkpoints:
     def _note(self, step: int, problem: UnsoundError) -> None:
         """Remembers what is wrong with a checkpoint."""
         self._known[step] = problem
+        if isinstance(problem, UnreadableError):
+            self._unread[step] = problem
 
     def _damaged(self) -> dict[int, UnsoundError]:
         """Returns what is wrong with each checkpoint that is known to be damaged, by step."""
