@@ -63,6 +63,8 @@ def check_writable(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
+    if os.path.ismount(path):
+        raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced", str(path))
     with _errors_name(path):
         temporary, descriptor = _new_temporary_file(Path(os.path.realpath(path)).parent)
         os.close(descriptor)
