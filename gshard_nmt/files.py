@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def write(path: Path, content: bytes | str) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
+                if target.exists():
+                    shutil.copymode(target, temporary)
                 os.fsync(file.fileno())
             temporary.replace(target)
         finally:

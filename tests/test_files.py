@@ -11,10 +11,12 @@ from gshard_nmt.errors import UserError
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path):
     file = tmp_path / "a.json"
     files.write(file, "old")
+    file.chmod(0o640)
     before = file.stat().st_ino
     files.write(file, b"new")
     assert file.read_bytes() == b"new"
     assert file.stat().st_ino != before
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert os.listdir(tmp_path) == ["a.json"]
 
 

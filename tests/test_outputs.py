@@ -79,8 +79,8 @@ def test_a_folder_that_must_not_be_renamed_is_refused(tmp_path, monkeypatch):
         f"{tmp_path}/new."
     )
     outputs.check_folder("--out", tmp_path / "new", replaced=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
     with pytest.raises(UserError, match="cannot be written: it is a mount point, which cannot be"):
-        monkeypatch.setattr(os.path, "ismount", lambda path: True)
         outputs.check_file("--json", tmp_path / "x")
 
 

@@ -4,6 +4,7 @@ A pool of one worker calls the functions in this process. Otherwise the processe
 call and stay until the pool is closed. `start_early` makes their start fast.
 """
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -13,14 +14,22 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from gshard_nmt.errors import UserError
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Returns the number of CPUs that this process may use. A container may have a limit of its own."""
+    cpus = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2, or "max"
+        quota, period = map(int, _CPU_LIMIT.read_text().split())
+        cpus = min(cpus, max(1, -(-quota // period)))
+    return cpus
+
+
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 # A plain fork would copy the locks of the threads that draw the progress.

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -361,6 +362,12 @@ class RunFolder:
                     path.rmdir()  # `outputs.check_folder` made it
                 else:
                     path.unlink(missing_ok=True)
+        # Programs that hold no lock write below the folder. An hour is longer than any such write.
+        for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
+            for path in self.path.glob(pattern):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < time.time() - 3600:
+                        path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         if "vocabulary" not in self.data["prepared"]:

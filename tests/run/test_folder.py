@@ -391,8 +391,15 @@ def test_a_claim_removes_what_killed_writers_left(run, data):
     for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
         (run.path / name).write_bytes(b"half")
     (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
+    for folder in ("programs", "checkpoints/2"):
+        (run.path / folder).mkdir(parents=True)
+        for name in ("old", "new"):
+            (run.path / folder / f"{files.TEMPORARY_PREFIX}{name}").touch()
+        os.utime(run.path / folder / f"{files.TEMPORARY_PREFIX}old", (1e9, 1e9))
     RunFolder(run.path).claim(DEMO, data)
-    assert sorted(os.listdir(run.path)) == before
+    assert sorted(os.listdir(run.path)) == sorted([*before, "programs", "checkpoints"])
+    for folder in ("programs", "checkpoints/2"):
+        assert os.listdir(run.path / folder) == [f"{files.TEMPORARY_PREFIX}new"]
 
 
 def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):
