@@ -183,6 +183,14 @@ def test_a_full_disk_behind_stdout_is_named():
     )
 
 
+def test_an_interruption_of_an_import_has_no_traceback():
+    code = "import gshard_nmt.cli, signal; signal.signal(2, signal.default_int_handler)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; signal.raise_signal(2)"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 def test_an_interruption_in_a_callback_is_not_lost():
     """Python ignores the exceptions of such a callback, and jax has one."""
     process = python("""

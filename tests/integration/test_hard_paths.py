@@ -24,7 +24,6 @@ def test_the_commands_work_with_any_name_and_from_any_folder(here):
     """`link/..` is `far`, and not the folder of the link."""
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess:
-        # On two cores the time of this test is that of the starts of its processes.
         return succeed(
             subprocess.run(
                 command(name, *arguments),
@@ -37,6 +36,7 @@ def test_the_commands_work_with_any_name_and_from_any_folder(here):
             )
         )
 
+    # Without validation, only one program is compiled to train.
     settings = gin(**{"Train.dev_every": 0, "Train.ema": 0.0, "Data.languages": ("fr",)})
     corpus, data = "--corpus=../mein körper/.", "../link/../data"
     run("data", "prepare", "--config=demo", *settings, corpus, f"--out={data}")
