@@ -29,7 +29,8 @@ def write(path: Path, content: bytes | str) -> None:
     Raises:
       OSError: the file cannot be written.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # The name of a file may have bytes that are not UTF-8. An escape is right in JSON, too.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     if paths.is_url(path):
         with paths.store_errors(path):
             path.write_bytes(data)
