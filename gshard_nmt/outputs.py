@@ -185,7 +185,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
             yield stream
         return
     target, partial = Path(os.path.realpath(path)), partial_file(path)
-    with locked(partial, path) as descriptor:
+    with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
         with _replacing(target, partial, descriptor, path) as file:
             yield file
@@ -230,8 +230,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def locked(partial: Path, output: Path) -> Iterator[int]:
-    """Opens a partial file, and keeps other programs from writing it. Yields its descriptor.
+def locked(partial: Path) -> Iterator[int]:
+    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor.
 
     Raises:
       UserError: another program writes it.
@@ -242,8 +242,8 @@ def locked(partial: Path, output: Path) -> Iterator[int]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"another program writes {partial} at this moment. Wait until {output} is "
-                    "there, or write to another place."
+                    f"another program has locked {partial}. Wait until it has finished, or write to "
+                    "another place."
                 ) from None
             except OSError as error:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
@@ -321,7 +321,7 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     place.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(place)
     lock = temporary.with_name(f"{temporary.name}.lock")
-    with locked(lock, place):
+    with locked(lock):
         try:
             aside = temporary / f"{_NEW}{_REPLACED}"
             if aside.exists() and not place.exists():
