@@ -14,6 +14,7 @@ again. So a program that was killed goes on, and several machines can share the 
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import functools
 import gc
 import hashlib
@@ -170,7 +171,7 @@ class WorkFolder:
         self.share = share
         self._pool = pool
         self._poll = poll
-        self._until = contextlib.ExitStack()
+        self._lock = -1
 
     def __enter__(self) -> "WorkFolder":
         """Locks this machine's share, and removes what a killed program left unfinished.
@@ -186,15 +187,28 @@ class WorkFolder:
                 "them away, or give another --out."
             )
         scratch.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as until:
-            until.enter_context(outputs.locked(Path(f"{scratch}.lock")))
+        self._lock = os.open(f"{scratch}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise UserError(
+                f"another program works in {self.path} at this moment. Wait until it has finished, or "
+                "give another --out."
+            ) from None
+        except OSError:
+            pass  # Some file systems have no locks.
+        try:
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
-            self._until = until.pop_all()
+        except OSError:
+            # A full disk. Without `__exit__`, the lock would stay as long as this process.
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._until.close()
+        os.close(self._lock)
 
     @property
     def _scratch(self) -> Path:

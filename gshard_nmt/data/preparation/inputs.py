@@ -56,9 +56,9 @@ def chunk_name(number: int) -> str:
 
 def unit_of(item: Input) -> Unit:
     """Returns the unit that reads an input. It is done again if a file has another size or time."""
-    changes = [(path.name, *_stamp(path)) for path in item.files]
+    changes = [(path.name, _stamp(path)) for path in item.files]
     key = key_of(_VERSION, item.source, item.target, item.format, item.swapped, changes)
-    return Unit(name_of(item), key, item, sum(size for _, size, *_ in changes))
+    return Unit(name_of(item), key, item, sum(stamp[0] for _, stamp in changes))
 
 
 def name_of(item: Input) -> str:
