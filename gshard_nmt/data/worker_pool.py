@@ -4,7 +4,6 @@ A pool of one worker calls the functions in this process. Otherwise the processe
 call and stay until the pool is closed. `start_early` makes their start fast.
 """
 
-import contextlib
 import multiprocessing
 import os
 import pickle
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 from gshard_nmt.errors import UserError
@@ -23,13 +21,15 @@ from gshard_nmt.errors import UserError
 def usable_cpus() -> int:
     """Returns the number of CPUs that this process may use. A container may have a limit of its own."""
     cpus = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # no cgroup of version 2, or "max"
-        quota, period = map(int, _CPU_LIMIT.read_text().split())
-        cpus = min(cpus, max(1, -(-quota // period)))
-    return cpus
+    try:
+        with open(_CPU_LIMIT) as file:
+            quota, period = map(int, file.read().split())
+    except (OSError, ValueError):  # no cgroup of version 2, or "max"
+        return cpus
+    return min(cpus, max(1, -(-quota // period)))
 
 
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
 
 
 # A plain fork would copy the locks of the threads that draw the progress.
