@@ -11,8 +11,6 @@ It puts other parts together, in this order:
 
 import dataclasses
 import shlex
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -153,9 +151,8 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         )
     outputs.check_folder("--workdir", request.data, replaced=True)
     console = Console(stderr=True, highlight=False)
-    request.data.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=request.data.parent, prefix=f".{request.data.name}."))
-    try:
+    # `join` needs the temporary folder of the data itself.
+    with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
         models = grow_pair(_newcomer(request, old, config, pairs), old_data, folder, console.print)
         data = dataclasses.replace(
             config.data,
@@ -175,8 +172,6 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
                 "best checkpoint."
             )
         return join(old_data, added, request.language, request.data)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusPair]:

@@ -20,13 +20,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from gshard_nmt import files, outputs
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.quantities import size_text
+from gshard_nmt.reading import UnreadableError, UnsoundError, failure
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checksums import slice_name
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import DECODED, Manifest, Tensor, UnsoundError
+from gshard_nmt.run.manifest import DECODED, Manifest, Tensor
 from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
@@ -99,36 +100,49 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
 
     Raises:
       UserError: a checkpoint is damaged. The message names what is damaged.
+      TryAgain: a checkpoint cannot be read now.
     """
     checkpoints, _ = _open(workdir)
     steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
     results: list[dict[str, Any]] = []
+    damaged: list[int] = []
+    unread: UserError | TryAgain | None = None
     for number in steps:
-        problems, tensors = _problems(checkpoints, number, workdir)
+        outcome = "sound"
+        try:
+            problems, tensors = _problems(checkpoints, number, workdir)
+            if problems:
+                outcome = "damaged"
+                damaged.append(number)
+        except UnreadableError as problem:
+            outcome, problems, tensors = "cannot be read", [str(problem)], 0
+            unread = failure(checkpoints.folder / str(number), problem)
         results.append({"step": number, "tensors": tensors, "problems": problems})
         if not as_json:
-            outcome = "damaged" if problems else "sound"
             _say(f"step {number}: {tensors} tensors, {outcome}")
     if as_json:
         _print_json(results)
-    damaged = [
-        f"{checkpoints.folder / str(result['step'])}: {problem}"
-        for result in results
-        for problem in result["problems"]
-    ]
     if damaged:
+        lines = [
+            f"{checkpoints.folder / str(result['step'])}: {problem}"
+            for result in results
+            for problem in result["problems"]
+        ]
         raise UserError(
-            f"{sum(bool(result['problems']) for result in results)} of {len(results)} checkpoints cannot "
-            "be used:\n  "
-            + "\n  ".join(damaged)
+            f"{len(damaged)} of {len(results)} checkpoints cannot be used:\n  "
+            + "\n  ".join(lines)
             + "\nTraining goes on from the newest sound checkpoint; decoding uses the best sound one."
         )
+    if unread is not None:
+        raise unread
 
 
 def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[str], int]:
     """Returns the problems of a checkpoint, and the number of its tensors."""
     try:
         manifest = checkpoints.manifest(step)
+    except UnreadableError:
+        raise
     except UnsoundError as problem:
         return [str(problem)], 0
     problems = []
@@ -140,6 +154,8 @@ def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[
     for group, name in _shown(names, f"verifying step {step}"):
         try:
             checkpoints.read(manifest, group, name)
+        except UnreadableError:
+            raise
         except UnsoundError as problem:
             problems.append(str(problem))
     return problems, len(names)
@@ -213,19 +229,26 @@ class _Chosen:
     label: str
 
     def read(self, group: str, name: str) -> np.ndarray:
-        """Reads a tensor; raises UserError if it is damaged."""
-        try:
+        """Reads a tensor; raises UserError if it is damaged, TryAgain if it cannot be read now."""
+        with _usable(self.label):
             return self.checkpoints.read(self.manifest, group, name)
-        except UnsoundError as problem:
-            raise UserError(f"{self.label}: {problem}; choose a sound checkpoint.") from None
 
 
 def _chosen(workdir: Path, step: int | None) -> _Chosen:
     checkpoints, _ = _open(workdir)
     step = _existing(checkpoints, step)
     label = f"{workdir}/checkpoints/{step}"
-    try:
+    with _usable(label):
         return _Chosen(checkpoints, checkpoints.manifest(step), label)
+
+
+@contextlib.contextmanager
+def _usable(label: str) -> Iterator[None]:
+    """Turns an UnsoundError of the block into the error that ends the program."""
+    try:
+        yield
+    except UnreadableError as problem:
+        raise failure(label, problem) from problem
     except UnsoundError as problem:
         raise UserError(f"{label}: {problem}; choose a sound checkpoint.") from None
 

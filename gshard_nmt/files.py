@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def write(path: Path, content: bytes | str) -> None:
     Raises:
       OSError: the file cannot be written.
     """
-    data = content.encode() if isinstance(content, str) else content
+    # The name of a file may have bytes that are not UTF-8. An escape is right in JSON, too.
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     if paths.is_url(path):
         with paths.store_errors(path):
             path.write_bytes(data)
@@ -44,6 +46,8 @@ def write(path: Path, content: bytes | str) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
+                if target.exists():
+                    shutil.copymode(target, temporary)
                 os.fsync(file.fileno())
             temporary.replace(target)
         finally:
@@ -63,6 +67,8 @@ def check_writable(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return
+    if os.path.ismount(path):
+        raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced", str(path))
     with _errors_name(path):
         temporary, descriptor = _new_temporary_file(Path(os.path.realpath(path)).parent)
         os.close(descriptor)

@@ -43,6 +43,7 @@ def harvest(
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
     _check_is_a_harvest(out)
+    outputs.check_folder("--out", out, replaced=True)
     searched = [*roots, *(finding.default_roots() if system else [])]
     catalogues = finding.find_catalogues(searched)
     if not catalogues:

@@ -49,7 +49,7 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
       replaced: whether `replace_folder` will replace the folder, which changes the folder above it.
 
     Raises:
-      UserError: a file is in the way, or nothing can be written there.
+      UserError: a file is in the way, nothing can be written there, or it cannot be replaced.
     """
     name = f"{flag} {folder}"
     if paths.is_url(folder):
@@ -69,8 +69,12 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
         if not nearest.is_dir():
             where = "it" if nearest == folder.absolute() else str(nearest)
             raise UserError(f"{name}: {where} is not a folder. Give the path of another folder.")
-        if replaced and nearest == folder.absolute():
-            nearest = Path(os.path.realpath(folder)).parent
+        if replaced:
+            place = Path(os.path.realpath(folder))
+            _look_up(_temporary(place))
+            if nearest == folder.absolute():
+                _check_replaceable(name, folder, place)
+                nearest = place.parent
         with tempfile.TemporaryDirectory(dir=nearest, prefix=files.TEMPORARY_PREFIX):
             pass
     except OSError as error:
@@ -78,6 +82,18 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
             "change the permissions."
         ) from error
+
+
+def _check_replaceable(name: str, folder: Path, place: Path) -> None:
+    """Raises UserError if a folder that exists cannot be renamed, or must not be."""
+    inside = f"Give a folder in it, such as {folder / 'new'}"
+    if os.path.ismount(place):
+        raise UserError(f"{name}: it is a mount point, which cannot be replaced. {inside}.")
+    if Path.cwd().is_relative_to(place):
+        raise UserError(
+            f"{name}: it would be replaced, and the command runs in it. {inside}, or start the command "
+            "elsewhere."
+        )
 
 
 def _look_up(path: Path) -> None:
@@ -169,7 +185,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
             yield stream
         return
     target, partial = Path(os.path.realpath(path)), partial_file(path)
-    with locked(partial, path) as descriptor:
+    with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
         with _replacing(target, partial, descriptor, path) as file:
             yield file
@@ -214,8 +230,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def locked(partial: Path, output: Path) -> Iterator[int]:
-    """Opens a partial file, and keeps other programs from writing it. Yields its descriptor.
+def locked(partial: Path) -> Iterator[int]:
+    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor.
 
     Raises:
       UserError: another program writes it.
@@ -226,8 +242,8 @@ def locked(partial: Path, output: Path) -> Iterator[int]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"another program writes {partial} at this moment. Wait until {output} is "
-                    "there, or give another --output."
+                    f"another program has locked {partial}. Wait until it has finished, or write to "
+                    "another place."
                 ) from None
             except OSError as error:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
@@ -281,19 +297,48 @@ def new_folder(path: Path) -> Iterator[Path]:
         the link stays.
 
     Raises:
+      UserError: another program makes the same folder at this moment.
       OSError: the folder cannot be made, or cannot be renamed.
     """
     place = Path(os.path.realpath(path))
+    with named(place), temporary_folder(place) as temporary:
+        folder = temporary / _NEW
+        folder.mkdir()
+        yield folder
+        replace_folder(folder, place)
+
+
+@contextlib.contextmanager
+def temporary_folder(place: Path) -> Iterator[Path]:
+    """Yields an empty folder beside `place`, and removes it at the end. The folders above it are made.
+
+    If this process is killed, the next call removes the folder.
+
+    Raises:
+      UserError: another program is in such a block at this moment.
+      OSError: the folder cannot be made.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
-    with named(place):
-        temporary = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    temporary = _temporary(place)
+    lock = temporary.with_name(f"{temporary.name}.lock")
+    with locked(lock):
         try:
-            folder = temporary / "new"
-            folder.mkdir()
-            yield folder
-            replace_folder(folder, place)
+            aside = temporary / f"{_NEW}{_REPLACED}"
+            if aside.exists() and not place.exists():
+                aside.replace(place)  # killed between the two renames of `replace_folder`
+            _remove_folder(temporary)
+            temporary.mkdir()
+            yield temporary
         finally:
             _remove_folder(temporary)
+            lock.unlink(missing_ok=True)
+
+
+_NEW, _REPLACED = "new", ".replaced"
+
+
+def _temporary(place: Path) -> Path:
+    return place.with_name(f"{files.TEMPORARY_PREFIX}{place.name}")
 
 
 def _remove_folder(folder: Path) -> None:
@@ -325,7 +370,7 @@ def replace_folder(new: Path, old: Path) -> None:
     if not place.exists():
         new.replace(place)
         return
-    aside = new.with_name(f"{new.name}.replaced")
+    aside = new.with_name(f"{new.name}{_REPLACED}")
     place.replace(aside)
     try:
         new.replace(place)

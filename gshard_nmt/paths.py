@@ -10,7 +10,7 @@ import contextlib
 import errno
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,8 +38,10 @@ def folder_path(flag: str, text: str) -> Path:
       text: its value. file:///folder is a local folder.
 
     Raises:
-      UserError: the URL has an unknown scheme or no bucket, or a package that it needs is missing.
+      UserError: the URL has an unknown scheme or no bucket, or a package that it needs is missing; or the
+        path is not UTF-8.
     """
+    _check_name(flag, text)
     return _path(flag, text, (_STORE,))
 
 
@@ -78,8 +80,9 @@ def local_path(flag: str, text: str) -> Path:
     """Returns the path of a file or folder that must be on this machine.
 
     Raises:
-      UserError: it is a URL.
+      UserError: it is a URL, or the path is not UTF-8.
     """
+    _check_name(flag, text)
     scheme, separator, rest = text.partition(_URL)
     if separator and not (scheme == "file" and rest.startswith("/")):
         raise UserError(
@@ -89,14 +92,32 @@ def local_path(flag: str, text: str) -> Path:
     return Path(rest if separator else text)
 
 
+def _check_name(flag: str, text: str) -> None:
+    """Raises UserError if the library that reads checkpoints could not open a file at this path."""
+    place = text.removeprefix("file://")
+    if _URL in place:
+        return
+    try:
+        os.path.realpath(place).encode()
+    except FileNotFoundError as error:
+        raise UserError(
+            f"--{flag} {text}: the working directory is gone. Change to a folder that exists."
+        ) from error
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"--{flag} {text}: the path has a byte that is not UTF-8, and checkpoints cannot be read "
+            "there. Rename the folder, or give another."
+        ) from error
+
+
 def is_url(path: Path) -> bool:
     """Returns whether a path is a URL and not a path of this machine."""
     return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _PACKAGES))
 
 
 def absolute(path: Path) -> Path:
-    """Returns the absolute path. A URL is absolute already."""
-    return path if is_url(path) else path.absolute()
+    """Returns the absolute path, without `..` and links. A URL is absolute already."""
+    return path if is_url(path) else Path(os.path.realpath(path))
 
 
 def user_cache() -> Path:
@@ -165,17 +186,17 @@ def entries(folder: Path) -> list[Path]:
         return []
 
 
-def sizes(folder: Path) -> Mapping[str, int]:
-    """Returns the size in bytes of each file below a folder, by its path relative to the folder.
+def sizes(folder: Path, names: Iterable[str]) -> Mapping[str, int]:
+    """Returns the size in bytes of each of these files in a folder. A missing file is left out.
 
-    If the folder is a URL, one request lists a thousand files.
+    If the folder is a URL, one request lists a thousand files. Then other files are in the result too.
     """
     if not is_url(folder):
-        return {
-            str(file.relative_to(folder)): file.stat().st_size
-            for file in folder.rglob("*")
-            if file.is_file()
-        }
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found[name] = (folder / name).stat().st_size
+        return found
     import fsspec
 
     filesystem, root = fsspec.url_to_fs(str(folder))

@@ -251,10 +251,10 @@ class _Trainer:
                 return ending
 
     def _next_batch(self) -> dict[str, Any]:
-        """Returns the next batch. If the data is damaged, it saves the steps so far."""
+        """Returns the next batch. If the data cannot be read, it saves the steps so far."""
         try:
             return next(self.batches)[0]
-        except UserError as error:
+        except (UserError, TryAgain) as error:
             self._save_alone(error)
             raise
 
@@ -413,7 +413,7 @@ class _Trainer:
         try:
             self._save(Scores())
             self.checkpoints.close()
-        except (UserError, OSError) as second:
+        except (UserError, TryAgain, OSError) as second:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 
     def _release(self) -> None:

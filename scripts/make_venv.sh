@@ -32,10 +32,13 @@ done
   "On Debian and Ubuntu: apt-get install python3-venv"
 
 # An environment with an unsupported Python version cannot be updated, so it is removed.
-if [[ -e "$folder" ]] && ! "$folder/bin/python" -c "$supported" 2>/dev/null; then
+if [[ -f "$folder/pyvenv.cfg" ]] && ! "$folder/bin/python" -c "$supported" 2>/dev/null; then
   rm -rf "$folder"
+elif [[ ! -f "$folder/pyvenv.cfg" && -n "$(ls -A "$folder" 2>/dev/null)" ]]; then
+  fail "VENV=$folder is no virtual environment, and it is not empty; nothing was changed." \
+    "Give the path of a new folder, or move this one away."
 fi
-if [[ ! -e "$folder" ]]; then
+if [[ ! -f "$folder/pyvenv.cfg" ]]; then
   echo "Making $folder with $("$python" --version) ..."
   "$python" -m venv "$folder"
 fi

@@ -10,6 +10,7 @@ from gshard_nmt import checkpoints as program
 from gshard_nmt import paths
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
+from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.retention import Scores
@@ -88,6 +89,26 @@ def test_verify_reads_every_tensor(run, capsys):
     assert len(json.loads(capsys.readouterr().out.partition("\n")[2])[0]["problems"]) == 1
     assert checkpoint("verify", "--workdir", run, "--step", 9) == 2
     assert "has no checkpoint of step 9; it has 1, 2." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("status", "code"), [("PERMISSION_DENIED", 2), ("UNKNOWN", 75)])
+def test_verify_does_not_call_damaged_what_it_could_not_read(
+    run, capsys, monkeypatch, status, code
+):
+    def refuse(*_):
+        raise ValueError(f"{status}: the server says no")
+
+    monkeypatch.setattr(program.Checkpoints, "pauses", ())
+    monkeypatch.setattr(tensor_files, "load_to_host", refuse)
+    assert checkpoint("verify", "--workdir", run) == code
+    out, err = capsys.readouterr()
+    assert out == "step 1: 0 tensors, cannot be read\nstep 2: 0 tensors, cannot be read\n"
+    assert f"checkpoints/2: its arrays cannot be read: {status}: the server says no. " in err
+    assert "damaged" not in err
+    assert (
+        checkpoint("average", "--workdir", run, "--out", run.parent / "mean", "--last", 2) == code
+    )
+    assert "choose a sound checkpoint" not in capsys.readouterr().err
 
 
 def test_verify_compares_the_vocabularies(tmp_path):

@@ -20,8 +20,8 @@ MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob(
 EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("examples/*.py"))
 
 GROUND = (
-    *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "suggest"),
-    "web_page",
+    *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "reading"),
+    *("suggest", "web_page"),
 )
 PROGRAMS = (
     *(
@@ -50,7 +50,7 @@ PROGRAMS = (
 # free to all.
 ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
-    "data/": ("data", "errors", "files", "json_shape", "outputs", "paths", "ranges", "suggest"),
+    "data/": ("data", *GROUND),
     "data/cleaning/page.py": ("data", "errors", "files", "web_page"),
     "data_tools/": (
         *("data_tools", "data", "errors", "web_page", "evaluation.language_profiles"),
@@ -66,7 +66,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
     "run/clock.py": (),
     "run/checksums.py": (),
-    "run/tensor_files.py": ("paths",),
+    "run/tensor_files.py": ("paths", "reading"),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("decoding.ranking",),
     "decoding/ranking.py": ("model.last_dimension",),

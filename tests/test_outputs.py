@@ -62,6 +62,63 @@ def test_a_folder_that_is_replaced_needs_its_parent(tmp_path, monkeypatch):
     assert probed == [tmp_path, tmp_path, tmp_path, tmp_path / "there"]
 
 
+def test_a_folder_that_must_not_be_renamed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, outputs.Path("."), tmp_path.parent):
+        with pytest.raises(
+            UserError, match=f"^--out {folder}: it would be replaced, and the comman"
+        ):
+            outputs.check_folder("--out", folder, replaced=True)
+        outputs.check_folder("--out", folder)
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    with pytest.raises(UserError) as error:
+        outputs.check_folder("--out", tmp_path, replaced=True)
+    assert str(error.value) == (
+        f"--out {tmp_path}: it is a mount point, which cannot be replaced. Give a folder in it, such as "
+        f"{tmp_path}/new."
+    )
+    outputs.check_folder("--out", tmp_path / "new", replaced=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    with pytest.raises(UserError, match="cannot be written: it is a mount point, which cannot be"):
+        outputs.check_file("--json", tmp_path / "x")
+
+
+@pytest.mark.parametrize("had_one", [False, True])
+@pytest.mark.parametrize("moment", ["writing", "between the renames"])
+def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path, moment, had_one):
+    out, is_between = tmp_path / "out", moment == "between the renames"
+    if had_one:
+        out.mkdir()
+        (out / "old").touch()
+    left = tmp_path / ".gshard-nmt-out"
+    (left / "new").mkdir(parents=True)
+    (left / "new" / "much").write_text("text")
+    (tmp_path / ".gshard-nmt-out.lock").touch()
+    (tmp_path / ".gshard-nmt-other").mkdir()
+    if is_between and had_one:
+        out.rename(left / "new.replaced")
+    with pytest.raises(ValueError, match="no"), outputs.new_folder(out):
+        raise ValueError("no")
+    assert sorted(os.listdir(tmp_path)) == [".gshard-nmt-other", *["out"] * had_one]
+    with outputs.new_folder(out) as folder:
+        (folder / "new").touch()
+    assert os.listdir(out) == ["new"]
+    assert sorted(os.listdir(tmp_path)) == [".gshard-nmt-other", "out"]
+
+
+def test_two_programs_do_not_make_the_same_folder(tmp_path):
+    with outputs.new_folder(tmp_path / "out") as folder:
+        (folder / "first").touch()
+        with (
+            pytest.raises(UserError, match=r"gshard-nmt-out\.lock\. Wait until it has finished"),
+            outputs.new_folder(tmp_path / "out"),
+        ):
+            pass
+    assert os.listdir(tmp_path / "out") == ["first"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_a_folder_without_permission_is_an_error(tmp_path, monkeypatch):
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
@@ -141,7 +198,7 @@ def test_two_programs_do_not_mix_their_lines_in_one_partial_file(tmp_path):
         file.write("of the first\n")
         file.flush()
         with (
-            pytest.raises(UserError, match=r"^another program writes .*x\.partial at this moment"),
+            pytest.raises(UserError, match=r"^another program has locked .*x\.partial\."),
             outputs.text_file(path),
         ):
             pass

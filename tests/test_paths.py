@@ -1,5 +1,6 @@
 """Paths that users give, on this machine and in a bucket."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,37 @@ def test_a_path_of_this_machine_stays_as_it_is(tmp_path):
     assert paths.local_path("out", f"file://{tmp_path}") == tmp_path
     assert not paths.is_url(tmp_path)
     assert paths.absolute(Path("a")) == Path.cwd() / "a"
+
+
+@pytest.mark.parametrize("name", ["../x y", "./ü", "link/../x", "mnt/x"])
+def test_an_absolute_path_leads_to_the_same_place_without_dots_and_links(
+    tmp_path, monkeypatch, name
+):
+    (tmp_path / "far" / "sub").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "far" / "sub")
+    monkeypatch.chdir(tmp_path / "work")
+    path = paths.absolute(Path(name))
+    assert path.is_absolute()
+    assert not {".", ".."} & set(str(path).split("/"))
+    path.mkdir(parents=True)
+    assert Path(name).samefile(path)
+
+
+def test_a_path_that_is_not_utf8_is_refused(tmp_path, monkeypatch):
+    name = os.fsdecode(b"x\xff")
+    for check in (paths.folder_path, paths.local_path):
+        with pytest.raises(
+            UserError, match=r"^--out .* not UTF-8, .*\. Rename the folder, or give"
+        ):
+            check("out", name)
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(UserError, match="not UTF-8"):
+        paths.folder_path("workdir", "run")
+    (tmp_path / name).rmdir()
+    with pytest.raises(UserError, match=r"^--workdir run: the working directory is gone\."):
+        paths.folder_path("workdir", "run")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +102,7 @@ def test_a_url_has_the_methods_of_a_path(bucket):
     assert folder.is_dir()
     assert sorted(path.name for path in folder.iterdir()) == ["x", "z"]
     assert (folder / "x" / "y.json").read_text() == "{}"
-    assert paths.sizes(folder) == {"x/y.json": 2, "z": 5}
+    assert paths.sizes(folder, []) == {"x/y.json": 2, "z": 5}
     assert bucket.names() == ["bucket/runs/a/x/y.json", "bucket/runs/a/z"]
 
 
@@ -87,7 +119,9 @@ def test_a_folder_that_is_missing_has_no_entries(bucket, tmp_path):
 def test_the_sizes_of_the_files_of_a_local_folder(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "y.json").write_text("{}")
-    assert paths.sizes(tmp_path) == {"x/y.json": 2}
+    (tmp_path / "link").symlink_to("x")
+    names = ["x/y.json", "link/y.json", "x/gone", "x/y.json/below"]
+    assert paths.sizes(tmp_path, names) == {"x/y.json": 2, "link/y.json": 2}
 
 
 def test_what_another_host_writes_is_seen_at_once(bucket):

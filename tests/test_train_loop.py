@@ -230,16 +230,17 @@ def test_the_command_is_recorded(run, prepared):
     assert (run.folder.path / "command.txt").read_text() == "gshard-train x\n"
 
 
-def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch):
+@pytest.mark.parametrize("kind", [UserError, TryAgain])
+def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch, kind):
     read = TrainBatches.__next__
 
     def fail_at_the_fourth(self):
         if len(calls) == 3:
-            raise UserError("--data is damaged")
+            raise kind("--data is damaged")
         return read(self)
 
     monkeypatch.setattr(TrainBatches, "__next__", fail_at_the_fourth)
-    with pytest.raises(UserError, match="--data is damaged"):
+    with pytest.raises(kind, match="--data is damaged"):
         run()
     assert final(run) == (3, 3.0, 300)
 

@@ -9,7 +9,7 @@ from gshard_nmt.errors import UserError
 
 _NO_SPACE = "Free some space, or give a place on another disk."
 _PERMISSION = "Give another file or folder, or change its permissions."
-_AWAY = "The disk or the file server has failed; try again when it works."
+_TRY_AGAIN = "The disk or the file server has failed; try again when it works."
 _OPEN_FILES = "Raise the limit of open files, for instance with ulimit -n 65536."
 
 _ADVICE = {
@@ -28,12 +28,13 @@ _ADVICE = {
     errno.ELOOP: "Its symbolic links form a loop; give the path of the file or folder itself.",
     errno.EMFILE: _OPEN_FILES,
     errno.ENFILE: _OPEN_FILES,
-    errno.EIO: _AWAY,
-    errno.ESTALE: _AWAY,
     errno.EBUSY: "Another program uses it, or it is a mount point; give another folder.",
     errno.EXDEV: "It is on another disk; give a folder on the same disk.",
 }
 """What the user can do about each error of the operating system."""
+
+AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
+"""Errors of a disk or a file server that may pass by themselves."""
 
 _ALWAYS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EIO),
@@ -70,7 +71,8 @@ def _system_message(error: OSError) -> str | None:
         file = file.decode(errors="backslashreplace")
     if error.filename2 is not None:
         file = f"{file} -> {error.filename2}"
-    advice = _ADVICE.get(error.errno, "Give another file or folder.")
+    default = _TRY_AGAIN if error.errno in AWAY else "Give another file or folder."
+    advice = _ADVICE.get(error.errno, default)
     return f"{file}: {error.strerror}. {advice}"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gshard_nmt
-from gshard_nmt.cli.failures import user_message
+from gshard_nmt.cli.failures import AWAY, user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain
 from gshard_nmt.run.hangup import leave_terminal, stop_signals
@@ -75,7 +75,8 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         advice = user_message(error)
         if advice is None:
             raise
-        return _print_error(command, advice, EXIT_USER_ERROR, error)
+        is_away = isinstance(error, OSError) and error.errno in AWAY
+        return _print_error(command, advice, EXIT_TRY_AGAIN if is_away else EXIT_USER_ERROR, error)
 
 
 def print_overview(program: str, text: str) -> int:

@@ -9,6 +9,7 @@ opened, the copies of data sets that nobody has opened for a week are removed.
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import shutil
 import time
@@ -16,8 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gshard_nmt import paths
-from gshard_nmt.data.manifest import checksum
+from gshard_nmt.data.manifest import checksum, damaged
 from gshard_nmt.errors import UserError
+from gshard_nmt.reading import UnreadableError, failure, patiently, reading
 
 _UNUSED_SECONDS = 7 * 24 * 3600
 _BLOCK = 8 << 20
@@ -71,8 +73,8 @@ class LocalCopies:
           size: its size in bytes by the manifest.
 
         Raises:
-          UserError: the file cannot be read, differs from the prepared file, or does not fit on the
-            disk.
+          UserError: the file is missing, differs from the prepared file, or does not fit on the disk.
+          TryAgain: it cannot be read now.
         """
         if not paths.is_url(self.source):
             return self.source / name
@@ -86,19 +88,18 @@ class LocalCopies:
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _size(copy) != size:
-                self._copy(name, size, copy)
+                try:
+                    patiently(functools.partial(self._copy, name, size, copy))
+                except UnreadableError as problem:
+                    raise failure(f"--data {self.source}", problem) from problem
         return copy
 
     def _copy(self, name: str, size: int, copy: Path) -> None:
-        temporary = copy.with_name(f".{copy.name}.{os.getpid()}")
+        # The lock is held, so this name is free, or a process that was killed has left it.
+        temporary = copy.with_name(f".{copy.name}.partial")
         try:
-            with (
-                paths.reaching("data", self.source),
-                (self.source / name).open("rb") as source,
-                _reported(copy),
-                temporary.open("wb") as file,
-            ):
-                while block := source.read(_BLOCK):
+            with _reported(copy), temporary.open("wb") as file:
+                for block in self._blocks(name):
                     file.write(block)
             if (actual := _size(temporary)) != size:
                 raise UserError(
@@ -113,6 +114,15 @@ class LocalCopies:
             temporary.replace(copy)
         finally:
             temporary.unlink(missing_ok=True)
+
+    def _blocks(self, name: str) -> Iterator[bytes]:
+        """Yields the content of a file of the data set; raises UnreadableError if it cannot now."""
+        try:
+            with reading(self.source / name), (self.source / name).open("rb") as file:
+                while block := file.read(_BLOCK):
+                    yield block
+        except FileNotFoundError as error:
+            raise damaged(self.source, f"{name} is missing") from error
 
 
 @contextlib.contextmanager

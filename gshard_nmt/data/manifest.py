@@ -16,6 +16,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.files import write
 from gshard_nmt.json_shape import entries, fields, list_of, mapping_of, number, text, truth, whole
 from gshard_nmt.ranges import LARGEST_SIZE
+from gshard_nmt.reading import patiently_or_fail
 
 MANIFEST = "manifest.json"
 FORMAT = "gshard-nmt data 2"
@@ -153,10 +154,11 @@ def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
 
     Raises:
       UserError: the manifest is damaged. The message names the key.
+      TryAgain: it cannot be read now.
     """
     file = folder / MANIFEST
     try:
-        content = file.read_bytes()
+        content = patiently_or_fail(file.read_bytes, file, f"{flag} {folder}")
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

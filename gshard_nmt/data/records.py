@@ -12,7 +12,7 @@ records from hundreds of shards costs as little as a read of many from one.
 
 import collections
 import contextlib
-import errno
+import functools
 import itertools
 import os
 import struct
@@ -27,6 +27,7 @@ import numpy as np
 from gshard_nmt.data.examples import Example, Examples, gather
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import damaged
+from gshard_nmt.reading import UnsoundError, patiently_or_fail
 
 SHARD_EXAMPLES = 1 << 20
 """The number of examples after which `ShardWriter` begins the next shard."""
@@ -163,10 +164,15 @@ class OpenShards:
 
         Raises:
           OSError: it cannot be read.
-          ValueError: it is damaged.
+          UnsoundError: it is damaged.
         """
         with self._lock:
-            return list(_records(self._open(path, size), size - _OFFSET * (count + 1), places))
+            file = self._open(path, size)
+            try:
+                return list(_records(file, size - _OFFSET * (count + 1), places))
+            except OSError:
+                os.close(self._files.pop(path))  # a stale handle stays stale
+                raise
 
     def close(self) -> None:
         """Closes all shards. A shard that is read again is opened again."""
@@ -180,9 +186,14 @@ class OpenShards:
             return self._files[path]
         if len(self._files) >= self._most:
             os.close(self._files.popitem(last=False)[1])
-        self._files[path] = file = os.open(path, os.O_RDONLY)
-        if (actual := os.fstat(file).st_size) != size:
-            raise ValueError(f"it has {actual} bytes instead of {size}")
+        file = os.open(path, os.O_RDONLY)
+        try:
+            if (actual := os.fstat(file).st_size) != size:
+                raise UnsoundError(f"it has {actual} bytes instead of {size}")
+        except BaseException:
+            os.close(file)
+            raise
+        self._files[path] = file
         return file
 
 
@@ -191,15 +202,15 @@ def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
     for place in places:
         entry = os.pread(file, 2 * _OFFSET, offsets + _OFFSET * place)
         if len(entry) < 2 * _OFFSET:
-            raise ValueError("it ends too early")
+            raise UnsoundError("it ends too early")
         begin, end = struct.unpack("<QQ", entry)
         if not begin + _CHECKSUM < end <= offsets:
-            raise ValueError(f"the offsets of record {place} are wrong")
+            raise UnsoundError(f"the offsets of record {place} are wrong")
         record = os.pread(file, end - begin, begin)
         if zlib.crc32(memoryview(record)[_CHECKSUM:]) != int.from_bytes(
             record[:_CHECKSUM], "little"
         ):
-            raise ValueError(f"record {place} does not have its checksum")
+            raise UnsoundError(f"record {place} does not have its checksum")
         yield record
 
 
@@ -237,6 +248,7 @@ class ShardReader:
         Raises:
           UserError: a shard is missing or damaged. The checksum of each record is compared, so a changed
             byte does not go unnoticed.
+          TryAgain: a shard cannot be read now.
         """
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - self._ends[shards] + self._counts[shards]
@@ -278,11 +290,10 @@ class ShardReader:
         """Returns the records of a shard at these places. Raises as `read` does."""
         name, size, count = self._files[shard]
         path = self._copies.path(name, size)
+        read = functools.partial(self._open.read, path, size, count, places)
         try:
-            return self._open.read(path, size, count, places)
+            return patiently_or_fail(read, path, f"--data {self._copies.source}")
         except FileNotFoundError as error:
             raise damaged(self._copies.source, f"{name} is missing") from error
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno == errno.EMFILE:
-                raise
+        except UnsoundError as error:
             raise damaged(self._copies.source, f"{name} cannot be read ({error})") from error

@@ -33,6 +33,7 @@ from gshard_nmt.data.manifest import (
 from gshard_nmt.data.records import OpenShards, ShardReader
 from gshard_nmt.data.schedule import Component, wrong_names
 from gshard_nmt.errors import UserError
+from gshard_nmt.reading import patiently_or_fail
 from gshard_nmt.suggest import did_you_mean
 
 
@@ -68,6 +69,7 @@ class PreparedData:
 
         Raises:
           UserError: the folder does not exist, is not prepared data, or is damaged.
+          TryAgain: it cannot be read now.
         """
         remedy = "make it with gshard-data prepare"
         with paths.reaching("data", folder):
@@ -234,8 +236,11 @@ class PreparedData:
                 yield name
 
     def _check_sizes(self) -> None:
-        sizes = paths.sizes(self.folder)
-        for name, size in files_of(self.manifest).items():
+        expected = files_of(self.manifest)
+        sizes = patiently_or_fail(
+            lambda: paths.sizes(self.folder, expected), self.folder, f"--data {self.folder}"
+        )
+        for name, size in expected.items():
             actual = sizes.get(name)
             if actual is None or size not in (None, actual):
                 what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
@@ -254,9 +259,14 @@ class PreparedData:
     def _check_vocabularies(self) -> None:
         checksums = self.manifest.get("checksums", {})
         for name in VOCABULARIES:
-            if not (self.folder / name).exists():
-                raise damaged(self.folder, f"{name} is missing")
-            if name in checksums and checksum(self.folder / name) != checksums[name]:
+            file = self.folder / name
+            try:
+                actual = patiently_or_fail(
+                    functools.partial(checksum, file), file, f"--data {self.folder}"
+                )
+            except FileNotFoundError as error:
+                raise damaged(self.folder, f"{name} is missing") from error
+            if name in checksums and actual != checksums[name]:
                 raise damaged(self.folder, f"{name} was changed")
 
 

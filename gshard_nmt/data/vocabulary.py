@@ -7,7 +7,6 @@ import functools
 import hashlib
 import io
 import itertools
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import sentencepiece
 
 from gshard_nmt import files
 from gshard_nmt.data.romanization import romanized, rules
+from gshard_nmt.data.worker_pool import usable_cpus
 from gshard_nmt.errors import UserError
 
 PAD, EOS, UNK, BOS = 0, 1, 2, 3
@@ -27,7 +27,7 @@ BYTES = 256
 TRAINING_THREADS = 2
 SMALLEST_COVERAGE = 0.98
 """The smallest coverage that SentencePiece takes."""
-CODING_THREADS = min(os.cpu_count() or 1, 16)
+CODING_THREADS = min(usable_cpus(), 16)
 
 DOCUMENT_BREAK = "<doc>"
 """A symbol that is reserved for the end of a sentence inside a document, on both sides."""

@@ -28,8 +28,17 @@ _SECONDS_TO_ANSWER = 30
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Returns the number of CPUs that this process may use. A container may have a limit of its own."""
+    cpus = len(os.sched_getaffinity(0))
+    try:
+        with open(_CPU_LIMIT) as file:
+            quota, period = map(int, file.read().split())
+    except (OSError, ValueError):  # no cgroup of version 2, or "max"
+        return cpus
+    return min(cpus, max(1, -(-quota // period)))
+
+
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
 
 
 # A plain fork would copy the locks of the threads that draw the progress.

@@ -56,7 +56,7 @@ class ResumableFile:
         self._until = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._text = self._until.enter_context(outputs.locked(self._partial, self._path))
+        self._text = self._until.enter_context(outputs.locked(self._partial))
         try:
             self._resume()
         except BaseException:

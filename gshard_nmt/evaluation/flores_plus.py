@@ -60,7 +60,7 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if not isinstance(row, dict):
                     raise ValueError("it is no object")
                 yield f"{path}, line {number}", row
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
         place = f", line {number}" if number else ""
         raise UserError(
             f"{path}{place} cannot be read ({error}); each line must be a JSON object. Download the file "
@@ -80,6 +80,8 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         rows = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # of the disk or the server
         raise UserError(f"{path} cannot be read ({error}). Download the file again.") from error
     for number, row in enumerate(rows, 1):
         yield f"{path}, row {number}", row

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gshard_nmt.run.manifest import ForeignError, UnreadableError, UnsoundError
+from gshard_nmt.reading import UnreadableError, UnsoundError
+from gshard_nmt.run.manifest import ForeignError
 from gshard_nmt.spmd.processes import Processes
 
 Result = TypeVar("Result")

@@ -15,12 +15,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import (
+    DENIED,
+    PAUSES,
+    UnreadableError,
+    UnsoundError,
+    exists,
+    failure,
+    patiently,
+    reading,
+)
 from gshard_nmt.run import agreement, tensor_files
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run.checksums import compute_checksums, on_host
-from gshard_nmt.run.manifest import Manifest, UnreadableError, UnsoundError
-from gshard_nmt.run.reading import exists, failure, patiently, reading
+from gshard_nmt.run.manifest import Manifest
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -59,7 +68,7 @@ class Checkpoints:
       pauses: seconds to wait before each further attempt if a file cannot be read.
     """
 
-    pauses: Sequence[float] = (0.5, 2.0)
+    pauses: Sequence[float] = PAUSES
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class Checkpoints:
         self._processes = processes
         self._known: dict[int, Scores | UnsoundError] = {}
         """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
+        self._unread: dict[int, UnreadableError] = {}
 
     def steps(self) -> list[int]:
         """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
@@ -151,6 +161,7 @@ class Checkpoints:
 
         Raises:
           UserError: none of them is sound. The message says what is wrong with each.
+          TryAgain: one of them cannot be read now.
         """
         problems: dict[int, str] = {}
         for step in self._newest_first() if steps is None else steps:
@@ -196,7 +207,7 @@ class Checkpoints:
             return None
         return Restored(manifest, arrays, tuple(problems.values()))
 
-    def _nothing(self, problems: Mapping[int, str]) -> UserError:
+    def _nothing(self, problems: Mapping[int, str]) -> UserError | TryAgain:
         """Returns the error that says why no checkpoint can be used."""
         if not problems:
             whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
@@ -209,6 +220,9 @@ class Checkpoints:
                 f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
                 "of a run that has saved one."
             )
+        for step in problems:
+            if step in self._unread:
+                return failure(self.folder / str(step), self._unread[step])
         return UserError(
             "no checkpoint can be used:\n  "
             + "\n  ".join(problems.values())
@@ -268,7 +282,8 @@ class Checkpoints:
             except Exception as error:  # damaged files raise errors of many types
                 message = f"its arrays cannot be read: {tensor_files.reason(error)}"
                 if not tensor_files.proves_damage(error):
-                    raise UnreadableError(message, tensor_files.is_denied(error)) from error
+                    advice = DENIED if tensor_files.is_denied(error) else ""
+                    raise UnreadableError(message, advice) from error
                 # Files are missing too if the run removes this checkpoint now.
                 self._check_committed(step)
                 raise UnsoundError(message) from error
@@ -305,6 +320,8 @@ class Checkpoints:
     def _note(self, step: int, problem: UnsoundError) -> None:
         """Remembers what is wrong with a checkpoint."""
         self._known[step] = problem
+        if isinstance(problem, UnreadableError):
+            self._unread[step] = problem
 
     def _damaged(self) -> dict[int, UnsoundError]:
         """Returns what is wrong with each checkpoint that is known to be damaged, by step."""

@@ -17,18 +17,12 @@ import numpy as np
 
 from gshard_nmt import files
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
 from gshard_nmt.run import agreement, tensor_files
 from gshard_nmt.run import manifest as manifests
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, flat
 from gshard_nmt.run.checksums import NotFiniteError, compute_checksums, prepare_checksums
-from gshard_nmt.run.manifest import (
-    ForeignError,
-    Manifest,
-    Tensor,
-    UnreadableError,
-    UnsoundError,
-)
-from gshard_nmt.run.reading import exists, failure, patiently
+from gshard_nmt.run.manifest import ForeignError, Manifest, Tensor
 from gshard_nmt.run.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
 

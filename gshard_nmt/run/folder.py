@@ -12,9 +12,11 @@ trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import gshard_nmt
 from gshard_nmt import files, json_shape
 from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
@@ -316,9 +318,11 @@ class RunFolder:
         Raises:
           UserError: the data is another one.
         """
-        manifest = read_manifest(data.folder)
+        manifest = None
+        # If it is out of reach for a moment, we save: the examples of the run so far were right.
+        with contextlib.suppress(TryAgain):
+            manifest = read_manifest(data.folder)
         if manifest is None:
-            # It may be out of reach for a moment. The examples of the run so far were right, so we save.
             return
         changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))
         if changed:
@@ -358,6 +362,12 @@ class RunFolder:
                     path.rmdir()  # `outputs.check_folder` made it
                 else:
                     path.unlink(missing_ok=True)
+        # Programs that hold no lock write below the folder. An hour is longer than any such write.
+        for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
+            for path in self.path.glob(pattern):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < time.time() - 3600:
+                        path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         if "vocabulary" not in self.data["prepared"]:

@@ -15,6 +15,7 @@ import numpy as np
 
 import gshard_nmt
 from gshard_nmt import json_shape
+from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run import blend
 from gshard_nmt.run.checksums import Checksums, slice_name, sliced_dimensions
 from gshard_nmt.run.retention import Scores
@@ -37,34 +38,10 @@ _RECORD = json_shape.fields(
 """The shape of the file. The shape of the manifest is not checked: the checksum detects damage."""
 
 
-class UnsoundError(Exception):
-    """A checkpoint cannot be used. The message says why: it is damaged, incomplete, or a subclass.
-
-    Attributes:
-      is_damage: whether it is proven that the files are damaged. Nothing else removes a checkpoint.
-    """
-
-    is_damage = True
-
-
 class ForeignError(UnsoundError):
     """A checkpoint is of another run, another model or another format. It may be sound for others."""
 
     is_damage = False
-
-
-class UnreadableError(UnsoundError):
-    """A checkpoint cannot be read now, because a disk, a file server or a network fails.
-
-    Attributes:
-      is_denied: whether the user has no permission, so that it is useless to try again.
-    """
-
-    is_damage = False
-
-    def __init__(self, message: str, is_denied: bool = False) -> None:
-        super().__init__(message)
-        self.is_denied = is_denied
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import paths
+from gshard_nmt.reading import UnsoundError
 
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
@@ -132,8 +133,7 @@ def load(
       places: as `pack` returned them.
 
     Raises:
-      ValueError, OSError, KeyError and others: the files are damaged, or cannot be read now. See
-        `proves_damage`.
+      Exception: the files are damaged, or cannot be read now. See `proves_damage`.
     """
     import jax
 
@@ -234,7 +234,7 @@ def _context() -> Any:
 def _check_same(name: str, store: Any, shape: Any, dtype: Any) -> None:
     stored, wanted = (store.shape, store.dtype.name), (tuple(shape), np.dtype(dtype).name)
     if stored != wanted:
-        raise ValueError(
+        raise UnsoundError(
             f"{name} is {stored[1]}{list(stored[0])}, not {wanted[1]}{list(wanted[0])}"
         )
 
@@ -254,13 +254,13 @@ _CAUSES_OF_DAMAGE = ("2", "404", "416")
 def proves_damage(error: Exception) -> bool:
     """Returns whether an error of `load` proves that the files are damaged.
 
-    It does not if a disk, a file server, a network or a limit of the system may be the cause. Then the
-    files may be sound.
+    An error that is not known proves nothing: a disk, a file server, a network or a limit of the system
+    may be the cause, and the files may be sound.
     """
     text = str(error)
     status = _STATUS.match(text)
     if status is None:
-        return isinstance(error, FileNotFoundError) or not isinstance(error, OSError)
+        return isinstance(error, (FileNotFoundError, UnsoundError))
     causes = _CAUSE.findall(text)
     return status[1] in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
 

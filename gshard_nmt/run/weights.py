@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint import Checkpoints, Groups, Restored, Wanted
-from gshard_nmt.run.manifest import DECODED, Manifest, UnsoundError
+from gshard_nmt.run.manifest import DECODED, Manifest
 
 CHECKPOINT_WORDS = (
     "best, last, a step such as 500, or average:N for the mean of the last N; with :weights at its end, "

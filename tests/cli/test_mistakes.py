@@ -86,6 +86,10 @@ WRITTEN_FOLDERS = [
     *[("import", "workdir"), ("export", "out"), ("checkpoint average", "out")],
     ("data translate", "out"),
 ]
+REPLACED_FOLDERS = [
+    *[("harvest", "out"), ("prepare", "out"), ("import", "workdir"), ("export", "out")],
+    *[("native", "out"), ("checkpoint average", "out")],
+]
 READ_FILES = [
     *[("prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
     *[("decode", "prefix"), ("decode", "score"), ("eval", "spm_model"), ("eval", "comet_model")],
@@ -103,6 +107,7 @@ MISTAKES = [
     *[(*flag, wrong) for flag in READ_FOLDERS for wrong in ["text", *NOWHERE]],
     *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in ["text", "a link to nothing"]],
     *[(*flag, wrong) for flag in WRITTEN_FOLDERS for wrong in IMPOSSIBLE],
+    *[(*flag, "a mount point") for flag in REPLACED_FOLDERS],
     *[(*flag, wrong) for flag in READ_FILES for wrong in ["a folder", *NOWHERE]],
     *[(*flag, wrong) for flag in WRITTEN_FILES for wrong in ["a folder", "gone/x", *IMPOSSIBLE]],
     *[(*flag, f"{wrong}/x.json") for flag in ENDED_FILES for wrong in ["gone", *IMPOSSIBLE]],
@@ -127,6 +132,7 @@ def folder(tmp_path_factory):
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
     (root / "a folder.json").mkdir()
+    (root / "a mount point").mkdir()
     (root / "a link to nothing").symlink_to("nowhere")
     (root / "a circle").symlink_to("a circle")
     return root
@@ -151,6 +157,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     folder, monkeypatch, capsys, program, flag, wrong
 ):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "a mount point")
     # What takes long must not begin.
     monkeypatch.setattr("gshard_nmt.data.catalogues.finding.read_and_split", pytest.fail)
     monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", pytest.fail)

@@ -35,6 +35,11 @@ def ending(error: BaseException) -> Command:
             "/locked/x: Permission denied. Give another file or folder, or change its permissions.",
         ),
         (
+            OSError(116, "Stale file handle", "/x"),
+            75,
+            "/x: Stale file handle. The disk or the file server has failed; try again when it works.",
+        ),
+        (
             UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
             2,
             "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv.",
@@ -176,6 +181,14 @@ def test_a_full_disk_behind_stdout_is_named():
         "gshard-try: stdout, or a file that was being used: No space left on device. Free some space, or "
         "give a place on another disk.\n"
     )
+
+
+def test_an_interruption_of_an_import_has_no_traceback():
+    code = "import gshard_nmt.cli, signal; signal.signal(2, signal.default_int_handler)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; signal.raise_signal(2)"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 def test_an_interruption_in_a_callback_is_not_lost():

@@ -1,17 +1,18 @@
 """Copies of shards that lie in a bucket."""
 
+import contextlib
 import os
 import threading
 
 import numpy as np
 import pytest
 
-from gshard_nmt import paths
+from gshard_nmt import paths, reading
 from gshard_nmt.data import local_copies
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.shards import MANIFEST, PreparedData
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = Data(source_length=8, target_length=8)
@@ -112,6 +113,29 @@ def test_a_file_that_has_another_size_is_named(bucket):
     bucket.write("bucket/data/a", b"123")
     opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
     with pytest.raises(UserError, match=r"gs://bucket/data is damaged: a has 3 bytes instead of 5"):
+        opened_copies.path("a", 5)
+    assert not copies(opened_copies.folder)
+
+
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_bucket_that_does_not_answer_for_a_moment_is_asked_again(bucket, monkeypatch, failures):
+    bucket.write("bucket/data/a", b"12345")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    errors, blocks = [RuntimeError("503")] * failures, reading.reading
+
+    @contextlib.contextmanager
+    def failing(path):
+        with blocks(path):
+            if errors:
+                raise errors.pop()
+            yield
+
+    monkeypatch.setattr("gshard_nmt.data.local_copies.reading", failing)
+    if failures == 1:
+        assert opened_copies.path("a", 5).read_bytes() == b"12345"
+        return
+    with pytest.raises(TryAgain, match="--data gs://bucket/data: a cannot be read: 503"):
         opened_copies.path("a", 5)
     assert not copies(opened_copies.folder)
 

@@ -1,6 +1,7 @@
 """Prepared data on disk: every example comes back, and damage is an error that says what to do."""
 
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -22,7 +23,7 @@ from gshard_nmt.data.shards import (
     unknown_language,
     word_type,
 )
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = Data(source_length=24, target_length=20)
@@ -286,6 +287,60 @@ def test_a_shard_that_is_cut_while_it_is_open_is_an_error(data):
     os.truncate(shard, shard.stat().st_size // 2)
     with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} cannot be read"):
         reader.read(np.arange(12))
+
+
+@pytest.mark.parametrize("call", ["open", "pread", "fstat"])
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.EIO, TryAgain, "may be sound, so it was not touched. Start the same command again"),
+        (errno.ESTALE, TryAgain, "Start the same command again"),
+        (errno.ETIMEDOUT, TryAgain, "Start the same command again"),
+        (errno.EACCES, UserError, "Give this user permission for all files in it"),
+        (errno.EMFILE, UserError, "Raise the limit of open files"),
+    ],
+)
+def test_an_error_of_reading_a_shard_is_not_damage(data, monkeypatch, call, number, kind, words):
+    """It may pass, as that of a file server; then nobody sees it. A stale file is opened anew."""
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    (pair, _) = data.pairs
+    real, reader, failures = getattr(os, call), data.reader(pair, "train"), [True] * 99
+
+    def fail(*arguments):
+        if failures:
+            failures.pop()
+            raise OSError(number, os.strerror(number))
+        return real(*arguments)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(kind, match=f"cannot be read: {os.strerror(number)}.*{words}") as error:
+        reader.read(np.arange(3))
+    assert str(error.value).startswith(f"--data {data.folder}: train-00000.ids ")
+    assert "damaged" not in str(error.value)
+    failures[:] = [True] * (kind is TryAgain)
+    assert len(reader.read(np.arange(3))) == 3
+
+
+def test_an_error_of_reading_a_small_file_of_the_data_is_not_damage(data, monkeypatch):
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    for name in ("manifest.json", "source.model", f"{data.pairs[0].folder}/train-00000.ids"):
+        file = data.folder / name
+        content = file.read_bytes()
+        file.unlink()
+        file.symlink_to(file)  # as if a server failed: without root, and even for root
+        with pytest.raises(TryAgain, match=f"{file.name} cannot be read: Too many levels"):
+            PreparedData.open(data.folder)
+        file.unlink()
+        file.write_bytes(content)
+    PreparedData.open(data.folder)
+
+
+def test_a_pair_may_be_on_another_disk(data, tmp_path):
+    folder = data.folder / data.pairs[0].folder
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    opened = PreparedData.open(data.folder)
+    assert len(opened.reader(opened.pairs[0], "train").read(np.arange(3))) == 3
 
 
 def test_a_changed_vocabulary_is_an_error(data):

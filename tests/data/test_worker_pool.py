@@ -107,4 +107,13 @@ def test_one_worker_or_one_task_needs_no_process(arguments):
         assert [result for _, result in pool.map(call, tasks)] == [
             (n, os.getpid()) for (n,) in tasks
         ]
-    assert usable_cpus() >= 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "cpus"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("", 8)]
+)
+def test_the_cpus_of_a_container_are_those_of_its_limit(tmp_path, monkeypatch, limit, cpus):
+    (tmp_path / "cpu.max").write_text(limit)
+    monkeypatch.setattr(worker_pool, "_CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert usable_cpus() == cpus

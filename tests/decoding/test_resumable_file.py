@@ -184,8 +184,8 @@ def test_two_programs_do_not_write_the_same_output(tmp_path):
             pass
         assert (tmp_path / "x.partial").read_text() == "a\n"
     assert str(error.value) == (
-        f"another program writes {path}.partial at this moment. Wait until {path} is there, or "
-        "give another --output."
+        f"another program has locked {path}.partial. Wait until it has finished, or write to another "
+        "place."
     )
     assert path.read_text() == "a\n"
 

@@ -5,8 +5,9 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run import agreement
-from gshard_nmt.run.manifest import ForeignError, UnreadableError, UnsoundError
+from gshard_nmt.run.manifest import ForeignError
 from gshard_nmt.spmd.processes import Processes
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.manifest import ForeignError, UnreadableError, UnsoundError
+from gshard_nmt.run.manifest import ForeignError
 from gshard_nmt.run.retention import Retention, Scores
 from tests.run.checkpoints import (
     LETTERS,
@@ -237,7 +238,7 @@ def test_a_file_is_read_again_after_a_pause(folder, monkeypatch):
 
     monkeypatch.setattr(tensor_files, "load", flaky)
     waited = []
-    monkeypatch.setattr("gshard_nmt.run.reading.time.sleep", waited.append)
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", waited.append)
     restored = Checkpoints(folder).restore(specs())
     assert (restored.manifest.step, restored.passed_over) == (2, ())
     assert len(waited) == 2
@@ -286,6 +287,20 @@ def test_a_decoder_that_can_use_none_says_so(folder):
     shutil.rmtree(folder / "2")
     (folder / "1" / "commit_success.txt").unlink()
     with pytest.raises(UserError, match=r"1 has no commit_success\.txt, so it is not read"):
+        Checkpoints(folder).restore_best(specs())
+
+
+def test_a_decoder_that_can_read_none_now_tries_again(folder, monkeypatch):
+    (folder / "2" / "manifest.json").write_text("")
+
+    def fail(*_):
+        raise RuntimeError("an error that nobody knows")
+
+    monkeypatch.setattr(tensor_files, "load", fail)
+    monkeypatch.setattr(Checkpoints, "pauses", ())
+    with pytest.raises(
+        TryAgain, match=r"/1: its arrays cannot be read: an error that nobody knows"
+    ):
         Checkpoints(folder).restore_best(specs())
 
 

@@ -221,13 +221,16 @@ def test_a_temperature_that_prepare_only_prints_is_no_difference(run, data):
     run.claim(DEMO, with_manifest(data, temperature=99.0))
 
 
-def test_data_that_is_swapped_under_a_run_is_noticed(run, data):
+def test_data_that_is_swapped_under_a_run_is_noticed(run, data, monkeypatch):
     run.check_data(data)
     with_manifest(data, corpus_fingerprint="anew")
     with pytest.raises(UserError, match=r"was prepared anew while .* was training on it"):
         run.check_data(data)
     # The file server may not answer for a moment. That is no reason to lose the steps so far.
     (data.folder / MANIFEST).unlink()
+    run.check_data(data)
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    (data.folder / MANIFEST).symlink_to(MANIFEST)
     run.check_data(data)
 
 
@@ -388,8 +391,15 @@ def test_a_claim_removes_what_killed_writers_left(run, data):
     for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
         (run.path / name).write_bytes(b"half")
     (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
+    for folder in ("programs", "checkpoints/2"):
+        (run.path / folder).mkdir(parents=True)
+        for name in ("old", "new"):
+            (run.path / folder / f"{files.TEMPORARY_PREFIX}{name}").touch()
+        os.utime(run.path / folder / f"{files.TEMPORARY_PREFIX}old", (1e9, 1e9))
     RunFolder(run.path).claim(DEMO, data)
-    assert sorted(os.listdir(run.path)) == before
+    assert sorted(os.listdir(run.path)) == sorted([*before, "programs", "checkpoints"])
+    for folder in ("programs", "checkpoints/2"):
+        assert os.listdir(run.path / folder) == [f"{files.TEMPORARY_PREFIX}new"]
 
 
 def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run, monkeypatch):

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checksums import Checksums
-from gshard_nmt.run.manifest import Manifest, Tensor, UnsoundError
+from gshard_nmt.run.manifest import Manifest, Tensor
 from gshard_nmt.run.retention import Scores
 
 SUMS = np.arange(6, dtype=np.uint32).reshape(2, 3) + np.uint32(2**32 - 3)

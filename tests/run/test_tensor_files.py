@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run import tensor_files
 from gshard_nmt.run.checkpoint_writer import CheckpointWriter
 
@@ -78,9 +79,11 @@ def test_small_arrays_are_packed(folder, arrays):
 
 
 def test_another_shape_or_dtype_is_an_error(folder):
-    with pytest.raises(ValueError, match=r"g/large is float32\[2, 16384\], not int32\[2, 16384\]"):
+    with pytest.raises(
+        UnsoundError, match=r"g/large is float32\[2, 16384\], not int32\[2, 16384\]"
+    ):
         tensor_files.load_to_host(folder, "g", "large", (2, 2**14), "int32", None)
-    with pytest.raises(ValueError, match=r"g/large is float32\[2, 16384\], not float32\[3\]"):
+    with pytest.raises(UnsoundError, match=r"g/large is float32\[2, 16384\], not float32\[3\]"):
         tensor_files.load_to_host(folder, "g", "large", (3,), "float32", None)
 
 
@@ -111,9 +114,11 @@ def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path,
         (ValueError("NOT_FOUND: Error opening zarr driver"), True),
         (ValueError("NOT_FOUND: x [os_error_code='2']"), True),
         (ValueError("NOT_FOUND: x [http_response_code='404']"), True),
-        (ValueError("g/large is float32[2], not float32[3]"), True),
+        (UnsoundError("g/large is float32[2], not float32[3]"), True),
         (FileNotFoundError(2, "No such file"), True),
-        (KeyError("words"), True),
+        (KeyError("words"), False),
+        (ValueError('Error parsing object member "kvstore": Invalid file path: "/a/../b/"'), False),
+        (RuntimeError("Unable to cast Python instance"), False),
         (OSError(5, "Input/output error"), False),
         (ValueError("UNKNOWN: Error reading local file [os_error_code='5']"), False),
         (ValueError("ABORTED: Stale file handle [os_error_code='116']"), False),

@@ -20,6 +20,7 @@ from gshard_nmt.data.catalogues.locales import bcp47, is_english
 from gshard_nmt.data.catalogues.messages import Message, UnreadableError, clean, read_catalogue
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
 from gshard_nmt.data.normal_form import message_form, sentence_form
+from gshard_nmt.data.worker_pool import usable_cpus
 
 _LIST_DOMAINS = re.compile(
     r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
@@ -256,7 +257,7 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
 def _read_all(
     catalogues: Sequence[Catalogue], workers: int
 ) -> Iterator[tuple[Catalogue, list[Message] | None, Mapping[str, int]]]:
-    workers = workers or os.cpu_count() or 1
+    workers = workers or usable_cpus()
     if workers == 1 or len(catalogues) < 8:
         yield from map(_read_one, catalogues)
         return

@@ -56,9 +56,9 @@ def chunk_name(number: int) -> str:
 
 def unit_of(item: Input) -> Unit:
     """Returns the unit that reads an input. It is done again if a file has another size or time."""
-    changes = [(path.name, *_stamp(path)) for path in item.files]
+    changes = [(path.name, _stamp(path)) for path in item.files]
     key = key_of(_VERSION, item.source, item.target, item.format, item.swapped, changes)
-    return Unit(name_of(item), key, item, sum(size for _, size, _ in changes))
+    return Unit(name_of(item), key, item, sum(stamp[0] for _, stamp in changes))
 
 
 def name_of(item: Input) -> str:
@@ -188,10 +188,13 @@ def stamps(item: Input) -> list[Any]:
     return [[str(paths.absolute(path)), *_stamp(path)] for path in item.files]
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """Returns the size and the time of change of a file, in bytes and nanoseconds."""
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Returns the size of a file in bytes and its times of change in nanoseconds.
+
+    `cp -p` and `rsync -t` can set the last time back, but not the one before.
+    """
     stat: Any = path.stat()
     if hasattr(stat, "st_size"):
-        return stat.st_size, stat.st_mtime_ns
+        return stat.st_size, stat.st_ctime_ns, stat.st_mtime_ns
     # The stat of a path in a bucket.
     return int(stat.length), int(stat.mtime * 1e9)

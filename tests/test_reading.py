@@ -2,9 +2,9 @@
 
 import pytest
 
+from gshard_nmt import reading
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.run import reading
-from gshard_nmt.run.manifest import UnreadableError
+from gshard_nmt.reading import UnreadableError
 
 
 def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path):
