@@ -24,8 +24,8 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
-from gshard_nmt.run.retention import Scores, check_metric
+from gshard_nmt.run.progress import Interrupt, MetricsLog, Stopped, TrainingProgress
+from gshard_nmt.run.retention import check_metric
 from gshard_nmt.run.start import Start
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.run.training_state import TrainingState
@@ -160,7 +160,10 @@ class _Trainer:
         components = self.prepared.components(self.config.data)
         if phase := first_unreached(self.config.data.phases, components, limits.steps):
             note(messages.unreached(phase, limits))
-        self.validation = Validation(self.run, self.programs, self.prepared, self.processes)
+        interrupt = Interrupt(self.processes)
+        self.validation = Validation(
+            self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
+        )
         if self.validation.warning:
             note(self.validation.warning)
         self.lock.check()
@@ -177,7 +180,7 @@ class _Trainer:
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
 
         # 5. The loop
-        with self.progress, Interrupt(self.processes) as interrupt:
+        with self.progress, interrupt:
             try:
                 ending = self._loop(interrupt)
                 if ending in ("done", "patience") and self.state.owes_blend:
@@ -195,13 +198,12 @@ class _Trainer:
         Returns:
           Why it ends: "done", "patience", "diverged", "interrupted" or "time".
         """
-        limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
+        limits, clock = self.config.train, self.monitor.clock
         control = self.programs.control()
-        if self.state.owes_validation:
-            # The checkpoint was saved when its validation failed. Now it gets its scores.
-            training_state.update(self.checkpoints, self.state, self._validate())
-        if over := self._over(self.state):
-            return over
+        # The validation of the last checkpoint may have failed, or was stopped. Now it gets its scores.
+        ending = self._validate() if self.state.owes_validation else self._over(self.state)
+        if ending:
+            return ending
         self._forget_blend()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
@@ -214,8 +216,10 @@ class _Trainer:
             counters = self.state.counters
             step, ending = counters.step, self._ending(interrupt)
             logs, saves = step % limits.log_every == 0, step % limits.checkpoint_every == 0
-            validates = bool(limits.dev_every) and (
-                step % limits.dev_every == 0 or ending == "done"
+            validates = (
+                bool(limits.dev_every)
+                and not self.validation.warning
+                and (step % limits.dev_every == 0 or ending == "done")
             )
             # To read the counters and the status is to wait for the step, so we do it only if needed.
             if logs or validates or saves or ending:
@@ -234,17 +238,17 @@ class _Trainer:
                 self.lock.check()
             if logs or ending == "done":
                 self.monitor.log_step(counters, metrics)
-            scores = Scores()
-            if validates:
-                with clock.phase("validation"):
-                    scores = self._validate()
-                saves = saves or checkpoints.would_be_best(step, scores)
-                ending = ending or self._over(self.state)
-            if saves or ending:
+            if saves or validates or ending:
+                # A machine that is taken away leaves less time than a validation may need, so we save
+                # first. The checkpoint gets its scores later.
+                self.state.owes_validation = validates
                 with clock.phase("save"):
-                    self._save(scores)
+                    self._save()
+            if validates and ending != "interrupted":
+                with clock.phase("validation"):
+                    ending = self._validate() or ending
             if logs:
-                checkpoints.check_for_errors()
+                self.checkpoints.check_for_errors()
             if line := self.profile.count_step(step):
                 self.progress.note(line)
             if ending:
@@ -335,22 +339,26 @@ class _Trainer:
     def _restore(self) -> TrainingState:
         return training_state.restore(self.checkpoints, self.programs, self.progress.note)
 
-    def _validate(self) -> Scores:
-        """Returns the scores of this step. If the validation fails, it saves the steps so far."""
+    def _validate(self) -> str:
+        """Gives the checkpoint of this step its scores.
+
+        Returns:
+          Why the run ends, as `_loop` does: "", "done", "patience", or "interrupted" if a signal stopped
+          the validation. Then the next start does it.
+        """
         try:
             line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
-        except Exception as error:
-            self.state.owes_validation = True
-            self._save_alone(error)
-            raise
+        except Stopped:
+            return "interrupted"
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
         # A run that adds a language has old ones that it must not lose.
         adds_language = self.config.train.bleu_sentences and Guard.of(self.run.path)
         self.state.owes_blend = bool(adds_language and self._over(self.state))
+        training_state.update(self.checkpoints, self.state, scores)
         self.state.counters.skip_time()
-        return scores
+        return self._over(self.state)
 
     def _choose_blend(self, interrupt: Interrupt) -> None:
         """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
@@ -378,6 +386,9 @@ class _Trainer:
             choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
         except (TryAgain, OSError):
             raise
+        except Stopped:
+            check_stop()
+            raise
         except Exception as error:
             if is_loss_of_a_peer(error):
                 raise
@@ -397,13 +408,13 @@ class _Trainer:
             self.validation.without_blends(self.state.counters.step)
         self.state.owes_blend = False
 
-    def _save(self, scores: Scores) -> None:
+    def _save(self) -> None:
         self.lock.check()
         self.state.counters.read()
         self.log.flush()
         self.run.check_data(self.prepared)
         self.state.cursors = self.batches.state()
-        training_state.save(self.checkpoints, self.programs, self.state, scores)
+        training_state.save(self.checkpoints, self.programs, self.state)
 
     def _save_alone(self, error: Exception) -> None:
         """Saves before this process ends with an error. Other processes would have to save with it."""
@@ -411,7 +422,7 @@ class _Trainer:
         if self.processes.count > 1 or not self.state.counters.step or self.watch.bad:
             return  # after a bad step, the next start comes to it again and decides
         try:
-            self._save(Scores())
+            self._save()
             self.checkpoints.close()
         except (UserError, OSError) as second:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")

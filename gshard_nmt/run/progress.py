@@ -1,8 +1,9 @@
 """The progress of a training run: its bar on a terminal, its log of metrics, its interruption."""
 
+import contextlib
 import math
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from gshard_nmt.spmd.processes import Processes
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal stopped work that can be done again, such as a validation."""
+
+
 class Interrupt:
     """Turns SIGINT, SIGTERM and SIGHUP into a request to stop after the current step.
 
@@ -28,6 +33,7 @@ class Interrupt:
     def __init__(self, processes: "Processes") -> None:
         """Does not catch signals yet. The `with` block does."""
         self._processes = processes
+        self._stops_at_once = False
         self.requested = False
 
     def __enter__(self) -> Self:
@@ -45,10 +51,24 @@ class Interrupt:
             self.requested = True
         return self.requested
 
+    @contextlib.contextmanager
+    def stops_at_once(self) -> Iterator[None]:
+        """Lets a signal raise `Stopped` in this block, also one that came before."""
+        self._stops_at_once = True
+        try:
+            if self.requested:
+                raise Stopped
+            yield
+        finally:
+            self._stops_at_once = False
+
     def _request(self, number: int, frame: FrameType | None) -> None:
         del frame
         if number == signal.SIGHUP:
             leave_terminal()
+        if self._stops_at_once:
+            self.requested = True
+            raise Stopped
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt(
                 "stopped at once; start the run again to continue from its last checkpoint"
