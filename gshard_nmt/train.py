@@ -21,6 +21,7 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
@@ -117,6 +118,9 @@ class _Trainer:
         devices = runtime.start(self.config.mesh, self.run.programs, self.processes)
         self.processes.barrier("the run folder is claimed")
         self.run.wait_for("data.json")
+        # Only now the folder of a new run says what the others must have too.
+        self.run.check(self.config, self.prepared, is_first)
+        check_same_settings(self.config, self.processes)
         if is_first:
             table = parameter_table(state_specs(functions), self.config.mesh)
             self.run.write_text("parameters.txt", table)

@@ -110,8 +110,10 @@ def join_to_decode(
     identity = worker.decoding_identity(values, config(), job) if processes.count > 1 else {}
     become_worker(values, processes, workdir, identity)
     if processes.count > 1:
+        from gshard_nmt.run.identity import check_same_settings
         from gshard_nmt.spmd import runtime
 
         runtime.choose_platform()
         processes.join()
+        check_same_settings(config(), processes)
     return processes

@@ -131,11 +131,12 @@ def decoding_identity(values: FlagValues, config: "Config", job: "Job") -> dict[
 
 def _settings_and_packages(config: "Config") -> dict[str, str]:
     """Returns the settings of a config and the versions of the code, by name."""
+    from gshard_nmt.settings.config import named_settings
     from gshard_nmt.spmd.runtime import source_fingerprint
 
-    settings = (line.partition(" = ") for line in config.text.splitlines() if " = " in line)
+    settings = named_settings(config.parts)
     return {
-        **{name: value for name, _, value in settings},
+        **{f"{class_name}.{field}": repr(v) for (class_name, field), v in settings.items()},
         "gshard-nmt": f"{gshard_nmt.__version__} (code {source_fingerprint()})",
         **{package: importlib.metadata.version(package) for package in ("jax", "jaxlib")},
     }

@@ -275,7 +275,12 @@ class Config:
     @property
     def text(self) -> str:
         """All settings as gin bindings. Equal settings give equal text."""
-        return as_gin(getattr(self, field.name) for field in dataclasses.fields(self))
+        return as_gin(self.parts)
+
+    @property
+    def parts(self) -> list[Any]:
+        """The instances of the classes of settings."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
     def replace(self, **parts: Any) -> Self:
         """Returns a copy in which some settings are changed and checked.
