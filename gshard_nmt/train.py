@@ -30,7 +30,7 @@ from gshard_nmt.run.retention import check_metric
 from gshard_nmt.run.start import Start
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.config import Config, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
@@ -68,7 +68,10 @@ def train(
       KeyboardInterrupt: on SIGINT, SIGTERM or SIGHUP, after saving.
     """
     # 1. Data and run folder
+    start = start or Start()
     prepared = PreparedData.open(data, check_files=processes.is_first)
+    set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
+    wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
     check_metric(config.train, prepared.languages(config.data))
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
@@ -76,9 +79,10 @@ def train(
     check_can_decode(config)
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
-    start = start or Start()
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
+    for line in differences(wanted, config.data):
+        progress.note(f"--data was prepared with another value of {line}, which holds")
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:

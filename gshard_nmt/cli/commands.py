@@ -274,7 +274,11 @@ def _train(values: FlagValues) -> None:
         assert init_from is not None
         add_language(values, init_from)
         return
-    config = read_config(values)
+    from gshard_nmt.settings.gin_reader import read_settings
+    from gshard_nmt.settings.values import build
+
+    settings = read_settings(values.config, values.gin)
+    config = build(settings)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
     compared_run = request = None
@@ -297,9 +301,11 @@ def _train(values: FlagValues) -> None:
     limit, profile = TimeLimit(values.max_minutes), values.profile
     init = Init.of(init_from, values.checkpoint) if init_from else None
     command = command_text("gshard-train", values)
+    set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
 
     def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
-        return train(config, data, workdir, processes, Start(limit, profile, command, init))
+        start = Start(limit, profile, command, init, set_by_user=set_by_user)
+        return train(config, data, workdir, processes, start)
 
     with processes.waiting_for_lost_peers():
         if compared_run is None or request is None:

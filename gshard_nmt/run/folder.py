@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import gshard_nmt
 from gshard_nmt import files, json_shape
+from gshard_nmt.data.config import ONLY_PREPARED
 from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
@@ -46,8 +47,14 @@ VISIBLE_SECONDS = 75.0
 CANDIDATES = "candidates"
 """Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
 
-_OF_COMPILATION = tuple(f"Model.{field}:" for field in Model.COMPILATION)
-"""The beginnings of the lines of `differences` about these settings."""
+_MAY_CHANGE = tuple(
+    [f"Model.{field}:" for field in Model.COMPILATION]
+    + [f"Data.{field}:" for field in ONLY_PREPARED]
+)
+"""The beginnings of the lines of `differences` about settings that a run may change.
+
+Those of the prepared data have been compared with the data, which may not change.
+"""
 
 _DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
@@ -372,7 +379,7 @@ class RunFolder:
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
-            if not line.startswith(_OF_COMPILATION)
+            if not line.startswith(_MAY_CHANGE)
         ]
         # Frozen weights have no moments, so a checkpoint fits no other choice.
         changed += [
