@@ -172,8 +172,13 @@ class _Trainer:
         self.validation = Validation(
             self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
         )
-        if self.validation.warning:
-            note(self.validation.warning)
+        for line in (
+            self.validation.warning,
+            *messages.void_settings(self.config, not self.validation.warning),
+            *messages.of_prepare(self.start.set_by_user),
+        ):
+            if line:
+                note(line)
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
