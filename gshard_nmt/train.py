@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.data.schedule import first_unreached
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
@@ -86,11 +85,14 @@ def train(
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:
-        run.claim(config, prepared, write=processes.is_first)
-        if origin and processes.is_first:
-            origin.record(run)
-        for name, text in start.files.items() if processes.is_first else ():
-            run.write_text(name, text)
+
+        def record_start() -> None:
+            if origin:
+                origin.record(run)
+            for name, text in start.files.items():
+                run.write_text(name, text)
+
+        run.claim(config, prepared, processes.is_first, record_start)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
 
@@ -165,20 +167,16 @@ class _Trainer:
         self.batches = TrainBatches(
             self.prepared, self.config.data, self.rows, state=self.state.cursors
         )
-        components = self.prepared.components(self.config.data)
-        if phase := first_unreached(self.config.data.phases, components, limits.steps):
-            note(messages.unreached(phase, limits))
         interrupt = Interrupt(self.processes)
         self.validation = Validation(
             self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
         )
-        for line in (
-            self.validation.warning,
-            *messages.void_settings(self.config, not self.validation.warning),
-            *messages.of_prepare(self.start.set_by_user),
-        ):
-            if line:
-                note(line)
+        components = self.prepared.components(self.config.data)
+        notes = messages.void_settings(
+            self.config, not self.validation.warning, components, self.start.set_by_user
+        )
+        for line in filter(None, (self.validation.warning, *notes)):
+            note(line)
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
@@ -447,8 +445,10 @@ class _Trainer:
         if line := self.profile.close():
             self.progress.note(line)
         if self.processes.count == 1:
-            # If the run ends because of an error, an error of the last checkpoint comes second.
+            # If the run ends because of an error, an error of the last checkpoint comes second. To close
+            # is to remove old checkpoints, so it needs the lock.
             with contextlib.suppress(UserError):
+                self.lock.check()
                 self.checkpoints.close()
 
     def _over(self, state: TrainingState) -> str:

@@ -15,7 +15,8 @@ tensorboard/  checkpoints/  programs/
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "gshard-nmt run 1"
 """The format of a run folder, as data.json records it."""
+
+STARTING_FILES = ("init.json", "guard.json")
+"""What a run begins with, if it begins with the weights of another run."""
 
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
@@ -250,7 +254,13 @@ class RunFolder:
                 "but no data.json. Choose a new folder, or empty this one."
             )
 
-    def claim(self, config: Config, data: "PreparedData", write: bool = True) -> None:
+    def claim(
+        self,
+        config: Config,
+        data: "PreparedData",
+        write: bool = True,
+        record_start: Callable[[], None] = lambda: None,
+    ) -> None:
         """Makes the folder of a new run, or checks the run in it as `check` does.
 
         `data.json` is written last and makes the folder a run folder. If a claim is killed at any
@@ -260,6 +270,7 @@ class RunFolder:
           config: the run.
           data: its prepared data.
           write: whether to write the files. Only the first process does; the others only check.
+          record_start: writes the files of `STARTING_FILES`.
 
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
@@ -276,6 +287,8 @@ class RunFolder:
                 files.write(self.path / name, (data.folder / name).read_bytes())
         if is_new:
             self.write_text("config.gin", config.text)
+        record_start()
+        if is_new:
             facts = {
                 "format": RUN_FORMAT,
                 "version": gshard_nmt.__version__,
@@ -355,16 +368,20 @@ class RunFolder:
             return path.is_file() and path.read_bytes() == (data.folder / path.name).read_bytes()
         if path.name == self.config.name:
             return path.is_file() and path.read_bytes().startswith(GIN_HEADER.encode())
-        return path.name.startswith((files.TEMPORARY_PREFIX, LOCK_NAME))
+        # A log of this start, a volume's own folder, and hidden files do no harm.
+        return (
+            path.name in (*STARTING_FILES, "lost+found")
+            or path.name.startswith((".", LOCK_NAME))
+            or path.suffix in (".log", ".out", ".err")
+        )
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
-            for path in self.path.glob(pattern):
-                if path.is_dir():
-                    path.rmdir()  # `outputs.check_folder` made it
-                else:
-                    path.unlink(missing_ok=True)
+        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
+            if path.is_dir():
+                path.rmdir()  # `outputs.check_folder` made it
+            else:
+                path.unlink(missing_ok=True)
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
         if "vocabulary" not in self.data["prepared"]:
@@ -404,4 +421,14 @@ class RunFolder:
                 f"--workdir {self.path} was made with other settings or other data:\n  "
                 + "\n  ".join(changed)
                 + "\nUse the config and data of that run, prepared as they were, or another --workdir."
+                + self._new_run_from_this(changed)
             )
+
+    def _new_run_from_this(self, changed: Sequence[str]) -> str:
+        """Returns how to train on with other settings; "" if no weight of this run would fit them."""
+        if not self.budget() or any(line.startswith("Model.model_dim:") for line in changed):
+            return ""
+        return (
+            f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
+            "starts a new run with the weights of this one and the settings of now."
+        )

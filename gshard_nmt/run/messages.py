@@ -1,10 +1,10 @@
 """What a run tells the user when it starts and when it ends."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from gshard_nmt.data.schedule import Phase
+from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.patience import Patience
@@ -32,16 +32,20 @@ def compiled(program: Program) -> str:
     )
 
 
-def unreached(phase: Phase, limits: Train) -> str:
-    """Says that the mixture of a run would change only after its end."""
-    return (
-        f"Data.schedule changes the mixture at step {phase.from_step}, but the run ends at step "
-        f"{limits.steps}, so this change never comes. If you made the run shorter, lower from_step too"
-    )
+def void_settings(
+    config: Config,
+    has_dev_text: bool,
+    components: Sequence[Component] = (),
+    set_by_user: Collection[Key] = (),
+) -> Iterator[str]:
+    """Yields a line for each setting that cannot have the effect that a user would expect of it.
 
-
-def void_settings(config: Config, has_dev_text: bool) -> Iterator[str]:
-    """Yields a line for each setting that cannot have the effect that a user would expect of it."""
+    Args:
+      config: the run.
+      has_dev_text: whether its prepared data has dev text.
+      components: what training draws from.
+      set_by_user: the settings of --gin.
+    """
     train, data, optimizer = config.train, config.data, config.optimizer
     end = f"the run ends at step {train.steps}"
     validations = math.ceil(train.steps / train.dev_every) if train.dev_every else 0
@@ -74,11 +78,12 @@ def void_settings(config: Config, has_dev_text: bool) -> Iterator[str]:
         )
     if data.subword_sampling_target and not data.subword_sampling:
         yield "Data.subword_sampling_target has no effect: Data.subword_sampling is 0"
-
-
-def of_prepare(settings: Collection[Key]) -> Iterator[str]:
-    """Yields a line for each setting that a user gives to training, but only `prepare` reads."""
-    for class_name, field in settings:
+    if phase := components and first_unreached(data.phases, components, train.steps):
+        yield (
+            f"Data.schedule changes the mixture at step {phase.from_step}, but {end}, so this change "
+            "never comes. If you made the run shorter, lower from_step too"
+        )
+    for class_name, field in set_by_user:
         if class_name == "Cleaning" or field in ("source_model", "target_model"):
             yield (
                 f"{class_name}.{field} has no effect: only gshard-data prepare reads it, and --data is "
