@@ -13,7 +13,12 @@ from absl.flags import FlagValues
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
 from gshard_nmt.cli.add_language_flags import add_language, check_adding, define_adding
-from gshard_nmt.cli.baseline_flags import check_baselines, define_baselines, read_request
+from gshard_nmt.cli.baseline_flags import (
+    BASELINE_FLAGS,
+    check_baselines,
+    define_baselines,
+    read_request,
+)
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
 from gshard_nmt.cli.data_commands import LOOKING_VERBS
@@ -33,6 +38,7 @@ from gshard_nmt.cli.flags import (
 from gshard_nmt.cli.import_command import IMPORT
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.process_flags import (
+    PROCESS_NEEDS,
     become_worker,
     define_processes,
     read_processes,
@@ -323,11 +329,6 @@ def _read_init(values: FlagValues) -> Path | None:
       UserError: it is no folder, or the flags contradict each other.
     """
     if not values.init_from:
-        if values.checkpoint != values["checkpoint"].default:
-            raise UserError(
-                f"--checkpoint is {values.checkpoint}, but --init_from is not given. Add --init_from, or "
-                "leave out --checkpoint; a run is always resumed from its newest checkpoint."
-            )
         return None
     folder = existing_folder(values, "init_from", "gshard-train")
     if values.baselines_of:
@@ -369,6 +370,12 @@ TRAIN = Command(
     _define_train,
     _train,
     replaced={"config": "add_language"},
+    needs={
+        **dict.fromkeys(("checkpoint", "add_language"), "init_from"),
+        **dict.fromkeys(("replay", "new_pieces"), "add_language"),
+        **dict.fromkeys(BASELINE_FLAGS, "baselines_of"),
+        **PROCESS_NEEDS,
+    },
 )
 COMMANDS = {
     **_MAKING_VERBS,

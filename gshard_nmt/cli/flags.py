@@ -31,6 +31,7 @@ class Command:
       define: defines the flags.
       run: does the work with the values of the flags.
       replaced: required flags that another flag makes needless: {flag: the other flag}.
+      needs: flags that have no effect without another one: {flag: the other flag}.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Command:
     define: Callable[["Flags"], None]
     run: Callable[[flags.FlagValues], None]
     replaced: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Flags:
@@ -133,6 +135,11 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
             raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
+    for name, other in command.needs.items():
+        if values[other].using_default_value and not values[name].using_default_value:
+            raise UserError(
+                f"--{name} has no effect without --{other}. Add --{other}, or leave out --{name}. {see}"
+            )
     require(command, values, command.required)
     return values
 

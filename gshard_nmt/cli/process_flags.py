@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from gshard_nmt.spmd.processes import Job, Processes
 
 
+PROCESS_NEEDS = dict.fromkeys(("coordinator", "process_id"), "num_processes")
+"""The flags of processes that have no effect without another one."""
+
+
 def define_processes(flags: Flags) -> None:
     """Defines --coordinator, --num_processes, --process_id and --peer_timeout."""
     flags.text(

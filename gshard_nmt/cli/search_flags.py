@@ -106,6 +106,10 @@ def check_search(values: FlagValues, decode: "Decode") -> None:
             reason = "with sampling" if samples else "without --sample"
             advice = "Leave it out." if samples else "Add --sample, or leave it out."
             raise UserError(f"--{name} has no effect {reason}. {advice}")
+    if decode.length_norm == "none" and values.alpha is not None:
+        raise UserError(
+            "--alpha has no effect without a length norm. Add --length_norm gnmt, or leave it out."
+        )
     if not samples and values.nbest > decode.beam:
         raise UserError(
             f"--nbest is {values.nbest}; it must be from 1 to the beam size, {decode.beam}. Lower "

@@ -64,6 +64,8 @@ def leave(code: int) -> NoReturn:
 def command_line(values: FlagValues, processes: "Processes") -> list[str]:
     """Returns the command line of the worker: the same program with the same flags.
 
+    Flags with their defaults are left out, because some have no effect without others.
+
     Args:
       values: the flags of the program.
       processes: the processes that the flags or the cluster name.
@@ -74,7 +76,8 @@ def command_line(values: FlagValues, processes: "Processes") -> list[str]:
         "process_id": processes.index,
         "peer_timeout": processes.peer_timeout,
     }
-    flags = {name: values[name].value for name in values} | numbers
+    given = [name for name in values if not values[name].using_default_value]
+    flags = {name: values[name].value for name in given} | numbers
     words = [word for name, value in flags.items() for word in _words(name, value)]
     program = processes.job.program.removeprefix("gshard-")
     return [sys.executable, "-m", "gshard_nmt", program, *words]

@@ -12,14 +12,14 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (FLAGS, "--add_language is given, but --init_from is not. Add --init_from RUN"),
+        (FLAGS, "--add_language has no effect without --init_from."),
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
         ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
         ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
         (
             ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
-            "--new_pieces is given, but --add_language is not.",
+            "--new_pieces has no effect without --add_language.",
         ),
         (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
     ],
