@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from gshard_nmt import paths
+from gshard_nmt.cli.field_words import our_words
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -118,7 +119,8 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
     except flags.UnrecognizedFlagError as error:
-        hint = did_you_mean(error.flagname, values, prefix="--")
+        ours = our_words(error.flagname, arguments, list(values))
+        hint = f"; {ours}." if ours else did_you_mean(error.flagname, values, prefix="--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
         match = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
