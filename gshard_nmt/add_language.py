@@ -88,7 +88,8 @@ class Request:
     @property
     def data(self) -> Path:
         """The folder of the prepared data of all languages."""
-        return self.workdir.with_name(f"{self.workdir.name}-data")
+        workdir = paths.absolute(self.workdir)  # "." has no name
+        return workdir.with_name(f"{workdir.name}-data")
 
     @property
     def subset(self) -> str:
@@ -152,7 +153,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
             "another --workdir."
         )
     outputs.check_folder("--workdir", request.data, replaced=True)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     request.data.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=request.data.parent, prefix=f".{request.data.name}."))
     try:

@@ -5,6 +5,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt import paths
 from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
@@ -20,11 +21,12 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.progress import Interrupt, MetricsLog, Stopped, TrainingProgress
+from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.retention import check_metric
 from gshard_nmt.run.start import Start
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
@@ -79,7 +81,7 @@ def train(
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
-    progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
+    progress = TrainingProgress(paths.absolute(workdir).name, quiet=not processes.is_first)
     for line in differences(wanted, config.data):
         progress.note(f"--data was prepared with another value of {line}, which holds")
     if processes.is_first:

@@ -34,7 +34,7 @@ def show(evaluation: report.Report, folder: Path | None) -> None:
     table.add_section()
     gain = [] if delta is None else ["", f"{delta:+.1f}"]
     table.add_row("average", "", f"{average['bleu']:.1f}", "", *gain)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     if len(evaluation.systems) > 1:
         console.print(tables.terminal_table(evaluation.systems))

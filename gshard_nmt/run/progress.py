@@ -11,17 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.hangup import leave_terminal, stop_signals
+from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.run.line_log import EventFiles, LineLog
 from gshard_nmt.run.log_mirror import LogMirror
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.spmd.processes import Processes
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal stopped work that can be done again, such as a validation."""
 
 
 class Interrupt:
@@ -70,7 +66,7 @@ class Interrupt:
             self.requested = True
             raise Stopped
         if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt(
+            raise Stopped(
                 "stopped at once; start the run again to continue from its last checkpoint"
             )
         self.requested = True
@@ -86,10 +82,10 @@ class TrainingProgress:
           title: the name of the run.
           quiet: whether to show nothing. Only the first process of a run shows its progress.
         """
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
         self._plain = not self._console.is_terminal
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[metrics]}"),

@@ -1,5 +1,8 @@
 """The flags that add a language: what contradicts, and what the program gets."""
 
+import dataclasses
+import pathlib
+
 import pytest
 
 from gshard_nmt import add_language as program
@@ -47,6 +50,8 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
     assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
     assert request.settings == ("Train.steps = 3",)
     assert (request.workdir.name, request.data.name) == ("new", "new-data")
+    here = dataclasses.replace(request, workdir=pathlib.Path())
+    assert here.data == tmp_path.with_name(f"{tmp_path.name}-data")
     ((config, data, workdir, _, start),) = starts
     assert (config, data, workdir) == ("config", tmp_path / "new-data", request.workdir)
     assert (start.files, start.command) == ({"guard.json": "{}"}, "a command")

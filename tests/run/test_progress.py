@@ -8,7 +8,8 @@ import types
 import pytest
 
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.progress import Interrupt, MetricsLog, Stopped, TrainingProgress
+from gshard_nmt.run.hangup import Stopped
+from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 
 METRICS = {
     "nll": 1.5,
