@@ -172,7 +172,9 @@ class PreparedData:
         changed = {name: prepared[name] for name in ONLY_PREPARED if prepared[name] != wanted[name]}
         for name in [name for name in changed if name in set_by_user]:
             raise self._misfit(name, changed[name], wanted[name])
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()
+        }
         return dataclasses.replace(config, **values)
 
     def languages(self, config: Data) -> list[str]:
