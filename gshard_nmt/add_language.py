@@ -86,7 +86,8 @@ class Request:
     @property
     def data(self) -> Path:
         """The folder of the prepared data of all languages."""
-        return self.workdir.with_name(f"{self.workdir.name}-data")
+        workdir = paths.absolute(self.workdir)  # "." has no name
+        return workdir.with_name(f"{workdir.name}-data")
 
     @property
     def subset(self) -> str:
@@ -150,7 +151,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
             "another --workdir."
         )
     outputs.check_folder("--workdir", request.data, replaced=True)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     # `join` needs the temporary folder of the data itself.
     with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
         models = grow_pair(_newcomer(request, old, config, pairs), old_data, folder, console.print)

@@ -87,7 +87,7 @@ def train_baselines(
     RunFolder(workdir).wait_for("baselines.json")
     if processes.count > 1:
         runtime.start(config.mesh, workdir / "programs", processes)  # connects the processes
-    console = Console(stderr=True, highlight=False, quiet=not processes.is_first)
+    console = Console(stderr=True, highlight=False, markup=False, quiet=not processes.is_first)
     trainer = _Trainer(train, config, prepared, workdir, request, processes, limit or TimeLimit())
     for number, language in enumerate(languages, 1):
         trainer.say = _Speaker(console, f"language {number} of {len(languages)}, {language}: ")

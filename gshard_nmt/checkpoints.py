@@ -69,7 +69,7 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
             kept_as += f"; with {words}" * (group in row["groups"])
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
         table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def diff(
             listed = row.reason or "; ".join(row.slices[:4])
             more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
             table.add_row(row.tensor, *numbers, listed + more)
-        Console(highlight=False).print(table)
+        Console(highlight=False, markup=False).print(table)
     _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
@@ -394,13 +394,13 @@ def _equal(tensor: Tensor, other: Tensor) -> bool:
 
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
     """Yields the items, and shows on a terminal how many are done."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
 
 
 def _say(text: str) -> None:
-    Console(highlight=False).print(text, markup=False, soft_wrap=True)
+    Console(highlight=False, markup=False).print(text, markup=False, soft_wrap=True)
 
 
 def _print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

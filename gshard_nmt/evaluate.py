@@ -114,7 +114,7 @@ def evaluate(
     outputs.check_folder("--report", folder)
     for name in report.FILES if folder.is_dir() else ():
         outputs.check_file("--report", folder / name)
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     run, request = RunFolder(workdir), request or Request()
     published, options, others = request.published, request.options, request.others
     folders = corpus if isinstance(corpus, Mapping) else {"": corpus} if corpus else {}
@@ -244,7 +244,7 @@ def _translate(
     Returns:
       The translations, and the description of how those of the main run were made.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     of_baselines = dataclasses.replace(choices, checkpoint="best")
     works = [(run, tests, choices)]
     for language, baseline in baselines.runs.items():

@@ -79,7 +79,7 @@ def export(
         ctranslate2.check(config.model)
     translator = load_translator(config, run, checkpoint=checkpoint)
     _check_finite(translator)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with outputs.new_folder(out) as folder:
         facts, remark = write(config, run, translator, folder, console)
         facts = _facts(form, run, translator) | facts

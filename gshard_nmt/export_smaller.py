@@ -195,7 +195,7 @@ def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: flo
     use = translator.expert_use(tests)
     experts = kept_experts(use, share)
     whole = use.chosen.shape[-1]
-    Console(highlight=False).print(
+    Console(highlight=False, markup=False).print(
         f"Each layer keeps {experts.shape[1]} of {whole} experts; they get "
         f"{least_share(use, experts):.0%} or more of the weight of its choices on dev text.",
         soft_wrap=True,
@@ -269,7 +269,7 @@ def _report(
     table = Table("weights", "before", "after", "saved", box=None)
     for part, old, new in saved(before, after):
         table.add_row(part, size_text(old), size_text(new), f"{1 - new / old:.0%}")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     console.print(
         f"{out}: a smaller model of {translator.origin}; decode with gshard-decode --workdir {out}. To "

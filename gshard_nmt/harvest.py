@@ -38,7 +38,7 @@ def harvest(
     Raises:
       UserError: there are no catalogues, a root does not exist, or `out` has other files in it.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
@@ -118,7 +118,7 @@ def _show(harvested: finding.Harvest, languages: Sequence[str]) -> None:
     totals = [sum(harvested.count(tag, s) for tag in languages) for s in (*SPLITS, "names")]
     table.add_section()
     table.add_row("all", *(f"{n:,}" for n in totals))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     reasons = sorted(harvested.dropped.items(), key=lambda item: -item[1])
     dropped = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number) or "none"

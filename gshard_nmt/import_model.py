@@ -177,7 +177,7 @@ def _report(
 ) -> None:
     weights = sum(array.size for array in arrays.values())
     first = f"--lang {directions[0][0]} --target {directions[0][1]}"
-    Console(highlight=False).print(
+    Console(highlight=False, markup=False).print(
         f"{workdir}: a model of the type {kind} with {weights:,} weights and {len(directions):,} "
         f"directions; decode with gshard-decode --workdir {workdir} {first}",
         markup=False,

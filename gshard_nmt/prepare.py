@@ -50,7 +50,7 @@ def prepare(
         language of the config is missing, or the two files of a split have different lengths.
     """
     options = options or Options()
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     old = _old_manifest(out)
     # A folder that cannot be made or must not be replaced is refused before the corpus is read. A folder
     # that has data already may be up to date, so it need not be writable.

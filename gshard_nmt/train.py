@@ -5,8 +5,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt import paths
 from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.data.schedule import first_unreached
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
@@ -21,15 +21,17 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.hangup import Stopped
+from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.run.monitor import Monitor
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
-from gshard_nmt.run.retention import Scores, check_metric
+from gshard_nmt.run.retention import check_metric
 from gshard_nmt.run.start import Start
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.config import Config, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
@@ -67,7 +69,10 @@ def train(
       KeyboardInterrupt: on SIGINT, SIGTERM or SIGHUP, after saving.
     """
     # 1. Data and run folder
+    start = start or Start()
     prepared = PreparedData.open(data, check_files=processes.is_first)
+    set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
+    wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
     check_metric(config.train, prepared.languages(config.data))
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
@@ -75,17 +80,21 @@ def train(
     check_can_decode(config)
     run = RunFolder(workdir)
     run.check(config, prepared, processes.is_first)
-    start = start or Start()
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
-    progress = TrainingProgress(workdir.name, quiet=not processes.is_first)
+    progress = TrainingProgress(paths.absolute(workdir).name, quiet=not processes.is_first)
+    for line in differences(wanted, config.data):
+        progress.note(f"--data was prepared with another value of {line}, which holds")
     if processes.is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, processes.is_first, progress.note) as lock:
-        run.claim(config, prepared, write=processes.is_first)
-        if origin and processes.is_first:
-            origin.record(run)
-        for name, text in start.files.items() if processes.is_first else ():
-            run.write_text(name, text)
+
+        def record_start() -> None:
+            if origin:
+                origin.record(run)
+            for name, text in start.files.items():
+                run.write_text(name, text)
+
+        run.claim(config, prepared, processes.is_first, record_start)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
 
@@ -117,6 +126,9 @@ class _Trainer:
         devices = runtime.start(self.config.mesh, self.run.programs, self.processes)
         self.processes.barrier("the run folder is claimed")
         self.run.wait_for("data.json")
+        # Only now the folder of a new run says what the others must have too.
+        self.run.check(self.config, self.prepared, is_first)
+        check_same_settings(self.config, self.processes)
         if is_first:
             table = parameter_table(state_specs(functions), self.config.mesh)
             self.run.write_text("parameters.txt", table)
@@ -157,12 +169,16 @@ class _Trainer:
         self.batches = TrainBatches(
             self.prepared, self.config.data, self.rows, state=self.state.cursors
         )
+        interrupt = Interrupt(self.processes)
+        self.validation = Validation(
+            self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
+        )
         components = self.prepared.components(self.config.data)
-        if phase := first_unreached(self.config.data.phases, components, limits.steps):
-            note(messages.unreached(phase, limits))
-        self.validation = Validation(self.run, self.programs, self.prepared, self.processes)
-        if self.validation.warning:
-            note(self.validation.warning)
+        notes = messages.void_settings(
+            self.config, not self.validation.warning, components, self.start.set_by_user
+        )
+        for line in filter(None, (self.validation.warning, *notes)):
+            note(line)
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
@@ -177,7 +193,7 @@ class _Trainer:
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
 
         # 5. The loop
-        with self.progress, Interrupt(self.processes) as interrupt:
+        with self.progress, interrupt:
             try:
                 ending = self._loop(interrupt)
                 if ending in ("done", "patience") and self.state.owes_blend:
@@ -195,13 +211,12 @@ class _Trainer:
         Returns:
           Why it ends: "done", "patience", "diverged", "interrupted" or "time".
         """
-        limits, clock, checkpoints = self.config.train, self.monitor.clock, self.checkpoints
+        limits, clock = self.config.train, self.monitor.clock
         control = self.programs.control()
-        if self.state.owes_validation:
-            # The checkpoint was saved when its validation failed. Now it gets its scores.
-            training_state.update(self.checkpoints, self.state, self._validate())
-        if over := self._over(self.state):
-            return over
+        # The validation of the last checkpoint may have failed, or was stopped. Now it gets its scores.
+        ending = self._validate() if self.state.owes_validation else self._over(self.state)
+        if ending:
+            return ending
         self._forget_blend()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
@@ -214,8 +229,10 @@ class _Trainer:
             counters = self.state.counters
             step, ending = counters.step, self._ending(interrupt)
             logs, saves = step % limits.log_every == 0, step % limits.checkpoint_every == 0
-            validates = bool(limits.dev_every) and (
-                step % limits.dev_every == 0 or ending == "done"
+            validates = (
+                bool(limits.dev_every)
+                and not self.validation.warning
+                and (step % limits.dev_every == 0 or ending == "done")
             )
             # To read the counters and the status is to wait for the step, so we do it only if needed.
             if logs or validates or saves or ending:
@@ -234,17 +251,17 @@ class _Trainer:
                 self.lock.check()
             if logs or ending == "done":
                 self.monitor.log_step(counters, metrics)
-            scores = Scores()
-            if validates:
-                with clock.phase("validation"):
-                    scores = self._validate()
-                saves = saves or checkpoints.would_be_best(step, scores)
-                ending = ending or self._over(self.state)
-            if saves or ending:
+            if saves or validates or ending:
+                # A machine that is taken away leaves less time than a validation may need, so we save
+                # first. The checkpoint gets its scores later.
+                self.state.owes_validation = validates
                 with clock.phase("save"):
-                    self._save(scores)
+                    self._save()
+            if validates and ending != "interrupted":
+                with clock.phase("validation"):
+                    ending = self._validate() or ending
             if logs:
-                checkpoints.check_for_errors()
+                self.checkpoints.check_for_errors()
             if line := self.profile.count_step(step):
                 self.progress.note(line)
             if ending:
@@ -335,22 +352,26 @@ class _Trainer:
     def _restore(self) -> TrainingState:
         return training_state.restore(self.checkpoints, self.programs, self.progress.note)
 
-    def _validate(self) -> Scores:
-        """Returns the scores of this step. If the validation fails, it saves the steps so far."""
+    def _validate(self) -> str:
+        """Gives the checkpoint of this step its scores.
+
+        Returns:
+          Why the run ends, as `_loop` does: "", "done", "patience", or "interrupted" if a signal stopped
+          the validation. Then the next start does it.
+        """
         try:
             line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
-        except Exception as error:
-            self.state.owes_validation = True
-            self._save_alone(error)
-            raise
+        except Stopped:
+            return "interrupted"
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
         # A run that adds a language has old ones that it must not lose.
         adds_language = self.config.train.bleu_sentences and Guard.of(self.run.path)
         self.state.owes_blend = bool(adds_language and self._over(self.state))
+        training_state.update(self.checkpoints, self.state, scores)
         self.state.counters.skip_time()
-        return scores
+        return self._over(self.state)
 
     def _choose_blend(self, interrupt: Interrupt) -> None:
         """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
@@ -378,6 +399,9 @@ class _Trainer:
             choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
         except (TryAgain, OSError):
             raise
+        except Stopped:
+            check_stop()
+            raise
         except Exception as error:
             if is_loss_of_a_peer(error):
                 raise
@@ -397,13 +421,13 @@ class _Trainer:
             self.validation.without_blends(self.state.counters.step)
         self.state.owes_blend = False
 
-    def _save(self, scores: Scores) -> None:
+    def _save(self) -> None:
         self.lock.check()
         self.state.counters.read()
         self.log.flush()
         self.run.check_data(self.prepared)
         self.state.cursors = self.batches.state()
-        training_state.save(self.checkpoints, self.programs, self.state, scores)
+        training_state.save(self.checkpoints, self.programs, self.state)
 
     def _save_alone(self, error: Exception) -> None:
         """Saves before this process ends with an error. Other processes would have to save with it."""
@@ -411,7 +435,7 @@ class _Trainer:
         if self.processes.count > 1 or not self.state.counters.step or self.watch.bad:
             return  # after a bad step, the next start comes to it again and decides
         try:
-            self._save(Scores())
+            self._save()
             self.checkpoints.close()
         except (UserError, TryAgain, OSError) as second:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
@@ -423,8 +447,10 @@ class _Trainer:
         if line := self.profile.close():
             self.progress.note(line)
         if self.processes.count == 1:
-            # If the run ends because of an error, an error of the last checkpoint comes second.
+            # If the run ends because of an error, an error of the last checkpoint comes second. To close
+            # is to remove old checkpoints, so it needs the lock.
             with contextlib.suppress(UserError):
+                self.lock.check()
                 self.checkpoints.close()
 
     def _over(self, state: TrainingState) -> str:

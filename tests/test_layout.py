@@ -270,6 +270,16 @@ def libraries_in(names: set[str]) -> set[str]:
     return libraries & {name.split(".")[0] for name in names}
 
 
+def test_no_console_reads_names_of_the_user_as_markup():
+    """rich drops the text in brackets from "run [1]" otherwise."""
+    calls = [
+        (module, call)
+        for module in MODULES
+        for call in re.findall(r"\bConsole\(([^)]*)", (PACKAGE / module).read_text())
+    ]
+    assert not [module for module, call in calls if "markup=False" not in call]
+
+
 def test_there_is_no_drawer_of_odds_and_ends():
     assert not [module for module in MODULES if "util" in module or "helper" in module]
 

@@ -1,6 +1,7 @@
 """Validations in the loop of gshard-train: those that fail, and those of parts of a change."""
 
 import pathlib
+import signal
 
 import pytest
 
@@ -36,6 +37,34 @@ def test_a_validation_that_fails_is_made_up_for(run, validations):
     assert run(dev_every=3)
     assert seen == [3, 6]
     assert final(run) == (6, 6.0, 600)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_a_validation_and_the_next_start_does_it(
+    run, validations, monkeypatch, number
+):
+    """The checkpoint is on its way before the validation begins, for a machine may not wait for it."""
+    seen, _ = validations
+    with monkeypatch.context() as patches:
+
+        def slow(self, counters, *_):
+            assert Checkpoints(run.folder.checkpoints).newest().facts["owes_validation"]
+            with self.stoppable():
+                signal.raise_signal(number)
+                raise AssertionError("the signal was not heard")
+
+        save = train.training_state.save
+        patches.setattr(train.Validation, "run", slow)
+        patches.setattr(
+            train.training_state, "save", lambda *state: (save(*state), state[0].wait())
+        )
+        with pytest.raises(KeyboardInterrupt, match="at step 3; the same command goes on"):
+            run(dev_every=3, checkpoint_every=100)
+    assert final(run) == (3, 3.0, 300)
+    assert run(dev_every=3, checkpoint_every=100)
+    assert seen == [3, 6]
+    assert len(calls) == 6
+    assert Checkpoints(run.folder.checkpoints).manifest(3).scores.values == {"dev_nll": 1.0}
 
 
 def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(

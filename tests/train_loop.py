@@ -151,8 +151,8 @@ def validations(monkeypatch):
     class Validation:
         warning = ""
 
-        def __init__(self, *_):
-            pass
+        def __init__(self, *arguments):
+            self.stoppable = arguments[-1]
 
         def run(self, counters, *_):
             if counters.step in fails:

@@ -47,22 +47,11 @@ def check_adding(values: FlagValues) -> bool:
       UserError: flags contradict each other.
     """
     if not values.add_language:
-        for name in ("replay", "new_pieces"):
-            if values[name].value != values[name].default:
-                raise UserError(
-                    f"--{name} is given, but --add_language is not. Add --add_language, or leave out "
-                    f"--{name}."
-                )
         return False
     if values.config:
         raise UserError(
             "--add_language and --config are given, but the config is that of the run of --init_from. "
             "Leave out --config; change settings with --gin."
-        )
-    if not values.init_from:
-        raise UserError(
-            "--add_language is given, but --init_from is not. Add --init_from RUN, the run that the "
-            "language is added to."
         )
     if values.num_processes > 1 or values.coordinator:
         raise UserError(

@@ -86,19 +86,8 @@ def define_baselines(flags: Flags) -> None:
 
 
 def check_baselines(values: FlagValues) -> None:
-    """Checks that the flags of baselines are given with --baselines_of, and fit each other.
-
-    Raises:
-      UserError: they do not.
-    """
-    # A supervisor gives its workers every flag, also those that have their defaults.
-    named = [name for name in BASELINE_FLAGS if values[name].value != values[name].default]
-    if named and not values.baselines_of:
-        raise UserError(
-            f"--{named[0]} is given without --baselines_of; it is a flag of baselines. Give "
-            "--baselines_of too, or leave it out."
-        )
-    searching = [name for name in _OF_THE_SEARCH if name in named]
+    """Raises UserError if the flags of baselines do not fit each other."""
+    searching = [name for name in _OF_THE_SEARCH if not values[name].using_default_value]
     if searching and values.until == "budget":
         raise UserError(
             f"--{searching[0]} is given with --until budget, which has no search. Leave it out, or give "

@@ -13,7 +13,12 @@ from absl.flags import FlagValues
 from gshard_nmt import outputs, paths
 from gshard_nmt.cli import worker
 from gshard_nmt.cli.add_language_flags import add_language, check_adding, define_adding
-from gshard_nmt.cli.baseline_flags import check_baselines, define_baselines, read_request
+from gshard_nmt.cli.baseline_flags import (
+    BASELINE_FLAGS,
+    check_baselines,
+    define_baselines,
+    read_request,
+)
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_ABOUT, CHECKPOINT_VERBS
 from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
 from gshard_nmt.cli.data_commands import LOOKING_VERBS
@@ -33,6 +38,7 @@ from gshard_nmt.cli.flags import (
 from gshard_nmt.cli.import_command import IMPORT
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.process_flags import (
+    PROCESS_NEEDS,
     become_worker,
     define_processes,
     read_processes,
@@ -248,7 +254,11 @@ def _train(values: FlagValues) -> None:
         assert init_from is not None
         add_language(values, init_from)
         return
-    config = read_config(values)
+    from gshard_nmt.settings.gin_reader import read_settings
+    from gshard_nmt.settings.values import build
+
+    settings = read_settings(values.config, values.gin)
+    config = build(settings)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
     compared_run = request = None
@@ -271,9 +281,11 @@ def _train(values: FlagValues) -> None:
     limit, profile = TimeLimit(values.max_minutes), values.profile
     init = Init.of(init_from, values.checkpoint) if init_from else None
     command = command_text("gshard-train", values)
+    set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
 
     def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
-        return train(config, data, workdir, processes, Start(limit, profile, command, init))
+        start = Start(limit, profile, command, init, set_by_user=set_by_user)
+        return train(config, data, workdir, processes, start)
 
     with processes.waiting_for_lost_peers():
         if compared_run is None or request is None:
@@ -291,11 +303,6 @@ def _read_init(values: FlagValues) -> Path | None:
       UserError: it is no folder, or the flags contradict each other.
     """
     if not values.init_from:
-        if values.checkpoint != values["checkpoint"].default:
-            raise UserError(
-                f"--checkpoint is {values.checkpoint}, but --init_from is not given. Add --init_from, or "
-                "leave out --checkpoint; a run is always resumed from its newest checkpoint."
-            )
         return None
     folder = existing_folder(values, "init_from", "gshard-train")
     if values.baselines_of:
@@ -337,6 +344,12 @@ TRAIN = Command(
     _define_train,
     _train,
     replaced={"config": "add_language"},
+    needs={
+        **dict.fromkeys(("checkpoint", "add_language"), "init_from"),
+        **dict.fromkeys(("replay", "new_pieces"), "add_language"),
+        **dict.fromkeys(BASELINE_FLAGS, "baselines_of"),
+        **PROCESS_NEEDS,
+    },
 )
 COMMANDS = {
     **_MAKING_VERBS,

@@ -93,8 +93,6 @@ def _define_check(flags: Flags) -> None:
 
 
 def _check(values: FlagValues) -> None:
-    if values.gin and not values.config:
-        raise UserError("--gin changes a config, but --config is missing. Give --config too.")
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
     report = _output(values, "report", (".html", ".json"))
@@ -136,6 +134,7 @@ LOOKING_VERBS = {
         ("config",),
         _define_plan,
         _plan,
+        needs={"pair_tokens": "sizes"},
     ),
     "check": Command(
         "gshard-data check",
@@ -145,5 +144,6 @@ LOOKING_VERBS = {
         ("corpus",),
         _define_check,
         _check,
+        needs={"gin": "config"},
     ),
 }

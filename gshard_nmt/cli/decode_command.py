@@ -16,7 +16,7 @@ from gshard_nmt.cli.flags import (
     existing_file,
     existing_folder,
 )
-from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
+from gshard_nmt.cli.process_flags import PROCESS_NEEDS, define_decoding_processes, join_to_decode
 from gshard_nmt.cli.search_flags import define_search
 from gshard_nmt.errors import UserError
 
@@ -163,4 +163,5 @@ DECODE = Command(
     ("workdir",),
     _define_decode,
     _decode,
+    needs=PROCESS_NEEDS,
 )

@@ -17,8 +17,9 @@ from gshard_nmt.cli.flags import (
     define_trust,
     existing_folders,
 )
-from gshard_nmt.cli.process_flags import define_decoding_processes, join_to_decode
+from gshard_nmt.cli.process_flags import PROCESS_NEEDS, define_decoding_processes, join_to_decode
 from gshard_nmt.cli.score_flags import (
+    OF_FILES,
     check_text,
     define_files,
     define_metrics,
@@ -199,4 +200,11 @@ EVAL = Command(
     (),
     _define_eval,
     _eval,
+    needs={
+        "format": "test_set",
+        "name": "workdir",
+        "source": "sources",
+        **dict.fromkeys(OF_FILES, "hypotheses"),
+        **PROCESS_NEEDS,
+    },
 )

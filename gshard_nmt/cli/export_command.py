@@ -67,6 +67,11 @@ def _export(values: FlagValues) -> None:
             )
         _export_smaller(workdir, out, values)
         return
+    if flags and values.format != "savedmodel":
+        raise UserError(
+            f"--{next(iter(flags))} has no effect with --format {values.format}, which has no search. "
+            "Leave it out, and give it to the software that translates."
+        )
     of_smaller = ("languages", "corpus", "keep_choices")
     if any(values[name].value != values[name].default for name in of_smaller):
         raise UserError(

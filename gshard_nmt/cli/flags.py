@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from gshard_nmt import paths
+from gshard_nmt.cli.field_words import our_words
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -31,6 +32,7 @@ class Command:
       define: defines the flags.
       run: does the work with the values of the flags.
       replaced: required flags that another flag makes needless: {flag: the other flag}.
+      needs: flags that have no effect without another one: {flag: the other flag}.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Command:
     define: Callable[["Flags"], None]
     run: Callable[[flags.FlagValues], None]
     replaced: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Flags:
@@ -116,7 +119,8 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
     except flags.UnrecognizedFlagError as error:
-        hint = did_you_mean(error.flagname, values, prefix="--")
+        ours = our_words(error.flagname, arguments, list(values))
+        hint = f"; {ours}." if ours else did_you_mean(error.flagname, values, prefix="--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
         match = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
@@ -133,6 +137,11 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
             raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
+    for name, other in command.needs.items():
+        if values[other].using_default_value and not values[name].using_default_value:
+            raise UserError(
+                f"--{name} has no effect without --{other}. Add --{other}, or leave out --{name}. {see}"
+            )
     require(command, values, command.required)
     return values
 

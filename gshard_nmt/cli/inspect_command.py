@@ -150,8 +150,6 @@ def _examine(values: FlagValues, slice_link: float | None) -> None:
         paths.folder_path(name, text) if text else None
         for name, text in (("data", values.data), ("workdir", values.workdir))
     )
-    if values.read_data and data is None:
-        raise UserError("--read_data needs --data. Give the folder of prepared data to read.")
     show_doctor(
         DoctorRequest(
             values.config,
@@ -219,4 +217,5 @@ INSPECT = Command(
     ("config",),
     _define_inspect,
     _inspect,
+    needs={"read_data": "data"},
 )

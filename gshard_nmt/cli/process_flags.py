@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from gshard_nmt.spmd.processes import Job, Processes
 
 
+PROCESS_NEEDS = dict.fromkeys(("coordinator", "process_id"), "num_processes")
+"""The flags of processes that have no effect without another one."""
+
+
 def define_processes(flags: Flags) -> None:
     """Defines --coordinator, --num_processes, --process_id and --peer_timeout."""
     flags.text(
@@ -110,8 +114,10 @@ def join_to_decode(
     identity = worker.decoding_identity(values, config(), job) if processes.count > 1 else {}
     become_worker(values, processes, workdir, identity)
     if processes.count > 1:
+        from gshard_nmt.run.identity import check_same_settings
         from gshard_nmt.spmd import runtime
 
         runtime.choose_platform()
         processes.join()
+        check_same_settings(config(), processes)
     return processes

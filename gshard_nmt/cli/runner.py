@@ -16,7 +16,7 @@ import gshard_nmt
 from gshard_nmt.cli.failures import AWAY, user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain
-from gshard_nmt.run.hangup import leave_terminal, stop_signals
+from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.spmd.waiting import work_goes_on
 
 EXIT_USER_ERROR = 2
@@ -54,8 +54,9 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as interruption:
         message = str(interruption) or "interrupted"
         code = _print_error(command, message, EXIT_INTERRUPTED, interruption)
-        if _was_in_jax(interruption) or work_goes_on():
-            # XLA's threads run on after the interruption and crash when the interpreter shuts down.
+        if isinstance(interruption, Stopped) or _was_in_jax(interruption) or work_goes_on():
+            # Threads run on after the interruption. XLA's crash when the interpreter shuts down, and it
+            # waits for those that write a checkpoint.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from gshard_nmt.evaluate import Options, Published
 
 _FORMATS = ("flores", "ntrex", "wmt", "plain")
-_OF_FILES = ("references", "sources", "source", "target")
+OF_FILES = ("references", "sources", "target")
+"""The flags that need --hypotheses."""
 _EXAMPLE = "gshard-eval --hypotheses system.en --references ref.en --target en"
 """A command that scores files."""
 _OF_RUNS = ("workdir", "corpus", "test_set", "baselines", "scores")
@@ -99,14 +100,7 @@ def scores_files(values: FlagValues) -> bool:
     """
     if values.hypotheses:
         _refuse_together(values, "hypotheses", _OF_RUNS, "scores files and no run")
-        return True
-    for name in _OF_FILES:
-        if values[name].value:
-            raise UserError(
-                f"--{name} is for --hypotheses, which is not given. Give the translations with "
-                "--hypotheses FILE."
-            )
-    return False
+    return bool(values.hypotheses)
 
 
 def score_files(command: Command, values: FlagValues) -> None:
@@ -126,8 +120,6 @@ def score_files(command: Command, values: FlagValues) -> None:
 def check_text(command: Command, values: FlagValues) -> None:
     """Checks that the flags name a run, a folder for the report, and either a corpus or a test set."""
     if not values.test_set:
-        if values.format:
-            raise UserError("--format is for --test_set, which is not given. Give --test_set DIR.")
         if values.workdir and values.report and not values.corpus:
             raise UserError(
                 "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own "

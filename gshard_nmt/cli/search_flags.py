@@ -100,12 +100,19 @@ def check_search(values: FlagValues, decode: "Decode") -> None:
       UserError: a flag has no effect, or --nbest is above the beam size.
     """
     samples = decode.method == "sample"
-    useless = BEAM_FLAGS if samples else SAMPLING_FLAGS
-    for name in useless:
-        if values[name].value is not None:
+    from gshard_nmt.settings.changes import read_changes
+
+    settings = read_changes(values.gin).settings
+    for name in BEAM_FLAGS if samples else SAMPLING_FLAGS:
+        if values[name].value is not None or ("Decode", name) in settings:
+            given = f"Decode.{name}" if values[name].value is None else f"--{name}"
             reason = "with sampling" if samples else "without --sample"
             advice = "Leave it out." if samples else "Add --sample, or leave it out."
-            raise UserError(f"--{name} has no effect {reason}. {advice}")
+            raise UserError(f"{given} has no effect {reason}. {advice}")
+    if decode.length_norm == "none" and values.alpha is not None:
+        raise UserError(
+            "--alpha has no effect without a length norm. Add --length_norm gnmt, or leave it out."
+        )
     if not samples and values.nbest > decode.beam:
         raise UserError(
             f"--nbest is {values.nbest}; it must be from 1 to the beam size, {decode.beam}. Lower "

@@ -64,6 +64,8 @@ def leave(code: int) -> NoReturn:
 def command_line(values: FlagValues, processes: "Processes") -> list[str]:
     """Returns the command line of the worker: the same program with the same flags.
 
+    Flags with their defaults are left out, because some have no effect without others.
+
     Args:
       values: the flags of the program.
       processes: the processes that the flags or the cluster name.
@@ -74,7 +76,8 @@ def command_line(values: FlagValues, processes: "Processes") -> list[str]:
         "process_id": processes.index,
         "peer_timeout": processes.peer_timeout,
     }
-    flags = {name: values[name].value for name in values} | numbers
+    given = [name for name in values if not values[name].using_default_value]
+    flags = {name: values[name].value for name in given} | numbers
     words = [word for name, value in flags.items() for word in _words(name, value)]
     program = processes.job.program.removeprefix("gshard-")
     return [sys.executable, "-m", "gshard_nmt", program, *words]
@@ -131,11 +134,12 @@ def decoding_identity(values: FlagValues, config: "Config", job: "Job") -> dict[
 
 def _settings_and_packages(config: "Config") -> dict[str, str]:
     """Returns the settings of a config and the versions of the code, by name."""
+    from gshard_nmt.settings.config import named_settings
     from gshard_nmt.spmd.runtime import source_fingerprint
 
-    settings = (line.partition(" = ") for line in config.text.splitlines() if " = " in line)
+    settings = named_settings(config.parts)
     return {
-        **{name: value for name, _, value in settings},
+        **{f"{class_name}.{field}": repr(v) for (class_name, field), v in settings.items()},
         "gshard-nmt": f"{gshard_nmt.__version__} (code {source_fingerprint()})",
         **{package: importlib.metadata.version(package) for package in ("jax", "jaxlib")},
     }

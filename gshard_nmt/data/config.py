@@ -238,6 +238,12 @@ class Data:
         }
 
 
+ONLY_PREPARED = (
+    *("minimum_pairs", "maximum_languages", "maximum_pairs", "subset_tags", "spare_tags"),
+    *("vocabulary_sentences", "vocabulary_temperature", "character_coverage", "romanize_source"),
+)
+"""The settings that only `prepare` reads, so in a run they have the values of its prepared data."""
+
 _NOT_SHAPING = (
     *("rows", "packing_window", "temperature", "schedule"),
     *("subword_sampling", "subword_sampling_target"),

@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.data.config import Data
+from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import (
     FORMAT,
@@ -141,11 +141,7 @@ class PreparedData:
                 )
         for name in _ID_SETTINGS:
             if wanted[name] != prepared.get(name, wanted[name]):
-                yield UserError(
-                    f"--data {self.folder} was prepared with Data.{name} = {prepared[name]!r}, but "
-                    f"the config has {wanted[name]!r}; use the same value, or prepare the data again.",
-                    [f"Data.{name}"],
-                )
+                yield self._misfit(name, prepared[name], wanted[name])
         known = list(dict.fromkeys(pair.language for pair in self.pairs))
         used = [p for p in self.pairs if config.uses(p.source, p.target, p.language)]
         present = {tag for p in used for tag in (p.language, p.source, p.target)}
@@ -153,6 +149,35 @@ class PreparedData:
             if language not in present:
                 yield unknown_language(language, known, f"--data {self.folder}")
         yield from wrong_names(config.phases, tuple(map(_component, self.pairs)))
+
+    def _misfit(self, name: str, prepared: object, wanted: object) -> UserError:
+        return UserError(
+            f"--data {self.folder} was prepared with Data.{name} = {prepared!r}, but the config has "
+            f"{wanted!r}; use the same value, or prepare the data again.",
+            [f"Data.{name}"],
+        )
+
+    def fitted(self, config: Data, set_by_user: Collection[str] = ()) -> Data:
+        """Returns the settings of a run, in which those that only `prepare` reads are those of the data.
+
+        Args:
+          config: the settings.
+          set_by_user: the names of those that may not be replaced.
+
+        Raises:
+          UserError: one of these differs, or as `pairs_of` does.
+        """
+        for error in self.misfits(config):
+            raise error
+        prepared = {**Data().shaping(), **self.manifest["data"]}
+        wanted = config.shaping()
+        changed = {name: prepared[name] for name in ONLY_PREPARED if prepared[name] != wanted[name]}
+        for name in [name for name in changed if name in set_by_user]:
+            raise self._misfit(name, changed[name], wanted[name])
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()
+        }
+        return dataclasses.replace(config, **values)
 
     def languages(self, config: Data) -> list[str]:
         """Returns the languages that a run uses, in the order of `pairs`. Raises as `pairs_of` does."""

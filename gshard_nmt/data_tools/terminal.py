@@ -10,7 +10,7 @@ class Terminal(Console):
     """Prints text without colors of its own."""
 
     def __init__(self, stderr: bool = False) -> None:
-        super().__init__(highlight=False, stderr=stderr)
+        super().__init__(highlight=False, markup=False, stderr=stderr)
 
 
 def narrow_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

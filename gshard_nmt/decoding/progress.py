@@ -87,7 +87,7 @@ class DecodingProgress:
             def render(self, task: Task) -> Text:
                 return Text("" if task.speed is None else f"{task.speed:,.1f} lines/s")
 
-        console = Console(stderr=True, highlight=False)
+        console = Console(stderr=True, highlight=False, markup=False)
         columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), Speed())
         # The translations may go to stdout, which is none of the bar's business.
         bar = Progress(

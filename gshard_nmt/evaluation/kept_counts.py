@@ -82,7 +82,9 @@ def _store(file: Path, identity: str, use: ExpertUse) -> None:
         store(file, identity, use)
     except OSError as error:
         note = f"{file} cannot be written ({error.strerror}), so these counts are not kept"
-        Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False, markup=False).print(
+            note, markup=False, soft_wrap=True
+        )
 
 
 def _identity(

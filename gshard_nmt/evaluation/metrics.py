@@ -99,6 +99,10 @@ class Measures:
                 raise UserError(
                     f"--metrics names {name!r}; the metrics are {', '.join(KEYS)}. Choose among these."
                 )
+        models = {"spbleu": "spm_model", "comet": "comet_model", "metricx": "metricx_model"}
+        for name, flag in models.items():
+            if name not in self.names and (path := getattr(self, flag)) is not None:
+                raise UserError(f"--{flag} {path} is for {name} alone; add --metrics {name}.")
         if "spbleu" in self.names:
             if self.spm_model is None:
                 raise UserError(
@@ -106,10 +110,6 @@ class Measures:
                     "--spm_model FILE; sacreBLEU keeps it as ~/.sacrebleu/models/flores200sacrebleuspm."
                 )
             _pieces(self.spm_model)
-        elif self.spm_model is not None:
-            raise UserError(
-                f"--spm_model {self.spm_model} is for spBLEU alone; add --metrics spbleu."
-            )
         if "comet" in self.names:
             if importlib.util.find_spec("comet") is None:
                 raise UserError(

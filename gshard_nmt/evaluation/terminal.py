@@ -36,7 +36,7 @@ def show(evaluation: report.Report, folder: Path | None) -> None:
     interval = report.interval_text(average["delta_ci95"])
     gain = [] if delta is None else ["", f"{delta:+.1f}", interval]
     table.add_row("average", *([""] if has_pairs else []), f"{average['bleu']:.1f}", "", *gain)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     if len(evaluation.systems) > 1:
         console.print(tables.terminal_table(evaluation.systems))

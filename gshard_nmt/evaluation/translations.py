@@ -144,7 +144,7 @@ def _translate(
     try:
         decodes.store(folder, name, identity | {"checkpoint": used}, lines, made_by)
     except OSError as error:
-        console = Console(stderr=True, highlight=False)
+        console = Console(stderr=True, highlight=False, markup=False)
         note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
         console.print(note, markup=False, soft_wrap=True)
     return Translations(lines, made_by), used

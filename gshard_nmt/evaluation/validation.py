@@ -5,6 +5,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
@@ -38,9 +39,15 @@ class Validation:
         programs: CompiledSteps,
         data: PreparedData,
         processes: Processes = ALONE,
+        stoppable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Compiles nothing yet. Only the first process of a run writes the verdicts of its guard."""
-        self._processes = processes
+        """Compiles nothing yet. Only the first process of a run writes the verdicts of its guard.
+
+        Args:
+          run, programs, data, processes: of the run.
+          stoppable: makes the block in which a signal may stop the work on the devices.
+        """
+        self._processes, self._stoppable = processes, stoppable
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
 
@@ -152,18 +159,20 @@ class Validation:
         self, weights: Mapping[str, Any], step: int, share: float = 1.0
     ) -> tuple[dict[str, float], Verdict | None]:
         """Returns the scores of weights, none without dev text, and the verdict of the guard if any."""
-        translator = None
-        if self._programs.config.train.bleu_sentences:
-            translator = self._translator = self._translator or self._new_translator(weights)
-            translator.parameters = weights
-        nll = self._nll(weights)
+        translator, outputs = None, []
+        with self._stoppable():
+            if self._programs.config.train.bleu_sentences:
+                translator = self._translator = self._translator or self._new_translator(weights)
+                translator.parameters = weights
+            nll = self._nll(weights)
+            if translator and nll:
+                outputs = self._dev_text.translated(translator)
         if not nll:
             return {}, None
         values = {f"dev_nll/{language}": value for language, value in nll.items()}
         values["dev_nll"] = _mean(nll)
         if translator is None:
             return values, None
-        outputs = self._dev_text.translated(translator)
         scores = _bleu(outputs)
         values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
         values["dev_bleu"] = _mean(scores)

@@ -168,7 +168,7 @@ def _numeric(cell: str) -> bool:
 @contextlib.contextmanager
 def waiting(task: str) -> Iterator[None]:
     """Prints on stderr which task is running, and how long it took."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, markup=False)
     began = time.perf_counter()
     if console.is_terminal:
         with console.status(task + " ..."):

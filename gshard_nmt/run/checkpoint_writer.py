@@ -126,16 +126,6 @@ class CheckpointWriter(Checkpoints):
         """
         prepare_checksums(flat(groups), flat(letters))
 
-    def would_be_best(self, step: int, scores: Scores) -> bool:
-        """Returns whether a checkpoint with these scores would be kept because it is one of the best."""
-
-        def decide() -> list[int]:
-            others = {s: v for s, v in self._read_scores().items() if s != step}
-            best = self.retention.ranked({**others, step: scores})[: self.retention.best]
-            return [int(step in best)]
-
-        return bool(agreement.numbers_of_first(self._processes, decide)[0])
-
     def save(
         self,
         step: int,

@@ -16,13 +16,15 @@ import contextlib
 import dataclasses
 import functools
 import json
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gshard_nmt
 from gshard_nmt import files, json_shape
+from gshard_nmt.data.config import ONLY_PREPARED
 from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
@@ -42,14 +44,23 @@ if TYPE_CHECKING:
 RUN_FORMAT = "gshard-nmt run 1"
 """The format of a run folder, as data.json records it."""
 
+STARTING_FILES = ("init.json", "guard.json")
+"""What a run begins with, if it begins with the weights of another run."""
+
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
 CANDIDATES = "candidates"
 """Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
 
-_OF_COMPILATION = tuple(f"Model.{field}:" for field in Model.COMPILATION)
-"""The beginnings of the lines of `differences` about these settings."""
+_MAY_CHANGE = tuple(
+    [f"Model.{field}:" for field in Model.COMPILATION]
+    + [f"Data.{field}:" for field in ONLY_PREPARED]
+)
+"""The beginnings of the lines of `differences` about settings that a run may change.
+
+Those of the prepared data have been compared with the data, which may not change.
+"""
 
 _DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
@@ -245,7 +256,13 @@ class RunFolder:
                 "but no data.json. Choose a new folder, or empty this one."
             )
 
-    def claim(self, config: Config, data: "PreparedData", write: bool = True) -> None:
+    def claim(
+        self,
+        config: Config,
+        data: "PreparedData",
+        write: bool = True,
+        record_start: Callable[[], None] = lambda: None,
+    ) -> None:
         """Makes the folder of a new run, or checks the run in it as `check` does.
 
         `data.json` is written last and makes the folder a run folder. If a claim is killed at any
@@ -255,6 +272,7 @@ class RunFolder:
           config: the run.
           data: its prepared data.
           write: whether to write the files. Only the first process does; the others only check.
+          record_start: writes the files of `STARTING_FILES`.
 
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
@@ -271,6 +289,8 @@ class RunFolder:
                 files.write(self.path / name, (data.folder / name).read_bytes())
         if is_new:
             self.write_text("config.gin", config.text)
+        record_start()
+        if is_new:
             facts = {
                 "format": RUN_FORMAT,
                 "version": gshard_nmt.__version__,
@@ -352,16 +372,20 @@ class RunFolder:
             return path.is_file() and path.read_bytes() == (data.folder / path.name).read_bytes()
         if path.name == self.config.name:
             return path.is_file() and path.read_bytes().startswith(GIN_HEADER.encode())
-        return path.name.startswith((files.TEMPORARY_PREFIX, LOCK_NAME))
+        # A log of this start, a volume's own folder, and hidden files do no harm.
+        return (
+            path.name in (*STARTING_FILES, "lost+found")
+            or path.name.startswith((".", LOCK_NAME))
+            or path.suffix in (".log", ".out", ".err")
+        )
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for pattern in (f"{files.TEMPORARY_PREFIX}*", f"{LOCK_NAME}.*"):
-            for path in self.path.glob(pattern):
-                if path.is_dir():
-                    path.rmdir()  # `outputs.check_folder` made it
-                else:
-                    path.unlink(missing_ok=True)
+        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
+            if path.is_dir():
+                path.rmdir()  # `outputs.check_folder` made it
+            else:
+                path.unlink(missing_ok=True)
         # Programs that hold no lock write below the folder. An hour is longer than any such write.
         for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
             for path in self.path.glob(pattern):
@@ -382,7 +406,7 @@ class RunFolder:
             line
             for part in ("model", "data", "optimizer")
             for line in differences(getattr(recorded, part), getattr(config, part))
-            if not line.startswith(_OF_COMPILATION)
+            if not line.startswith(_MAY_CHANGE)
         ]
         # Frozen weights have no moments, so a checkpoint fits no other choice.
         changed += [
@@ -407,4 +431,14 @@ class RunFolder:
                 f"--workdir {self.path} was made with other settings or other data:\n  "
                 + "\n  ".join(changed)
                 + "\nUse the config and data of that run, prepared as they were, or another --workdir."
+                + self._new_run_from_this(changed)
             )
+
+    def _new_run_from_this(self, changed: Sequence[str]) -> str:
+        """Returns how to train on with other settings; "" if no weight of this run would fit them."""
+        if not self.budget() or any(line.startswith("Model.model_dim:") for line in changed):
+            return ""
+        return (
+            f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
+            "starts a new run with the weights of this one and the settings of now."
+        )

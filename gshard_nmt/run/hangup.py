@@ -8,6 +8,10 @@ import sys
 import termios
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal stopped work before it was done, such as a validation. Threads may still work."""
+
+
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Returns the signals after which a program saves and ends: SIGINT, SIGTERM and SIGHUP.
 

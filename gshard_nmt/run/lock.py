@@ -250,19 +250,30 @@ class RunLock:
         """Creates the lock file with its content in one step; returns False if there is a lock."""
         content = self._content()
         temporary = self._path.with_name(f"{files.TEMPORARY_PREFIX}{self._owner.token}")
+        temporary.write_bytes(content)
         try:
-            temporary.write_bytes(content)
             os.link(temporary, self._path)
+        except FileNotFoundError:
+            return False  # a trainer that has the lock by now has removed our file as a leftover
         except FileExistsError:
             # If an answer of the file server was lost, it may report that our own link exists.
-            return temporary.stat().st_nlink == 2
+            return self._is_own(self._look())
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
-            return self._create_without_links(content)
+            if not self._create_without_links(content):
+                return False
         finally:
             temporary.unlink(missing_ok=True)
+        self._remove_leftovers()
         return True
+
+    def _remove_leftovers(self) -> None:
+        """Removes locks that killed trainers moved aside, but not this one, which is put back."""
+        for path in self._path.parent.glob(f"{LOCK_NAME}.*"):
+            with contextlib.suppress(FileNotFoundError):
+                if not self._is_own(Sighting(path.read_bytes(), 0)):
+                    path.unlink()
 
     def _create_without_links(self, content: bytes) -> bool:
         try:
@@ -318,11 +329,12 @@ class RunLock:
             self._path.rename(aside)
         except FileNotFoundError:
             return  # another trainer was faster
-        if aside.read_bytes() != dead.content:
-            # This is the lock of another trainer, who was faster. It gets its lock back.
-            with contextlib.suppress(FileExistsError):
-                os.link(aside, self._path)
-        aside.unlink()
+        with contextlib.suppress(FileNotFoundError):  # its new owner has removed a dead lock
+            if aside.read_bytes() != dead.content:
+                # This is the lock of another trainer, who was faster. It gets its lock back.
+                with contextlib.suppress(FileExistsError):
+                    os.link(aside, self._path)
+            aside.unlink()
 
     def _look(self) -> Sighting | None:
         """Reads the lock file; returns None if there is none."""

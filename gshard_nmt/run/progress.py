@@ -1,8 +1,9 @@
 """The progress of a training run: its bar on a terminal, its log of metrics, its interruption."""
 
+import contextlib
 import math
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.hangup import leave_terminal, stop_signals
+from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.run.line_log import EventFiles, LineLog
 from gshard_nmt.run.log_mirror import LogMirror
 
@@ -28,6 +29,7 @@ class Interrupt:
     def __init__(self, processes: "Processes") -> None:
         """Does not catch signals yet. The `with` block does."""
         self._processes = processes
+        self._stops_at_once = False
         self.requested = False
 
     def __enter__(self) -> Self:
@@ -45,12 +47,26 @@ class Interrupt:
             self.requested = True
         return self.requested
 
+    @contextlib.contextmanager
+    def stops_at_once(self) -> Iterator[None]:
+        """Lets a signal raise `Stopped` in this block, also one that came before."""
+        self._stops_at_once = True
+        try:
+            if self.requested:
+                raise Stopped
+            yield
+        finally:
+            self._stops_at_once = False
+
     def _request(self, number: int, frame: FrameType | None) -> None:
         del frame
         if number == signal.SIGHUP:
             leave_terminal()
+        if self._stops_at_once:
+            self.requested = True
+            raise Stopped
         if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt(
+            raise Stopped(
                 "stopped at once; start the run again to continue from its last checkpoint"
             )
         self.requested = True
@@ -66,10 +82,10 @@ class TrainingProgress:
           title: the name of the run.
           quiet: whether to show nothing. Only the first process of a run shows its progress.
         """
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
         self._plain = not self._console.is_terminal
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[metrics]}"),

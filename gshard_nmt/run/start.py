@@ -1,12 +1,13 @@
 """What the user asks of one start of a run."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gshard_nmt import paths
 from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.weights import Chosen
+from gshard_nmt.settings.config import Key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Start:
       command: the command that the user typed; it is recorded in the run folder.
       init: the run that a new run starts from; None starts with random weights.
       files: texts that the run folder gets before the first step, by the names of their files.
+      set_by_user: the settings of --gin.
     """
 
     limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
@@ -52,3 +54,4 @@ class Start:
     command: str = ""
     init: Init | None = None
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    set_by_user: Collection[Key] = ()

@@ -44,7 +44,7 @@ class TrainingState:
       counters: steps, tokens, seconds.
       patience: the validations without a better score.
       divergence: the steps that went wrong.
-      owes_validation: whether the validation of this step has failed and must be done again.
+      owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
       owes_blend: whether parts of the change since the start must still be judged, see `run/blend.py`.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
     """
@@ -160,9 +160,7 @@ def start_saving(
         note(f"{checkpoints.folder / str(step)} was not finished; it is removed")
 
 
-def save(
-    checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState, scores: Scores
-) -> None:
+def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState) -> None:
     """Saves a checkpoint in the background. `state.cursors` must be those after the last batch.
 
     Raises:
@@ -173,7 +171,7 @@ def save(
     groups = as_groups(state.arrays)
     groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
     with _damage_is_said(state):
-        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state), scores)
+        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
 
 
 def save_blend(
@@ -227,6 +225,7 @@ def update(
       UserError: the manifest of the checkpoint cannot be written.
     """
     checkpoints.change(state.counters.step, _facts(state), scores)
+    checkpoints.remove_superseded()
 
 
 def check_is_new(run: RunFolder) -> None:

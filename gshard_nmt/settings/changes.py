@@ -54,8 +54,8 @@ class Changes:
         """
         if not self.settings:
             return config
-        parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
-        recorded = {k: Setting(v, "config.gin") for k, v in named_settings(parts).items()}
+        settings = named_settings(config.parts)
+        recorded = {k: Setting(v, "config.gin") for k, v in settings.items()}
         new = dict(self.settings)
         if _SHAPE in new:
             new.setdefault(_ORDER, Setting((), "the default"))

@@ -104,7 +104,7 @@ class Train:
     """The checkpoint of every step that is a multiple of this number is kept. 0 turns this off."""
     keep_best: int = 1
     """The number of best checkpoints that are kept. Decoding uses the best one, or the last if there is
-    none. With 0, a validation saves no checkpoint."""
+    none."""
     best_metric: str = ""
     """The score that chooses the best checkpoint: 'dev_nll' (the lowest) or 'dev_bleu' (the highest),
     or the score of one language, such as 'dev_bleu/fr'. The default '' is 'dev_bleu' if
@@ -112,8 +112,8 @@ class Train:
 
     # Validation
     dev_every: int = 500
-    """Steps between two validations on dev text. The last step always validates. 0 turns validation
-    off."""
+    """Steps between two validations on dev text. A validation saves a checkpoint first. The last step
+    always validates. 0 turns validation off."""
     dev_batches: int = 2
     """The number of dev batches of each language that `dev_nll` is computed on."""
     bleu_sentences: int = 0
@@ -275,7 +275,12 @@ class Config:
     @property
     def text(self) -> str:
         """All settings as gin bindings. Equal settings give equal text."""
-        return as_gin(getattr(self, field.name) for field in dataclasses.fields(self))
+        return as_gin(self.parts)
+
+    @property
+    def parts(self) -> list[Any]:
+        """The instances of the classes of settings."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
     def replace(self, **parts: Any) -> Self:
         """Returns a copy in which some settings are changed and checked.

@@ -1,5 +1,8 @@
 """The flags that add a language: what contradicts, and what the program gets."""
 
+import dataclasses
+import pathlib
+
 import pytest
 
 from gshard_nmt import add_language as program
@@ -12,14 +15,14 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (FLAGS, "--add_language is given, but --init_from is not. Add --init_from RUN"),
+        (FLAGS, "--add_language has no effect without --init_from."),
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
         ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
         ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
         (
             ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
-            "--new_pieces is given, but --add_language is not.",
+            "--new_pieces has no effect without --add_language.",
         ),
         (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
     ],
@@ -47,6 +50,8 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
     assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
     assert request.settings == ("Train.steps = 3",)
     assert (request.workdir.name, request.data.name) == ("new", "new-data")
+    here = dataclasses.replace(request, workdir=pathlib.Path())
+    assert here.data == tmp_path.with_name(f"{tmp_path.name}-data")
     ((config, data, workdir, _, start),) = starts
     assert (config, data, workdir) == ("config", tmp_path / "new-data", request.workdir)
     assert (start.files, start.command) == ({"guard.json": "{}"}, "a command")

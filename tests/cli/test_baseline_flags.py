@@ -55,7 +55,7 @@ def test_a_mistake_is_explained(words, message):
 
 def test_the_flags_need_baselines_of(capsys):
     assert main(["train", *NEEDED, "--until=budget"]) == 2
-    assert "--until is given without --baselines_of" in capsys.readouterr().err
+    assert "--until has no effect without --baselines_of" in capsys.readouterr().err
 
 
 def test_each_flag_is_in_the_help(capsys):

@@ -101,7 +101,7 @@ def test_reading_a_config_imports_neither_tensorflow_nor_jax():
     [
         (
             ["--checkpoint=last"],
-            "--checkpoint is last, but --init_from is not given. Add --init_from,",
+            "--checkpoint has no effect without --init_from. Add --init_from,",
         ),
         (
             ["--init_from=.", "--baselines_of=."],

@@ -32,7 +32,11 @@ from tests.data_tools import corpora
             ["check", "--corpus=.", "--report=x.pdf"],
             "must end in .html or .json. Give another name.",
         ),
-        (["check", "--corpus=.", "--gin=Data.rows = 3"], "--config is missing. Give --config too."),
+        (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
+        (
+            ["plan", "--config=demo", "--data=.", "--pair_tokens=9"],
+            "--pair_tokens has no effect without --sizes.",
+        ),
     ],
 )
 def test_mistakes_are_explained(capsys, arguments, message):

@@ -57,6 +57,10 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
             "--languages, --corpus and --keep_choices make a smaller run folder",
         ),
         (
+            ["--out=out", "--format=huggingface", "--beam=2"],
+            "--beam has no effect with --format huggingface, which has no search.",
+        ),
+        (
             ["--out=out", "--format=native", "--languages=de,fr"],
             "--format native makes a smaller model and needs --languages and --corpus.",
         ),

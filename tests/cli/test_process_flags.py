@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.cli import process_flags, worker
+from gshard_nmt.cli import commands, process_flags, worker
 from gshard_nmt.cli.commands import EVAL
 from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.flags import parse_flags
@@ -35,8 +35,8 @@ def test_the_worker_runs_the_same_program(command, name, flags):
 
 def test_processes_share_the_settings_and_the_flags_but_not_input_and_output():
     config = load_config("demo")
-    first = parse_flags(DECODE, ["--workdir=run", "--input=a", "--output=b", "--process_id=0"])
-    second = parse_flags(DECODE, ["--workdir=run", "--process_id=1", "--num_processes=2"])
+    first = parse_flags(DECODE, ["--workdir=run", "--input=a", "--output=b", *TWO])
+    second = parse_flags(DECODE, ["--workdir=run", *TWO[:2], "--process_id=0"])
     assert worker.decoding_identity(first, config, JOB) == worker.decoding_identity(
         second, config, JOB
     )
@@ -45,6 +45,14 @@ def test_processes_share_the_settings_and_the_flags_but_not_input_and_output():
     assert {name for name in before if before[name] != after[name]} == {"--nbest"}
     changed = worker.decoding_identity(first, config.replace(decode={"beam": 2}), JOB)
     assert {name for name in before if before[name] != changed[name]} == {"Decode.beam"}
+
+
+@pytest.mark.parametrize("flag", ["--process_id=3", "--process_id=0", "--coordinator=h:1"])
+@pytest.mark.parametrize("program", ["train", "decode", "eval"])
+def test_a_process_is_not_alone_because_a_flag_was_forgotten(program, flag, capsys):
+    assert commands.main([program, "--workdir=run", flag]) == 2
+    name = flag.partition("=")[0]
+    assert f"{name} has no effect without --num_processes." in capsys.readouterr().err
 
 
 def test_one_process_needs_neither_a_supervisor_nor_the_config(tmp_path):

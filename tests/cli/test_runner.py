@@ -254,6 +254,19 @@ def test_ctrl_c_is_heard_while_a_library_works_and_never_returns(message):
     assert err == f"gshard-try: {message or 'interrupted'}\n"
 
 
+def test_a_second_ctrl_c_waits_for_no_thread():
+    process = python("""
+        import threading, time
+        from gshard_nmt.run.hangup import Stopped
+        def action():
+            threading.Thread(target=time.sleep, args=[600]).start()  # as if it wrote a checkpoint
+            raise Stopped("stopped at once")
+        end(action)
+    """)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "gshard-try: stopped at once\n")
+
+
 def test_an_interruption_after_saving_exits_as_usual():
     process = python(COMPILING % "'saved at step 3'")
     out, err = process.communicate(timeout=30)

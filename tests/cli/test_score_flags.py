@@ -46,7 +46,8 @@ FILES = ["--hypotheses=system", "--references=plain/ref.en", "--target=en"]
         (["--hypotheses=system"], "--references and --target are missing."),
         (
             [*RUN, "--corpus=plain", "--format=wmt"],
-            "--format is for --test_set, which is not given. Give --test_set DIR.",
+            "--format has no effect without --test_set. Add --test_set, or leave out --format. See "
+            "gshard-eval --help.",
         ),
         (
             [*FILES, *RUN],
@@ -55,8 +56,8 @@ FILES = ["--hypotheses=system", "--references=plain/ref.en", "--target=en"]
         ),
         (
             [*RUN, "--corpus=plain", "--target=en"],
-            "--target is for --hypotheses, which is not given. Give the translations with --hypotheses "
-            "FILE.",
+            "--target has no effect without --hypotheses. Add --hypotheses, or leave out --target. "
+            "See gshard-eval --help.",
         ),
         (
             [*FILES, "--metrics", "bleu", "blue"],

@@ -41,6 +41,8 @@ def test_a_run_that_samples_by_its_config_takes_the_flags_of_sampling():
     ("flags", "message"),
     [
         (["--top_k=3"], "--top_k has no effect without --sample. Add --sample, or leave it out."),
+        (["--gin=Decode.top_k = 3"], "Decode.top_k has no effect without --sample. Add --sample,"),
+        (["--length_norm=none", "--alpha=1"], "--alpha has no effect without a length norm."),
         (["--seed=3"], "--seed has no effect without --sample. Add --sample, or leave it out."),
         (["--sample", "--expansion=lingvo"], "--expansion has no effect with sampling."),
         (["--nbest=5"], "--nbest is 5; it must be from 1 to the beam size, 4."),

@@ -10,7 +10,7 @@ from gshard_nmt.cli.baseline_flags import check_baselines
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.processes import Job, Processes
 
 FLAGS = ["--config=demo", "--gin=Train.steps = 5", "--gin=Data.rows = 8", "--workdir=a run"]
 
@@ -47,6 +47,28 @@ def test_settings_data_and_packages_are_what_processes_have_in_common(tmp_path):
     different = {name for name in before if before[name] != after[name]}
     assert different == {"Train.steps", "manifest.json of --data"}
     assert before.keys() == after.keys()
+
+
+LONG = tuple(f"{tag}-Latn-x-region{tag}" for tag in ("aa", "bb", "cc", "dd", "ee", "ff"))
+
+
+@pytest.mark.parametrize("decodes", [False, True])
+def test_every_setting_is_compared_however_long_it_is(tmp_path, decodes):
+    """The text of a config has such settings on several lines."""
+    values = parse_flags(TRAIN, [*FLAGS, f"--data={tmp_path}"])
+    phases = [{"from_step": 0}, {"from_step": 4, "weights": dict.fromkeys(LONG, 1.0)}]
+    others = [phases[0], {"from_step": 4, "weights": dict.fromkeys(LONG, 1.0) | {LONG[-1]: 2.0}}]
+    for name, old, new in (
+        ("schedule", phases, others),
+        ("languages", LONG, (*LONG[:-1], "fr")),
+    ):
+        before, after = (
+            worker.decoding_identity(values, config, Job("gshard-decode", trains=False))
+            if decodes
+            else worker.identity(values, config)
+            for config in (load_config("demo").replace(data={name: v}) for v in (old, new))
+        )
+        assert {key for key in before if before[key] != after[key]} == {f"Data.{name}"}
 
 
 WORKER = """

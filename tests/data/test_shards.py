@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data import records
+from gshard_nmt.data import records, shards
 from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.data.config import Data
+from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import SplitData, read_manifest
 from gshard_nmt.data.records import ShardReader, ShardWriter
@@ -170,6 +170,24 @@ def test_every_setting_that_does_not_fit_is_named(data):
         ("Data.languages",),
     ]
     assert list(data.misfits(CONFIG)) == []
+
+
+def test_settings_that_only_prepare_reads_are_those_of_the_data(data):
+    """Otherwise a run would record what never held."""
+    others = {"minimum_pairs": 9, "romanize_source": True, "subset_tags": ("back",)}
+    config = dataclasses.replace(CONFIG, **others, seed=7)
+    assert data.fitted(config) == dataclasses.replace(CONFIG, seed=7)
+    assert data.fitted(dataclasses.replace(CONFIG, seed=7), others) == data.fitted(config)
+    for name in others:
+        words = f"was prepared with Data.{name} = {getattr(CONFIG, name)!r}, but the config has "
+        words = words.replace("()", "[]")
+        with pytest.raises(UserError, match=re.escape(words)):
+            data.fitted(config, [name])
+
+
+def test_each_setting_that_shapes_the_data_is_compared_with_it_or_read_by_training():
+    compared = {*shards._ID_SETTINGS, *ONLY_PREPARED, "source_length", "target_length"}
+    assert CONFIG.shaping().keys() == compared | {"languages", "seed"}
 
 
 def test_longer_rows_than_the_prepared_ones_are_allowed(data):

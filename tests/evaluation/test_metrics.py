@@ -191,7 +191,8 @@ def test_comet_is_the_mean_over_references(monkeypatch, tmp_path):
     [
         (Measures(("blue",)), "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter"),
         (Measures(("spbleu",)), "--metrics spbleu needs a SentencePiece model. Give the model of"),
-        (Measures(spm_model="m"), "--spm_model m is for spBLEU alone; add --metrics spbleu."),
+        (Measures(spm_model="m"), "--spm_model m is for spbleu alone; add --metrics spbleu."),
+        (Measures(comet_model="m"), "--comet_model m is for comet alone; add --metrics comet."),
         (Measures(("comet",)), "Install it with: pip install unbabel-comet"),
         (
             Measures(("metricx",)),

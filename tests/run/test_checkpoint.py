@@ -365,11 +365,10 @@ def test_process_0_decides_whether_to_save(folder):
     """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
     make_unreadable(folder / "2" / "manifest.json")
     (folder / "1" / "manifest.json").write_text("")
-    processes = OtherProcesses([1], [1], [1], [0])
+    processes = OtherProcesses([1], [1])
     writer = CheckpointWriter(folder, processes=processes)
     writer._writer = object()
     assert not writer.save(2, state(2), LETTERS, {})
-    assert not writer.would_be_best(3, Scores({"dev_nll": 0.0}))
     assert processes.answers == []
 
 

@@ -168,7 +168,6 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(open_writer):
         save(resumed, 1)
     # It counts again as soon as it can be read.
     make_readable(writer.folder / "1" / "manifest.json", content)
-    assert not resumed.would_be_best(7, Scores({"dev_nll": 2.0}, {"dev_batches": 1}))
     save(resumed, 7, 2.0)
     resumed.wait()
     assert steps_on_disk(resumed) == [1, 6, 7]
@@ -284,21 +283,6 @@ def test_what_a_manifest_says(open_writer):
     shape, dtype, letters, sums, place = record["tensors"]["parameters"]["experts/w"]
     assert (shape, dtype, letters, len(sums)) == ([1, 2, 16, 12], "float32", "REMH", 16)
     assert isinstance(place, int)
-
-
-def test_a_checkpoint_is_saved_because_it_would_be_the_best(open_writer):
-    writer = open_writer()
-    settings = {"dev_batches": 1}
-    assert writer.would_be_best(1, Scores({"dev_nll": 3.0}, settings))
-    save(writer, 1, 3.0)
-    assert not writer.would_be_best(2, Scores({"dev_nll": 3.5}, settings))
-    assert not writer.would_be_best(2, Scores({"dev_nll": 3.0}, settings))
-    assert not writer.would_be_best(2, Scores({"dev_nll": float("nan")}, settings))
-    assert not writer.would_be_best(2, Scores())
-    assert writer.would_be_best(2, Scores({"dev_nll": 2.0}, settings))
-    # Scores that were computed with other settings are not compared.
-    assert writer.would_be_best(2, Scores({"dev_nll": 9.0}, {"dev_batches": 2}))
-    assert not open_writer(best=0).would_be_best(2, Scores({"dev_nll": 2.0}, settings))
 
 
 @pytest.fixture

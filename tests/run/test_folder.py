@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 
 import pytest
 
@@ -86,6 +87,13 @@ def test_every_setting_that_changed_is_in_the_error(run, data, part, values, mes
         run.claim(DEMO.replace(**{part: values}), data)
     assert f"\n  {message}\n" in str(raised.value)
     assert run.config.read_text() == before
+    # A run that has trained can be the start of one with other settings.
+    assert "--init_from" not in str(raised.value)
+    budget = {"steps": 1, "parameters": 1, "seconds": 1.0, "tokens_by_language": {}}
+    run.write_json("budget.json", budget)
+    with pytest.raises(UserError) as raised:
+        run.claim(DEMO.replace(**{part: values}), data)
+    assert (f"--init_from {run.path} and a new" in str(raised.value)) == (part != "model")
 
 
 def test_other_frozen_weights_are_refused_because_the_moments_do_not_fit(run, data):
@@ -142,6 +150,17 @@ def test_a_folder_with_other_files_is_not_touched(tmp_path, data):
     ):
         RunFolder(tmp_path / "thesis").claim(DEMO, data)
     assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+def test_a_folder_with_a_log_or_a_new_volume_is_a_new_folder(tmp_path, data):
+    """As after `gshard-train ... 2>&1 | tee runs/x/train.log`."""
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    names = ("train.log", "nohup.out", "lost+found", ".snapshot")
+    for name in names:
+        (run.path / name).touch()
+    run.claim(DEMO, data)
+    assert {*names, "data.json"} <= set(os.listdir(run.path))
 
 
 def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
@@ -240,10 +259,16 @@ def contents_of(folder) -> dict[str, bytes]:
 
 def test_a_claim_that_ends_at_any_moment_can_be_made_again(tmp_path, data, monkeypatch):
     """Every write of a claim fails in turn, before the rename and after it."""
-    whole = RunFolder(tmp_path / "whole")
-    whole.claim(DEMO, data)
     written = []
     write = files.write
+
+    def claim(folder: pathlib.Path) -> RunFolder:
+        run = RunFolder(folder)
+        # A run that is not known to start from another one would start from random weights.
+        run.claim(DEMO, data, record_start=lambda: run.write_json("init.json", {"from": "old"}))
+        return run
+
+    whole = claim(tmp_path / "whole")
 
     def failing(moment, renames):
         def write_and_fail(path, content):
@@ -259,16 +284,15 @@ def test_a_claim_that_ends_at_any_moment_can_be_made_again(tmp_path, data, monke
         return write_and_fail
 
     for renames in (False, True):
-        for moment in range(4):
-            run = RunFolder(tmp_path / f"run_{renames}_{moment}")
+        for moment in range(5):
+            folder = tmp_path / f"run_{renames}_{moment}"
             written.clear()
             monkeypatch.setattr(files, "write", failing(moment, renames))
             with pytest.raises(OSError, match="No space left"):
-                run.claim(DEMO, data)
+                claim(folder)
             monkeypatch.setattr(files, "write", write)
-            RunFolder(run.path).claim(DEMO, data)
-            assert contents_of(run.path) == contents_of(whole.path)
-    assert written == ["source.model", "target.model", "config.gin", "data.json"]
+            assert contents_of(claim(folder).path) == contents_of(whole.path)
+    assert written == ["source.model", "target.model", "config.gin", "init.json", "data.json"]
 
 
 def test_a_vocabulary_of_somebody_else_is_not_overwritten(tmp_path, data):
@@ -388,8 +412,7 @@ def test_a_run_from_before_there_were_formats_is_not_read(run, data):
 
 def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
-    for name in (f"{files.TEMPORARY_PREFIX}0123", "trainer.lock.0123"):
-        (run.path / name).write_bytes(b"half")
+    (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
     (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
     for folder in ("programs", "checkpoints/2"):
         (run.path / folder).mkdir(parents=True)

@@ -182,6 +182,32 @@ def test_of_two_trainers_that_find_a_dead_lock_one_gets_it(tmp_path):
         faster.check()
 
 
+def test_a_live_lock_that_another_trainer_moves_aside_is_not_removed(tmp_path):
+    """The other one took it for the dead lock that it had seen, and puts it back."""
+    with RunLock(tmp_path) as held:
+        (tmp_path / LOCK_NAME).rename(tmp_path / f"{LOCK_NAME}.other")
+        (tmp_path / f"{LOCK_NAME}.dead").write_bytes(b"half")
+        held._remove_leftovers()
+        assert os.listdir(tmp_path) == [f"{LOCK_NAME}.other"]
+        (tmp_path / f"{LOCK_NAME}.other").rename(tmp_path / LOCK_NAME)
+
+
+def test_a_trainer_whose_file_is_taken_for_a_leftover_is_told_that_the_folder_is_in_use(
+    tmp_path, monkeypatch
+):
+    link = os.link
+    with RunLock(tmp_path), monkeypatch.context() as patches:
+
+        def remove_and_link(source, target):
+            patches.setattr(os, "link", link)
+            source.unlink()
+            link(source, target)
+
+        patches.setattr(os, "link", remove_and_link)
+        with pytest.raises(UserError, match="is in use: process"), RunLock(tmp_path):
+            pytest.fail("two trainers in one folder")
+
+
 def test_a_lost_answer_of_the_file_server_is_no_refusal(tmp_path, monkeypatch):
     link = os.link
 

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
 
 METRICS = {
@@ -94,6 +95,23 @@ def test_a_signal_asks_to_stop_however_often_it_comes(number):
         signal.raise_signal(number)
         signal.raise_signal(number)
         assert interrupt.stops_now()
+
+
+def work_until_sigterm(interrupt: Interrupt) -> None:
+    with interrupt.stops_at_once():
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal was not heard")
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_signal_ends_work_that_can_be_done_again_at_once(is_early):
+    with Interrupt(processes()) as interrupt:
+        if is_early:
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped):
+            work_until_sigterm(interrupt)
+        assert interrupt.stops_now()
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_several_processes_leave_signals_to_the_runtime_and_stop_at_its_step():

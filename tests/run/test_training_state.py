@@ -12,7 +12,6 @@ from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.manifest import Manifest, Tensor
 from gshard_nmt.run.patience import Patience
-from gshard_nmt.run.retention import Scores
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
@@ -39,9 +38,9 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
     counters = RunCounters(step=3, tokens={"fr": 9, "de": 5}, seconds=1.5)
     patience = Patience("dev_bleu", best=12.5, validations=1)
     training = TrainingState(state, cursors, counters, patience)
-    training_state.save(checkpoints, programs, training, Scores({"dev_nll": 1.0}))
+    training_state.save(checkpoints, programs, training)
     counters.step = 4
-    training_state.save(checkpoints, programs, training, Scores())
+    training_state.save(checkpoints, programs, training)
     checkpoints.close()
     # The newest is damaged, so the one before it is used, and the user is told.
     (run.checkpoints / "4" / "manifest.ocdbt").unlink()
@@ -82,7 +81,7 @@ def test_the_moving_average_may_be_switched_on_and_off(tmp_path, before, note):
     checkpoints = CheckpointWriter(tmp_path / "checkpoints")
     state = devices.put({name: values[name] for name in first}, first)
     training = TrainingState(state, cursors, RunCounters(step=3), Patience("dev_nll"))
-    training_state.save(checkpoints, programs(first), training, Scores())
+    training_state.save(checkpoints, programs(first), training)
     checkpoints.close()
     assert ("ema" in checkpoints.manifest(3).tensors) == before
     notes: list[str] = []
@@ -131,6 +130,6 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
         UserError,
         match=r"the state of step 5 is damaged and is not saved \(not finite: parameters/w",
     ):
-        training_state.save(checkpoints, programs, training, Scores())
+        training_state.save(checkpoints, programs, training)
     checkpoints.close()
     assert checkpoints.steps() == []

@@ -28,7 +28,7 @@ class StageProgress:
         self._began = self._said = self._clock()
         if self._console.is_terminal and done < total:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.fields[text]}"),
             )
