@@ -126,9 +126,9 @@ out bubbles and recomputation. The compiled TFLOP leaves out recomputation.
 UNET_ABOUT = """The model is `examples/unet3d.py`. The paper prints neither the channels nor the dtype. We
 take 4 levels with 32 channels first (Çiçek et al. 2016), batch norm and bfloat16. The first size of the
 mesh splits the batch, and the second splits the depth of the images. No slice of v3 has 1 or 4 cores, so
-the meshes 1x1 and 1x4 are left out. The compiled TFLOP are 55 to 60 % of the printed ones on every mesh.
-So the paper's network has more channels, or its count is another one. The collective-permutes are the
-halos. An image that is gathered would show in the column of the all-gathers.
+the meshes 1x1 and 1x4 are left out. The compiled TFLOP are {unet_flops} % of the printed ones. So the
+paper's network has more channels, or its count is another one. The collective-permutes are the halos.
+An image that is gathered would show in the column of the all-gathers.
 """
 
 COLUMNS = (
