@@ -69,7 +69,8 @@ the memory of that process.
 PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024 tokens on 256 cores. L are the
 stages, X splits rows and Y splits the layers. The printed shares are those of the whole step, and the
 column "of the iterations" is (L - 1) / (n + L - 1) for n microbatches (see pipelines.md). The predicted
-step includes the bubbles, and the predicted share of recomputation includes that of bubbles.
+step includes the bubbles, and the predicted share of recomputation includes that of bubbles. The rows
+were compiled with label smoothing, as those of the tables above.
 The name of a row has the mesh and the microbatches:
 `scripts/paper_tables.py --only gspmd_pipeline_4x16x4_16`.
 """
@@ -112,7 +113,7 @@ elements for each core, other letters have 256. Bytes are those of one core.
 GSPMD = """Printed memory and steps are the paper's, on TPU v3 cores of 16 GB. The compiled figures
 are for the same mesh, batch and sequence length. TFLOP is that of one core in a step. The printed
 TFLOP is utilization times step time times the peak of a core. The compiled TFLOP leaves
-recomputation out.
+recomputation out. The rows were compiled with label smoothing, which their configs no longer have.
 """
 
 SWITCH = """The paper does not say how many cores it used. The slices of TPU v3 are our choice,
@@ -121,7 +122,9 @@ sequence fit two FLOPs for each weight that a token uses, forward, without the g
 attention's scores. The compiled forward pass also has the scores, the keys and values of the
 cross-attention for each source token, and every slot, also an empty one. Its "dispatch" is the
 share of the gate and of the one-hot products that move tokens to slots and back. Switch-XXL has
-128 experts here: the printed 64 make half of its printed weights.
+128 experts here: the printed 64 make half of its printed weights. All rows were compiled with the
+experts in the first layer of each block, label smoothing and dropout. Their configs now have the
+experts in the last layer, and neither of the others.
 
 Each group of Switch-C is spread over 16 cores, and a core computes 896 slots in a pair of encoder
 and decoder layers. With a group on each core it would compute 4,096. The price is in the
