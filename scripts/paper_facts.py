@@ -7,10 +7,14 @@ tables cannot disagree, whichever rows have been compiled again.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import paper_examples
+import paper_switch
 from paper_merge import KEY_CELLS, Section
 from paper_page import V3_CORE_PEAK
+from paper_rows import SPLIT_SIZE, WHOLE_SIZE
 
 from gshard_nmt.inspection.papers import REPORTED
+from gshard_nmt.settings.gin_reader import load_config
 
 LOWEST, HIGHEST = 0.8, 1.25
 """A predicted figure contradicts the printed one if their ratio is outside these bounds."""
@@ -34,6 +38,7 @@ PRINTED = {
     "dense_weights": "2.3",
     "dense_heads": 64,
     "printed_heads": 128,
+    "printed_xxl_experts": 64,
     "training_tokens": "1.0T",
     "half_tokens": "0.5T",
     "small_batch": "1M",
@@ -107,7 +112,7 @@ def is_contradiction(printed: float, compiled: float) -> bool:
 
 def facts(sections: Mapping[str, Section]) -> dict[str, object]:
     """Returns the numbers of the words, by name. Sections without rows give none."""
-    numbers: dict[str, object] = dict(PRINTED)
+    numbers: dict[str, object] = PRINTED | _configs()
     for compute in (_gshard, _growth, _links, _gspmd, _pipelines, _unet):
         numbers |= compute({title: Rows(section) for title, section in sections.items()})
     return numbers
@@ -119,6 +124,33 @@ def _title(rows: Mapping[str, Rows], start: str) -> Rows:
 
 def _range(values: Sequence[float], form: str = ".0f") -> str:
     return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def _configs() -> dict[str, object]:
+    """Returns the sizes of models and machines that the introductions name."""
+    gpipe, pipeline = load_config("dense_96l_gpipe"), load_config("gspmd_narrow_16b_pipeline")
+    switch = load_config("switch_c")
+    moe, group_devices = switch.model.moe(training=True), switch.mesh.axis_size(("member",))
+    rows, slots = switch.data.rows, []
+    for length in (switch.data.source_length, switch.data.target_length):
+        tokens = rows * length // moe.groups(rows, length)
+        slots.append(moe.gating.slots(tokens) * switch.model.experts)
+    return {
+        "gpipe_stages": gpipe.model.stages,
+        "gpipe_microbatches": gpipe.train.microbatches,
+        "pipeline_rows": f"{pipeline.data.rows:,}",
+        "pipeline_length": f"{pipeline.data.target_length:,}",
+        "pipeline_cores": pipeline.mesh.num_devices,
+        "group_slots": f"{slots[0]:,}",
+        "spread_slots": f"{sum(slots) // group_devices:,}",
+        # Each expert of a small group has one slot.
+        "whole_slots": f"{2 * switch.model.experts:,}",
+        "layer_tokens": f"{paper_switch.ROWS * paper_switch.LENGTH:,}",
+        "split_size": SPLIT_SIZE,
+        "whole_size": WHOLE_SIZE,
+        "conformer_width": f"{paper_examples.WIDTH:,}",
+        "conformer_frames": paper_examples.FRAMES,
+    }
 
 
 def _gshard(rows: Mapping[str, Rows]) -> dict[str, object]:

@@ -61,24 +61,25 @@ compiler (libtpu) compiles each model for the paper's own number of TPU v3 cores
 without a TPU. {done} of {rows} rows have figures. The predicted step is the compiler's estimate of
 each operation plus the time of the collectives at the links' peak, without overlap, and without
 the time of host and input. [inspect.md](inspect.md) says how each figure is made. Weights include
-the scales of norms. "in all" is the time of gshard-inspect on 2 cores. Other work ran on the
+the scales of norms. "in all" is the time of gshard-inspect on two cores. Other work ran on the
 machine while most rows compiled, which also lengthens the CPU time in parentheses. "host GiB" is
 the memory of that process.
 """
 
-PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024 tokens on 256 cores. L are the
-stages, X splits rows and Y splits the layers. The printed shares are those of the whole step, and the
-column "of the iterations" is (L - 1) / (n + L - 1) for n microbatches (see pipelines.md). The predicted
-step includes the bubbles, and the predicted share of recomputation includes that of bubbles. The rows
-were compiled with label smoothing, as those of the tables above.
-The name of a row has the mesh and the microbatches:
+PIPELINES = """The model is that of table 3 with {pipeline_rows} sequences of {pipeline_length}
+tokens on {pipeline_cores} cores. L are the stages, X splits rows and Y splits the layers. The
+printed shares are those of the whole step, and the column "of the iterations" is `(L-1)/(n+L-1)`
+for n microbatches (see pipelines.md). The predicted step includes the bubbles, and the predicted
+share of recomputation includes that of bubbles. The rows were compiled with label smoothing, as
+those of the tables above. The name of a row has the mesh and the microbatches:
 `scripts/paper_tables.py --only gspmd_pipeline_4x16x4_16`.
 """
 
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The
-printed step is 1 / steps per second. GShard gives memory only as the bars of Figure 7. TFLOP is
-that of one core in a step, without recomputation. dense_96l_gpipe and dense_128l are pipelines of 16
-stages with 64 microbatches. The papers print neither number.
+printed step is the inverse of the printed steps per second. GShard gives memory only as the bars of
+Figure 7. TFLOP is that of one core in a step, without recomputation. dense_96l_gpipe and dense_128l
+are pipelines of {gpipe_stages} stages with {gpipe_microbatches} microbatches. The papers print
+neither number.
 """
 
 FIGURE7 = """The paper's claim: if the depth is fixed, neither weights nor activations of a core
@@ -106,8 +107,8 @@ square root of the cores. A full pod has closed rings, which halves the time. Th
 all-reduce does not grow.
 """
 
-TABLE4 = """Each operator is compiled for 8, 32 and 128 cores. Letters that are split have 64
-elements for each core, other letters have 256. Bytes are those of one core.
+TABLE4 = """Each operator is compiled for 8, 32 and 128 cores. Letters that are split have
+{split_size} elements for each core, other letters have {whole_size}. Bytes are those of one core.
 """
 
 GSPMD = """Printed memory and steps are the paper's, on TPU v3 cores of 16 GB. The compiled figures
@@ -116,29 +117,29 @@ TFLOP is utilization times step time times the peak of a core. The compiled TFLO
 recomputation out. The rows were compiled with label smoothing, which their configs no longer have.
 """
 
-SWITCH = """The paper does not say how many cores it used. The slices of TPU v3 are our choice,
-with batches of 2,048 sequences of 512 source and 128 target tokens. The printed FLOPs of a
-sequence fit two FLOPs for each weight that a token uses, forward, without the gates and the
-attention's scores. The compiled forward pass also has the scores, the keys and values of the
-cross-attention for each source token, and every slot, also an empty one. Its "dispatch" is the
-share of the gate and of the one-hot products that move tokens to slots and back. Switch-XXL has
-128 experts here: the printed 64 make half of its printed weights. All rows were compiled with the
-experts in the first layer of each block, label smoothing and dropout. Their configs now have the
-experts in the last layer, and neither of the others.
+SWITCH = """The paper does not say how many cores it used. The slices of TPU v3 are our choice, with
+batches of 2,048 sequences of 512 source and 128 target tokens. The printed FLOPs of a sequence fit
+two FLOPs for each weight that a token uses, forward, without the gates and the attention's scores.
+The compiled forward pass also has the scores, the keys and values of the cross-attention for each
+source token, and every slot, also an empty one. Its "dispatch" is the share of the gate and of the
+one-hot products that move tokens to slots and back. Switch-XXL has 128 experts here: the printed
+{printed_xxl_experts} make half of its printed weights. All rows were compiled with the experts in
+the first layer of each block, label smoothing and dropout. Their configs now have the experts in
+the last layer, and neither of the others.
 
-Each group of Switch-C is spread over 16 cores, and a core computes 896 slots in a pair of encoder
-and decoder layers. With a group on each core it would compute 4,096. The price is in the
-dispatch: a group of the encoder has 10,240 slots, so the one-hot products take more than the
-experts. The compiler turns the reduce-scatters of the encoder's slots into all-reduces, which
-take twice the time.
+Each group of Switch-C is spread over 16 cores, and a core computes {spread_slots} slots in a pair
+of encoder and decoder layers. With a group on each core it would compute {whole_slots}. The price
+is in the dispatch: a group of the encoder has {group_slots} slots, so the one-hot products take
+more than the experts. The compiler turns the reduce-scatters of the encoder's slots into
+all-reduces, which take twice the time.
 """
 
 SWITCH_FIGURE9 = """One MoE layer of Switch-Large with 16 experts, forward and backward, on 16 cores
-(`v3:2x4`). All rows have the same layer and the same batch of 32,768 tokens. (The figure keeps the
-weights and the tokens of a core instead.) The five meshes are shapes of
+(`v3:2x4`). All rows have the same layer and the same batch of {layer_tokens} tokens. (The figure
+keeps the weights and the tokens of a core instead.) The five meshes are shapes of
 `meshes/data_expert_tensor.gin`: n = `data` x `expert` cores split the batch, and m = `tensor` cores
-split the hidden units. "experts" are those of which a core holds weights. MiB are those of one core.
-Times of the links are predictions.
+split the hidden units. "experts" are those of which a core holds weights. MiB are those of one
+core. Times of the links are predictions.
 """
 
 CONTRADICTS = """Figures that are less than {lowest} or more than {highest} times the printed one. The

@@ -182,7 +182,8 @@ class Application:
         sources = self._languages.sources(asked.target)
         if len(sources) > 1 and self._can_detect:
             target = self._languages.direction(sources[0], asked.target)[1]
-            for source, confidence in detect("\n".join(lines), [*sources, target]):
+            if found := detect("\n".join(lines), [*sources, target]):
+                source, confidence = found[0]
                 return asked, lines, (source, target), confidence
         return asked, lines, self._languages.direction(AUTO, asked.target), 100.0
 

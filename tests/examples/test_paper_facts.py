@@ -12,6 +12,8 @@ PAGE = ROOT / "docs" / "paper_tables.md"
 # machine or depth that a sentence is about.
 NAMES = (
     r"\{\w+\}",
+    "`[^`]*`",
+    r"et al\. \d{4}",
     r"(?:[Ff]igure|[Tt]able|[Ss]ection|appendix)s? [\w.]*\w",
     r"\w*[A-Za-z_]\w*",
     r"\d+ x \d+",
@@ -24,17 +26,22 @@ NAMES = (
 def scripts(monkeypatch):
     """The modules of the page, which import each other from their own folder."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import paper_examples
     import paper_facts
     import paper_merge
     import paper_notes
 
-    return paper_facts, paper_merge, paper_notes
+    words = [*paper_notes.REASONS.values(), *paper_notes.KNOWN]
+    for module in (paper_notes, paper_examples):
+        texts = [value for name, value in vars(module).items() if name.isupper()]
+        words += [text for text in texts if isinstance(text, str)]
+    return paper_facts, paper_merge, words
 
 
 def test_no_number_is_written_by_hand(scripts):
-    *_, notes = scripts
-    for words in (*notes.REASONS.values(), *notes.KNOWN):
-        left = re.sub("|".join(NAMES), "", words)
+    *_, words = scripts
+    for text in words:
+        left = re.sub("|".join(NAMES), "", text)
         assert not re.search(r"\d", left), f"compute the numbers of: {left}"
 
 
