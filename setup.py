@@ -20,6 +20,7 @@ REQUIRES = [
     "gin-config>=0.5",
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
+    "lxml>=6",
     "matplotlib>=3.9",
     "numpy>=2.0",
     "orbax-checkpoint>=0.11,<0.13",
@@ -28,6 +29,7 @@ REQUIRES = [
     "sacrebleu>=2.5,<3",
     "scipy>=1.13",
     "sentencepiece>=0.2",
+    "starlette>=1.0,<2",
     "tensorboardX>=2.6",
     "tensorflow>=2.21,<2.22",
     "tensorflow-text>=2.21.1,<2.22",
@@ -44,7 +46,8 @@ EXTRAS = {
     "gcs": ["gcsfs>=2024.10", "google-cloud-storage>=2.18"],
     # For --corpus in Amazon S3 and stores with the same protocol, s3://.
     "s3": ["s3fs>=2024.10"],
-    # For the filter "language" of gshard-data prepare. Its wheel contains the model of 140 languages.
+    # For the filter "language" of gshard-data prepare, and for the detection of gshard-serve. Its wheel
+    # contains the model of 140 languages.
     "langid": ["py3langid>=0.4,<0.5"],
     # For gshard-data prepare --scheduler.
     "cluster": ["distributed>=2025.1"],

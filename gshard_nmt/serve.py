@@ -83,6 +83,7 @@ class Server:
         address: Address,
         limits: Limits,
         log: Callable[[str], None] | None = None,
+        origins: Collection[str] = (),
     ) -> None:
         """Starts the server.
 
@@ -93,6 +94,7 @@ class Server:
           address: the host and port to listen on.
           limits: the limits on requests.
           log: gets one line for each request; None writes to stderr.
+          origins: the origins whose pages may use the server; "*" stands for all.
 
         Raises:
           UserError: nothing can listen at the address.
@@ -103,7 +105,7 @@ class Server:
         self.url = f"http://{host}:{self.port}"
         self._batcher = Batcher(translator, rows, limits.queue)
         application = Application(
-            Languages(directions), self._batcher, limits, log or _write_to_stderr
+            Languages(directions), self._batcher, limits, log or _write_to_stderr, origins
         )
         config = uvicorn.Config(
             application,

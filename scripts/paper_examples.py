@@ -21,6 +21,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GIB = 2**30
 V3_CORE_PEAK = 123e12 / 2
+WIDTH, FRAMES = 3072, 600
+"""The width of the Conformers, and the frames of a row."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _conformer(layers: int, topology: str, mesh: str, printed: Printed) -> Row:
     return Row(
         f"conformer_{layers}_{printed.rows}",
         (str(layers), printed.schedule, str(printed.rows), mesh),
-        f"conformer.py --layers {layers} --width 3072 --heads 16 --frames 600 --window 32 "
+        f"conformer.py --layers {layers} --width {WIDTH} --heads 16 --frames {FRAMES} --window 32 "
         f"--rows {printed.rows} --dtype bfloat16 --mesh {mesh} --compile_for {topology}",
         gigabytes,
         seconds,
@@ -114,21 +116,24 @@ UNETS = [
 ]
 
 CONFORMER_ABOUT = """`scripts/paper_examples.py` compiles the rows of this section and the next. The
-name of a row has the layers and the batch, or the mesh: `--only conformer_32_64`, `--only unet3d_1x8`.
+name of a row has the layers and the batch, or the mesh: `--only conformer_32_64`, `--only
+unet3d_1x8`.
 
-The model is `examples/conformer.py` at the width of 3,072. The paper pipelines the layers over 8 or 16
-cores. The example has no pipeline. It splits the same layers over rows and width, on as many cores (GSPMD
-Table 1, 2D finalized), so the steps differ by design. The paper prints no length. We take 600 frames,
-because the printed FLOPS are those of about 600; so the TFLOP agree by choice. The printed TFLOP leaves
-out bubbles and recomputation. The compiled TFLOP leaves out recomputation.
+The model is `examples/conformer.py` at the width of {conformer_width}. The paper pipelines the
+layers over 8 or 16 cores. The example has no pipeline. It splits the same layers over rows and
+width, on as many cores (GSPMD Table 1, 2D finalized), so the steps differ by design. The paper
+prints no length. We take {conformer_frames} frames, because the printed FLOPS are those of about as
+many; so the TFLOP agree by choice. The printed TFLOP leaves out bubbles and recomputation. The
+compiled TFLOP leaves out recomputation.
 """
 
-UNET_ABOUT = """The model is `examples/unet3d.py`. The paper prints neither the channels nor the dtype. We
-take 4 levels with 32 channels first (Çiçek et al. 2016), batch norm and bfloat16. The first size of the
-mesh splits the batch, and the second splits the depth of the images. No slice of v3 has 1 or 4 cores, so
-the meshes 1x1 and 1x4 are left out. The compiled TFLOP are 55 to 60 % of the printed ones on every mesh.
-So the paper's network has more channels, or its count is another one. The collective-permutes are the
-halos. An image that is gathered would show in the column of the all-gathers.
+UNET_ABOUT = """The model is `examples/unet3d.py`. The paper prints neither the channels nor the
+dtype. We take four levels with 32 channels first (Çiçek et al. 2016), batch norm and bfloat16. The
+first size of the mesh splits the batch, and the second splits the depth of the images. No slice of
+v3 has as many cores as the meshes 1x1 and 1x4, which are left out. The compiled TFLOP are
+{unet_flops} % of the printed ones. So the paper's network has more channels, or its count is
+another one. The collective-permutes are the halos. An image that is gathered would show in the
+column of the all-gathers.
 """
 
 COLUMNS = (

@@ -127,3 +127,5 @@ ROWS = [
     *(GSHARD[:3] + GROWTH + GSHARD[3:] + HALVED + PIPELINES),
     *(GSPMD_MOE + GSPMD_DENSE + GSPMD_NARROW + GSPMD_PIPELINES + GSPMD_HYBRID + SWITCH),
 ]
+SPLIT_SIZE, WHOLE_SIZE = 64, 256
+"""The sizes of letters in GShard's table 4: the elements of a core if the letter is split, or all."""

@@ -21,7 +21,7 @@ import time
 
 import paper_pipelines
 from paper_page import ROOT, load
-from paper_rows import ROWS, Row
+from paper_rows import ROWS, SPLIT_SIZE, WHOLE_SIZE, Row
 from paper_switch import compile_strategies, sections
 from paper_write import write
 
@@ -75,7 +75,7 @@ def compile_operators(folder: pathlib.Path) -> None:
         for topology in map(Topology.parse, ("v3:2x2", "v3:4x4", "v3:8x8")):
             d = topology.num_devices
             mesh = Mesh(("x",), (d,), rules=dict.fromkeys(split, "x"))
-            sizes = dict.fromkeys(split, 64 * d)
+            sizes = dict.fromkeys(split, SPLIT_SIZE * d)
             if "G" in split:
                 sizes |= {"G": d, "E": d, "C": 512 // d}  # G, E = O(D) and C = O(1 / D)
             if "Y" in equation:
@@ -83,7 +83,7 @@ def compile_operators(folder: pathlib.Path) -> None:
             inputs, output = equation.split("->")
             specs = {
                 f"operand{i}": ArraySpec(
-                    tuple(sizes.get(letter, 256) for letter in letters),
+                    tuple(sizes.get(letter, WHOLE_SIZE) for letter in letters),
                     np.dtype(np.float32),
                     letters,
                 )

@@ -1,11 +1,14 @@
 """Writes docs/paper_tables.md from the figures in a folder, and keeps the rows that the folder lacks."""
 
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 
 import paper_examples
 import paper_merge
 import paper_notes as notes
+from paper_facts import HIGHEST, LOWEST, facts, is_contradiction, ratios
+from paper_merge import Section
 from paper_page import (
     GROWN,
     V3_CORE_PEAK,
@@ -16,13 +19,11 @@ from paper_page import (
     growth_section,
     load,
     memory_section,
-    paper_row,
     paper_section,
     recomputed_seconds,
     table,
     table4_section,
     time_section,
-    usable,
 )
 from paper_rows import (
     GSPMD_DENSE,
@@ -40,42 +41,39 @@ GROWTH_TITLES = (
 """Sections whose words compare rows: they change when the folder has all rows of them."""
 
 
-def contradictions(figures: Mapping[str, Figures], kept: Mapping[str, list[str]]) -> str:
-    """Returns a table of the rows whose predicted step differs much from the printed one, and why.
+def contradictions(
+    sections: Mapping[str, Section], figures: Mapping[str, Figures], old: Section
+) -> str:
+    """Returns the tables of the rows of a page that differ much from the printed ones, and why.
 
     Args:
+      sections: the sections of the page.
       figures: the figures of the rows in the folder.
-      kept: name -> cells of the rows that an earlier page had and the folder lacks.
+      old: this section of the page as it was. It keeps what only a compiled program tells.
     """
-    lines, reasons = [], []
-    for rows, reason in notes.REASONS:
-        shown = []
-        for row in rows:
-            if row.name in kept:
-                lines.append(kept[row.name])
-                shown.append(row.name)
+    known = {
+        key[0]: [cell.strip() for cell in line.split("|")[4:6]] for key, line in old.rows.items()
+    }
+    lines, reasons = [], {}
+    for figure in ("step s", "TFLOP"):
+        for name, printed, compiled in ratios(sections, figure):
+            if not is_contradiction(printed, compiled):
                 continue
-            row_figures = figures.get(row.name)
-            paper = paper_row(row) if usable(row_figures) else None
-            if paper is None:
-                continue
-            step = row_figures["estimated_step_seconds"]
-            if 0.8 <= step / paper.step_seconds <= 1.25:
-                continue
-            without_recomputation = step - recomputed_seconds(row_figures)
-            seconds = (
-                paper.step_seconds,
-                step,
-                without_recomputation,
-                flops_without_recomputation(row_figures) / V3_CORE_PEAK,
-            )
-            ratio = f"{step / paper.step_seconds:.2f}"
-            lines.append([row.name, *(f"{value:.2f}" for value in seconds), ratio])
-            shown.append(row.name)
-        if shown:
-            reasons.append(f"- {', '.join(shown)}: {reason}")
-    header = ["step, s", "printed", "predicted", "without recomputation", "products at the peak"]
-    return table([*header, "predicted / printed"], lines) + "\n" + "\n".join(reasons)
+            more = known.get(name, ["-", "-"]) if figure == "step s" else ["-", "-"]
+            row_figures = figures.get(name)
+            if figure == "step s" and row_figures is not None:
+                step = row_figures["estimated_step_seconds"] - recomputed_seconds(row_figures)
+                products = flops_without_recomputation(row_figures) / V3_CORE_PEAK
+                more = [f"{step:.2f}", f"{products:.2f}"]
+            what = name if figure == "step s" else f"{figure} of {name}"
+            ratio = f"{compiled / printed:.2f}"
+            lines.append([what, f"{printed:.4g}", f"{compiled:.4g}", *more, ratio])
+            pattern = next(pattern for pattern in notes.REASONS if re.fullmatch(pattern, name))
+            reasons.setdefault(notes.REASONS[pattern], {})[name] = None
+    header = ["step in s, or TFLOP", "printed", "predicted", "without recomputation"]
+    header += ["products at the peak", "predicted / printed"]
+    words = [f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return table(header, lines) + "\n" + "\n".join(words)
 
 
 def write(folder: pathlib.Path, others: Sequence[str], page: pathlib.Path) -> None:
@@ -85,12 +83,6 @@ def write(folder: pathlib.Path, others: Sequence[str], page: pathlib.Path) -> No
     """
     figures, old = load(folder), page.read_text()
     grown = all(name in figures for _, name in GROWN)
-    earlier = paper_merge.sections(old)["Contradictions"].rows
-    kept = {
-        name: [cell.strip() for cell in line.strip("|").split("|")]
-        for (name,), line in earlier.items()
-        if name not in figures
-    }
     parts = [notes.HEAD]
     parts.append(
         paper_section(
@@ -123,12 +115,14 @@ def write(folder: pathlib.Path, others: Sequence[str], page: pathlib.Path) -> No
         parts.append(paper_section(title, rows, figures, notes.GSPMD))
     parts += others
     parts.append(paper_examples.sections(folder))
-    parts.append("## Contradictions\n\n" + notes.CONTRADICTS + "\n" + contradictions(figures, kept))
-    parts.append(
-        "Other differences from the papers:\n\n" + "\n".join(f"- {note}" for note in notes.KNOWN)
-    )
     text = "\n".join(part.rstrip("\n") + "\n" for part in parts)
     text = paper_merge.merge(text, old, figures, () if grown else GROWTH_TITLES)
+    sections = paper_merge.sections(text)
+    listed = contradictions(sections, figures, paper_merge.sections(old)["Contradictions"])
+    text += "\n".join(["", "## Contradictions\n", notes.CONTRADICTS, f"{listed}\n"])
+    text += "\nOther differences from the papers:\n\n"
+    text += "\n".join(f"- {note}" for note in notes.KNOWN) + "\n"
     rows = len(ROWS) + len(paper_examples.CONFORMERS) + len(paper_examples.UNETS)
     done = rows - text.count(f"| {paper_merge.NOT_COMPILED} |")
-    page.write_text(text.replace("{done}", str(done)).replace("{rows}", str(rows)))
+    numbers = facts(sections) | {"done": done, "rows": rows, "lowest": LOWEST, "highest": HIGHEST}
+    page.write_text(re.sub(r"\{(\w+)\}", lambda match: str(numbers[match[1]]), text))

@@ -90,6 +90,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/samples.py": (),
     "evaluation/systems.py": ("evaluation.significance",),
     "serving/": ("serving", *GROUND),
+    "serving/detection.py": ("data.cleaning.language", "errors"),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": (
         *("cli", *PROGRAMS, "checks", "decoding", "serving", "run"),

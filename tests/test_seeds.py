@@ -24,13 +24,26 @@ def functions(file: Path) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def defined(file: Path) -> set[str]:
+    """Returns the names of all functions and classes of a file."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]}")
 def test_a_row_names_code_and_something_to_see(row):
-    _, _, code, see = row
-    for name in re.findall(r"`([\w/]+\.?\w*)`", code):
-        if "/" in name:
-            is_outside = name.startswith(("benchmarks", "configs", "scripts", "examples"))
-            assert (ROOT / ("" if is_outside else "gshard_nmt") / name).exists(), name
+    _, what, code, see = row
+    here: set[str] = set()
+    for path, name in re.findall(r"`([\w/]+(?:/|\.py|\.gin))(?:::(\w+))?`", code):
+        is_outside = path.startswith(("benchmarks", "configs", "scripts", "examples"))
+        place = ROOT / path if is_outside else ROOT / "gshard_nmt" / path
+        assert place.exists(), path
+        if path.endswith(".py") and not is_outside:
+            here |= defined(place)
+            assert name in here, f"{path} does not define {name!r}"
+    names = set(re.findall(r"`(\w+)`", what))
+    assert names <= here, f"{code} does not define {names - here}"
     shown = re.fullmatch(r"`([^`]+)`|\[[\w.]+\]\(([\w.]+\.md)(?:#[\w-]+)?\)", see)
     assert shown, see
     if shown[2]:

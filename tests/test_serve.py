@@ -14,6 +14,7 @@ import pytest
 from gshard_nmt.errors import UserError
 from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
 from gshard_nmt.serving.translate_request import Limits
+from tests.serving import hostile
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 
 SECONDS = 20
@@ -61,15 +62,12 @@ def test_the_client_of_libretranslate_is_served(shared):
     client = libretranslatepy.LibreTranslateAPI(server.url)
     assert client.translate("où?\nlà & ici + 1", "fr", "en") == "OÙ?>en\nLÀ & ICI + 1>en"
     assert {"code": "fr", "name": "French", "targets": ["de", "en"]} in client.languages()
-    for request, status, problem in (
-        (lambda: client.translate("un", "fr", "eng"), 400, "eng is not supported"),
-        (lambda: client.detect("un"), 501, "this server does not detect languages"),
-    ):
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            request()
-        with caught.value as error:
-            assert error.code == status
-            assert problem in json.load(error)["error"]
+    assert client.detect("Le fichier que vous cherchez est introuvable.")[0]["language"] == "fr"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        client.translate("un", "fr", "qqq")
+    with caught.value as error:
+        assert error.code == 400
+        assert "qqq is not supported" in json.load(error)["error"]
 
 
 def test_a_connection_serves_many_requests(shared):
@@ -96,6 +94,14 @@ def test_a_body_that_is_too_large_is_answered_before_it_is_sent(shared):
     with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
         raw.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n{")
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_hostile_bodies_make_no_other_client_wait():
+    with serving() as (server, _, _):
+        tried = hostile.attack(server.port, seed=0, enough=60)
+    assert tried.requests == 60
+    assert tried.statuses <= {200, 400, 413, 415, 429}
+    assert tried.longest_wait < hostile.LONGEST_WAIT
 
 
 def test_fifty_clients_get_their_own_answers_from_shared_batches():

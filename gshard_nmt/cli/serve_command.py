@@ -1,5 +1,6 @@
 """gshard-serve: its flags, and the server that they describe."""
 
+import re
 import sys
 
 from absl.flags import FlagValues
@@ -9,6 +10,7 @@ from gshard_nmt.cli.process_flags import define_decoding_settings
 from gshard_nmt.errors import UserError
 
 LARGEST_PORT = 65535
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s@]+")
 
 
 def _define_serve(flags: Flags) -> None:
@@ -45,7 +47,7 @@ def _define_serve(flags: Flags) -> None:
     flags.integer(
         "queue",
         "N",
-        "requests that may wait or be at work; one more gets status 503",
+        "requests that may wait or be at work; one more gets status 429",
         64,
         minimum=1,
     )
@@ -64,6 +66,12 @@ def _define_serve(flags: Flags) -> None:
         60.0,
         minimum=0.1,
     )
+    flags.texts(
+        "cors",
+        "ORIGIN",
+        "an origin, such as https://example.org, whose pages may use the server; may be given several "
+        "times; * allows all. Requests of other pages are refused",
+    )
     define_decoding_settings(flags)
     define_trust(flags)
 
@@ -74,6 +82,12 @@ def _serve(values: FlagValues) -> None:
         raise UserError(
             f"--port is {values.port}; it must be from 0 to {LARGEST_PORT}. Choose one of these."
         )
+    for origin in values.cors:
+        if not _ORIGIN.fullmatch(origin):
+            raise UserError(
+                f"--cors is {origin!r}; it must be * or a scheme and a host, such as "
+                "https://example.org or http://localhost:8000. Give it without a path."
+            )
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.run.weights import Chosen
     from gshard_nmt.settings.changes import read_changes
@@ -107,7 +121,9 @@ def _serve(values: FlagValues) -> None:
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
     translator.warm_up()
     limits = Limits(values.max_characters, values.max_texts, values.queue, values.timeout)
-    server = Server(translator, directions, translator.of_ids.rows, address, limits)
+    server = Server(
+        translator, directions, translator.of_ids.rows, address, limits, origins=values.cors
+    )
     about = f"{translator.origin}, {len(directions)} directions"
     serve(server, about)
 

@@ -150,8 +150,8 @@ class DeviceOrder:
 
     def place(self, topology: Topology, mesh_axes: Sequence[int]) -> links.Placement:
         """Returns the placement of the devices that differ along some mesh axes, given by number."""
-        parts = sorted(part for axis in mesh_axes for part in self.parts[axis])
-        return _placement(topology, tuple(parts))
+        parts = tuple(part for axis in sorted(mesh_axes) for part in self.parts[axis])
+        return _placement(topology, parts)
 
 
 def _transposed(grid: Sequence[Part], order: Sequence[Part]) -> str:

@@ -49,6 +49,7 @@ class Placement:
       shape: number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host.
       chips: number of chips that hold the group's devices.
       devices_of_chip: number of the group's devices on each of these chips.
+      hops: links between the first two neighbors of the group that are on different chips.
       slices: number of slices that hold the group. The other fields describe its part in one of them.
       slice_bandwidth: bytes per second between a chip and those of other slices.
     """
@@ -57,6 +58,7 @@ class Placement:
     shape: tuple[int, ...]
     chips: int
     devices_of_chip: int
+    hops: int
     slices: int = 1
     slice_bandwidth: float = 0.0
 
@@ -93,6 +95,7 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
         tuple(map(len, along)),
         len(chips),
         max(1, len(members) // len(chips)),
+        next(filter(None, np.abs(np.diff(members, axis=0)).sum(axis=1).tolist()), 0),
         slices,
         topology.slice_bandwidth,
     )
@@ -111,8 +114,8 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
 
     All-reduce, all-gather and reduce-scatter use all axes at once. An all-to-all is limited by the
     links across the middle of the longest axis. On a square slice its time therefore grows as the
-    square root of the devices (GShard section 5.3). For a permutation we take the distance of its first
-    pair.
+    square root of the devices (GShard section 5.3). In a permutation each device sends to its neighbor in
+    the group.
 
     Args:
       kind: one of COLLECTIVE_KINDS.
@@ -135,7 +138,7 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
         crossing = (line.places / box / line.links for line in lines)
         return chip_bytes * placement.chips / 4 * max(crossing) / bandwidth
     if kind == "collective-permute":
-        return chip_bytes * sum(line.stride * (line.places - 1) for line in lines) / bandwidth
+        return chip_bytes * placement.hops / bandwidth
     # The cores of a chip that are in one group reduce within the chip first.
     payload = chip_bytes / placement.devices_of_chip * (1 - 1 / placement.chips)
     passes = 2 if kind == "all-reduce" else 1

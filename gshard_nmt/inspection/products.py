@@ -238,7 +238,7 @@ class _Layers:
                 yield from self._of_dispatch(stack, sublayer, times)
 
     def _of_weight(self, name: str, spec: ArraySpec) -> Product:
-        stack, _, sublayer, *_, leaf = name.split("/")
+        stack, _, sublayer, *inside, leaf = name.split("/")
         letters, shape = spec.letters[1:], spec.shape[1:]
         is_memory = sublayer.startswith("cross") and leaf in ("key", "value")
         source, part = "encoder" if is_memory else stack, _part(stack, sublayer)
@@ -256,7 +256,9 @@ class _Layers:
             self._times(stack, spec.shape[0]),
             _EXACT_PASSES if is_gate and self._rounds_operands else 1,
             self._recomputed,
-            is_found=self._ends_part(stack, sublayer, leaf) or self._is_kept(sublayer, leaf),
+            # What a shared expert computes is not among the kept results.
+            is_found=self._ends_part(stack, sublayer, leaf)
+            or (not inside and self._is_kept(sublayer, leaf)),
         )
 
     def _weight(self, name: str, item_bytes: int) -> Tensor:

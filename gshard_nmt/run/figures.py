@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 _LAYER, _LANGUAGE = "layer_", "language_"
+_BUSIEST = "busiest_expert/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +25,9 @@ class FigureNames:
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
         """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`.
 
-        Languages without a target token in the batch are left out. `tokens_seen` is left out too,
-        because the counters of the run read it. Reading the metrics waits for the step.
+        `busiest_expert` is the mean over the layers of the load of each layer's busiest expert. Languages
+        without a target token in the batch are left out. `tokens_seen` is left out too, because the
+        counters of the run read it. Reading the metrics waits for the step.
 
         Args:
           metrics: the metrics of a training step; arrays of the devices.
@@ -42,6 +44,8 @@ class FigureNames:
                 by_language = _by_name(name.removeprefix(_LANGUAGE), self.languages, array)
                 pairs = zip(by_language.items(), has_tokens, strict=True)
                 values |= dict(item for item, is_present in pairs if is_present)
+        if layers := [number for name, number in values.items() if name.startswith(_BUSIEST)]:
+            values["busiest_expert"] = sum(layers) / len(layers)
         return values
 
 

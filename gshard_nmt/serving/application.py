@@ -1,56 +1,41 @@
 """The HTTP interface of LibreTranslate, as an ASGI application.
 
-POST /translate, GET /languages, GET /health and GET /frontend/settings. POST /detect is refused. Every
-answer is JSON, and an error is {"error": "..."}.
+POST /translate and /detect, GET /languages, /health and /frontend/settings. Every answer is JSON, and an
+error is {"error": "..."}.
 """
 
 import asyncio
-import dataclasses
-import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
 from gshard_nmt.serving.batching import Batcher
+from gshard_nmt.serving.detection import can_detect, detect
 from gshard_nmt.serving.languages import AUTO, Languages
 from gshard_nmt.serving.refusal import Refusal
-from gshard_nmt.serving.translate_request import Limits, TranslateRequest, read_request
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_METHODS = {
-    "/translate": ("POST",),
-    "/detect": ("POST",),
-    "/languages": ("GET", "HEAD"),
-    "/health": ("GET", "HEAD"),
-    "/frontend/settings": ("GET", "HEAD"),
-}
+from gshard_nmt.serving.translate_request import (
+    Limits,
+    TranslateRequest,
+    read_fields,
+    read_request,
+    read_texts,
+)
 
 _CLIENT_GONE = 499
 """The status in the log, as nginx has it, of a request whose client went away."""
 
-
-@dataclasses.dataclass
-class _Answer:
-    """An answer, and what the log says of its request.
-
-    Attributes:
-      status: the HTTP status.
-      content: the body, as JSON can hold it.
-      headers: further headers.
-      note: what the log says of the request. It has no text of users.
-    """
-
-    status: int
-    content: object
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    note: str = ""
-
-
-class _ClientGone(Exception):
-    """The client has closed its connection before the answer."""
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 class Application:
@@ -62,6 +47,7 @@ class Application:
         batcher: Batcher,
         limits: Limits,
         log: Callable[[str], None],
+        origins: Collection[str] = (),
     ) -> None:
         """Takes what the answers come from.
 
@@ -70,118 +56,182 @@ class Application:
           batcher: translates the lines of requests.
           limits: the limits on requests.
           log: gets one line for each request.
+          origins: the origins whose pages may use the server; "*" stands for all.
         """
         self._languages = languages
         self._batcher = batcher
         self._limits = limits
         self._log = log
+        self._origins = frozenset(origins)
+        self._can_detect = can_detect()
+        routes = [
+            Route("/translate", self._translate, methods=["POST"]),
+            Route("/detect", self._detect, methods=["POST"]),
+            Route("/languages", self._list_languages),
+            Route("/health", self._health),
+            Route("/frontend/settings", self._settings),
+        ]
+        self._paths = [route.path for route in routes]
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            allow_private_network=True,
+        )
+        handlers: dict[Any, Any] = {
+            Refusal: _refused,
+            HTTPException: self._not_routed,
+            ClientDisconnect: _client_gone,
+            Exception: _failed,
+        }
+        self._routed = Starlette(
+            routes=routes, middleware=[cors] if origins else [], exception_handlers=handlers
+        )
+        self._routed.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request. This is the interface of ASGI."""
+        """Answers a request, and writes a line to the log. This is the interface of ASGI."""
         if scope["type"] != "http":
             return
         start = time.monotonic()
-        path = scope["path"] if scope["path"] in _METHODS else "(unknown)"
-        method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "(other)"
-        answer = _Answer(500, {"error": "the server has failed. Its log says why."})
+        status = _CLIENT_GONE
+        scope["state"] = state = {"note": ""}
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
         try:
-            answer = await self._answer(scope, receive)
-        except _ClientGone:
-            answer = _Answer(_CLIENT_GONE, None)
-        except Refusal as refusal:
-            headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
-            answer = _Answer(refusal.status, {"error": refusal.message}, headers)
+            # A page of another origin must not use the server, even if it cannot read the answer.
+            origin = Headers(scope=scope).get("origin")
+            if origin is None or not self._origins.isdisjoint((origin, "*")):
+                await self._routed(scope, receive, send_and_note)
+            else:
+                problem = "the server is not for pages of this origin. Start it with --cors ORIGIN."
+                await _json({"error": problem}, 403)(scope, receive, send_and_note)
         finally:
-            # An error that is left is a defect. The client hears of it before uvicorn logs it.
-            if answer.status != _CLIENT_GONE:
-                await _send(send, answer)
             client = (scope.get("client") or ("-",))[0]
+            path = scope["path"] if scope["path"] in self._paths else "(unknown)"
+            method = scope["method"] if scope["method"] in _METHODS else "(other)"
             milliseconds = round(1000 * (time.monotonic() - start))
-            note = f" {answer.note}" if answer.note else ""
-            self._log(f"{client} {method} {path} {answer.status} {milliseconds} ms{note}")
+            self._log(f"{client} {method} {path} {status} {milliseconds} ms{state['note']}")
 
-    async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
-        path = scope["path"]
-        if path not in _METHODS:
-            raise Refusal(404, f"there is no such address. There are: {', '.join(_METHODS)}.")
-        if scope["method"] not in _METHODS[path]:
-            allowed = ", ".join(_METHODS[path])
-            return _Answer(
-                405, {"error": f"this address takes {allowed}. Use it."}, {"Allow": allowed}
-            )
-        if path == "/translate":
-            return await self._translate(scope, receive)
-        if path == "/detect":
+    async def _translate(self, request: Request) -> Response:
+        body = await self._body(request)
+        # No text is read in the thread of the event loop, so a large one makes no other request wait.
+        asked, lines, direction, confidence = await asyncio.to_thread(self._read, request, body)
+        source, target = direction
+        nbest: Sequence[Sequence[str]] = [[line] for line in lines]
+        if source != target:
+            nbest = await self._translations(source, target, lines, request.receive)
+        content = await asyncio.to_thread(asked.translated, nbest)
+        if confidence is not None:
+            detected = {"confidence": confidence, "language": source}
+            is_list = asked.is_list
+            content["detectedLanguage"] = [detected] * len(asked.texts) if is_list else detected
+        characters = sum(map(len, asked.texts))
+        request.state.note = f" {source}-{target} {len(asked.texts)} texts {characters} characters"
+        return _json(content)
+
+    async def _detect(self, request: Request) -> Response:
+        if not self._can_detect:
             raise Refusal(
-                501, "this server does not detect languages. Name the source in /translate."
+                501,
+                "this server does not detect languages, because the package py3langid is not there. Name "
+                "the source in /translate.",
             )
-        if path == "/languages":
-            return _Answer(200, self._languages.listed())
-        if path == "/health":
-            return _Answer(200, {"status": "ok"})
-        return _Answer(200, self._settings())
+        body = await self._body(request)
+        return _json(await asyncio.to_thread(self._detected, request, body))
 
-    async def _translate(self, scope: Scope, receive: Receive) -> _Answer:
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await self._body(headers.get(b"content-length", ""), receive)
-        request = read_request(headers.get(b"content-type", ""), body, self._limits)
-        source, target = self._languages.direction(request.source, request.target)
-        content = await self._translations(request, source, target, receive)
-        if request.source.lower() == AUTO:
-            detected = {"confidence": 100, "language": source}
-            is_list = request.is_list
-            content["detectedLanguage"] = [detected] * len(request.texts) if is_list else detected
-        characters = sum(map(len, request.texts))
-        note = f"{source}-{target} {len(request.texts)} texts {characters} characters"
-        return _Answer(200, content, note=note)
+    async def _list_languages(self, _: Request) -> Response:
+        return _json(self._languages.listed())
 
-    async def _body(self, content_length: str, receive: Receive) -> bytes:
-        """Returns the body of a request.
+    async def _health(self, _: Request) -> Response:
+        return _json({"status": "ok"})
 
-        Raises:
-          Refusal: the body is too large, or takes too long.
-          _ClientGone: the client closed the connection.
+    async def _settings(self, _: Request) -> Response:
+        """Answers /frontend/settings, which clients read to learn the limits."""
+        source = next(entry["code"] for entry in self._languages.listed() if entry["targets"])
+        return _json(
+            {
+                "apiKeys": False,
+                "charLimit": self._limits.characters,
+                "batchLimit": self._limits.texts,
+                "frontendTimeout": 500,
+                "keyRequired": False,
+                "suggestions": False,
+                "filesTranslation": False,
+                "supportedFilesFormat": [],
+                "language": {"source": {"code": source}, "target": {"code": ""}},
+            }
+        )
+
+    def _read(
+        self, request: Request, body: bytes
+    ) -> tuple[TranslateRequest, list[str], tuple[str, str], float | None]:
+        """Returns a request, its lines, its direction, and how sure a detected source is, in percent.
+
+        The direction is from the target to itself if the text seems to be in the target language.
         """
-        limit = self._limits.body_bytes
+        asked = read_request(_fields(request, body), self._limits)
+        lines = asked.lines()
+        if asked.source.lower() != AUTO:
+            return asked, lines, self._languages.direction(asked.source, asked.target), None
+        sources = self._languages.sources(asked.target)
+        if len(sources) > 1 and self._can_detect:
+            target = self._languages.direction(sources[0], asked.target)[1]
+            if found := detect("\n".join(lines), [*sources, target]):
+                source, confidence = found[0]
+                return asked, lines, (source, target), confidence
+        return asked, lines, self._languages.direction(AUTO, asked.target), 100.0
+
+    def _detected(self, request: Request, body: bytes) -> list[dict[str, object]]:
+        text = "\n".join(read_texts(_fields(request, body), self._limits))
+        languages = [str(entry["code"]) for entry in self._languages.listed()]
+        return [
+            {"confidence": confidence, "language": language}
+            for language, confidence in detect(text, languages)
+        ]
+
+    async def _body(self, request: Request) -> bytes:
+        """Returns the body of a request; raises Refusal if it is too large, or takes too long."""
+        limit, seconds = self._limits.body_bytes, self._limits.body_seconds
         too_large = Refusal(413, f"the body has more than {limit} bytes. Send less text.")
-        if content_length.isdecimal() and int(content_length[:20]) > limit:
+        if int(request.headers.get("content-length", "0")[:20]) > limit:
             raise too_large
         body = bytearray()
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _ClientGone
-                    body += message.get("body", b"")
+            async with asyncio.timeout(seconds):
+                async for chunk in request.stream():
+                    body += chunk
                     if len(body) > limit:
                         raise too_large
-                    if not message.get("more_body", False):
-                        return bytes(body)
         except TimeoutError:
-            seconds = self._limits.body_seconds
             raise Refusal(408, f"the body took more than {seconds:g} s. Send it faster.") from None
+        return bytes(body)
 
     async def _translations(
-        self, request: TranslateRequest, source: str, target: str, receive: Receive
-    ) -> dict[str, object]:
-        """Returns the answer to a request that is right.
+        self, source: str, target: str, lines: Sequence[str], receive: Receive
+    ) -> Sequence[Sequence[str]]:
+        """Returns the translations of each line.
 
         If the client goes away or the time is over, the lines that wait are taken back.
 
         Raises:
           Refusal: the queue is full, the time is over, or the translator failed.
-          _ClientGone: the client closed the connection.
+          ClientDisconnect: the client closed the connection.
         """
-        future = asyncio.wrap_future(self._batcher.submit(source, target, request.lines()))
+        future = asyncio.wrap_future(self._batcher.submit(source, target, lines))
         gone = asyncio.ensure_future(_disconnection(receive))
         try:
             seconds = self._limits.seconds
             await asyncio.wait((future, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if future.done():
-                return request.translated(future.result())
+                return future.result()
             if gone.done():
-                raise _ClientGone
+                raise ClientDisconnect
             raise Refusal(
                 504, f"the translation took more than {seconds:g} s. Send less text, or try later."
             )
@@ -189,20 +239,18 @@ class Application:
             future.cancel()
             gone.cancel()
 
-    def _settings(self) -> dict[str, object]:
-        """Returns the answer to /frontend/settings, which clients read to learn the limits."""
-        source, *_ = (entry["code"] for entry in self._languages.listed() if entry["targets"])
-        return {
-            "apiKeys": False,
-            "charLimit": self._limits.characters,
-            "batchLimit": self._limits.texts,
-            "frontendTimeout": 500,
-            "keyRequired": False,
-            "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
-            "language": {"source": {"code": source}, "target": {"code": ""}},
-        }
+    async def _not_routed(self, _: Request, error: HTTPException) -> Response:
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        if allowed:
+            problem = f"this address takes {allowed}. Use it."
+            return _json({"error": problem}, error.status_code, {"Allow": allowed})
+        problem = f"there is no such address. There are: {', '.join(self._paths)}."
+        return _json({"error": problem}, error.status_code)
+
+
+def _fields(request: Request, body: bytes) -> dict[str, object]:
+    content_type = request.headers.get("content-type", "")
+    return read_fields(request.scope["query_string"], content_type, body)
 
 
 async def _disconnection(receive: Receive) -> None:
@@ -211,15 +259,18 @@ async def _disconnection(receive: Receive) -> None:
         pass
 
 
-async def _send(send: Send, answer: _Answer) -> None:
-    content = json.dumps(answer.content, ensure_ascii=False).encode()
-    headers = {
-        "Content-Type": "application/json; charset=utf-8",
-        "Content-Length": str(len(content)),
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store",
-        **answer.headers,
-    }
-    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": content})
+async def _refused(_: Request, refusal: Refusal) -> Response:
+    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
+    return _json({"error": refusal.message}, refusal.status, headers)
+
+
+async def _client_gone(*_: object) -> Response:
+    return Response(status_code=_CLIENT_GONE)
+
+
+async def _failed(*_: object) -> Response:
+    return _json({"error": "the server has failed. Its log says why."}, 500)
+
+
+def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse(content, status, {**_HEADERS, **(headers or {})})

@@ -108,7 +108,7 @@ class Batcher:
                 raise _stopping()
             if len(self._unfinished) >= self._queue:
                 raise Refusal(
-                    503,
+                    429,
                     f"the server is busy: {len(self._unfinished)} requests wait. Try again later.",
                     self._seconds_of_work(),
                 )

@@ -46,8 +46,13 @@ class Languages:
             for tag in sorted({*self._targets, *self._all_targets})
         ]
 
+    def sources(self, target: str) -> list[str]:
+        """Returns the languages that the model translates to a target; raises Refusal if none."""
+        known = _known(target, self._all_targets, "to")
+        return [source for source, targets in self._targets.items() if known in targets]
+
     def _only_source(self, target: str) -> str:
-        sources = [source for source, targets in self._targets.items() if target in targets]
+        sources = self.sources(target)
         if len(sources) > 1:
             raise Refusal(
                 400,

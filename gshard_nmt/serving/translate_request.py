@@ -1,8 +1,7 @@
-"""The body of a request to /translate: JSON or a form, and the limits on what it may hold."""
+"""What a request asks: its query arguments and its body, JSON or a form, and the limits on them."""
 
 import dataclasses
-import email.parser
-import email.policy
+import functools
 import json
 import re
 import urllib.parse
@@ -10,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from gshard_nmt.serving.refusal import Refusal
+from gshard_nmt.serving.text_parts import HtmlText, Parts, PlainText
 
-_LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
 
@@ -49,48 +48,61 @@ class TranslateRequest:
       is_list: whether the client sent a list of texts, and so expects a list.
       source, target: the languages that the client named.
       alternatives: number of further translations of each text that the client asked for.
+      is_html: whether the texts are HTML.
     """
 
     texts: Sequence[str]
     is_list: bool
     source: str
     target: str
-    alternatives: int
+    alternatives: int = 0
+    is_html: bool = False
+
+    @functools.cached_property
+    def _parts(self) -> list[Parts]:
+        return [HtmlText(text) if self.is_html else PlainText(text) for text in self.texts]
 
     def lines(self) -> list[str]:
-        """Returns the lines to translate: those of all texts that are not blank, in order."""
-        return [line for text in self.texts for line in _lines(text) if line.strip()]
+        """Returns the lines to translate: those of all texts that are not blank, in order.
+
+        Raises:
+          Refusal: a text is not HTML, but should be.
+        """
+        return [line for parts in self._parts for line in parts.lines()]
 
     def translated(self, nbest: Sequence[Sequence[str]]) -> dict[str, object]:
         """Returns the answer to the request.
+
+        Translation number n of a text has translation number n of each line. A line that has fewer
+        translations gives its best.
 
         Args:
           nbest: for each line of `lines()` its translations, best first.
         """
         remaining = iter(nbest)
-        versions = [
-            _versions(text, [next(remaining) for line in _lines(text) if line.strip()])
-            for text in self.texts
-        ]
-        best: list[object] = [text[0] for text in versions]
-        others: list[object] = [text[1 : 1 + self.alternatives] for text in versions]
-        answer = {"translatedText": best if self.is_list else best[0]}
+        best: list[object] = []
+        others: list[object] = []
+        for parts in self._parts:
+            lines = [next(remaining) for _ in parts.lines()]
+            count = max(map(len, lines), default=1)
+            versions = [
+                parts.translated([line[n if n < len(line) else 0] for line in lines])
+                for n in range(min(count, 1 + self.alternatives))
+            ]
+            best.append(versions[0])
+            others.append(versions[1:])
+        answer: dict[str, object] = {"translatedText": best if self.is_list else best[0]}
         if self.alternatives:
             answer["alternatives"] = others if self.is_list else others[0]
         return answer
 
 
-def read_request(content_type: str, body: bytes, limits: Limits) -> TranslateRequest:
-    """Returns the request that a body holds.
-
-    Raises:
-      Refusal: the body is no JSON object or form, or a field is missing, wrong or too large.
-    """
-    fields = _fields(content_type, body)
-    for name in ("q", "source", "target"):
-        if fields.get(name) is None:
-            _refuse(f"missing {name} parameter. Send q, source and target.")
-    texts = [_text(value) for value in _as_list(fields["q"])]
+def read_texts(fields: Mapping[str, object], limits: Limits) -> list[str]:
+    """Returns the texts of the field q; raises Refusal if it is missing, wrong or too large."""
+    value = fields.get("q")
+    if value is None:
+        _refuse("missing q parameter. Send the text as q.")
+    texts = [_text(text) for text in (value if isinstance(value, list) else [value])]
     if len(texts) > limits.texts:
         _refuse(f"q has {len(texts)} texts; at most {limits.texts} are allowed. Send fewer.")
     characters = sum(map(len, texts))
@@ -98,16 +110,23 @@ def read_request(content_type: str, body: bytes, limits: Limits) -> TranslateReq
         _refuse(
             f"q has {characters} characters; at most {limits.characters} are allowed. Send less text."
         )
+    return texts
+
+
+def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateRequest:
+    """Returns the request to /translate that some fields describe. An empty field counts as missing.
+
+    Raises:
+      Refusal: a field is missing, wrong or too large.
+    """
+    texts = read_texts(fields, limits)
     source, target = (_language(fields, name) for name in ("source", "target"))
-    if fields.get("format", "text") != "text":
-        _refuse("format is not supported; it must be text. Remove the markup.")
-    return TranslateRequest(
-        texts, isinstance(fields["q"], list), source, target, _alternatives(fields)
-    )
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+    text_format = fields.get("format") or "text"
+    if text_format not in ("text", "html"):
+        _refuse("format is not supported; it must be text or html. Send one of them.")
+    is_list = isinstance(fields["q"], list)
+    is_html = text_format == "html"
+    return TranslateRequest(texts, is_list, source, target, _alternatives(fields), is_html)
 
 
 def _text(value: object) -> str:
@@ -119,14 +138,16 @@ def _text(value: object) -> str:
 
 
 def _language(fields: Mapping[str, object], name: str) -> str:
-    value = fields[name]
+    value = fields.get(name) or ""
+    if value == "":
+        _refuse(f"missing {name} parameter. Send q, source and target.")
     if not isinstance(value, str) or _SURROGATE.search(value):
         _refuse(f"{name} is not a language. Send the code of one, such as fr.")
     return value
 
 
 def _alternatives(fields: Mapping[str, object]) -> int:
-    value = fields.get("alternatives", 0)
+    value = fields.get("alternatives") or 0
     if isinstance(value, str) and re.fullmatch("[0-9]{1,4}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -134,86 +155,44 @@ def _alternatives(fields: Mapping[str, object]) -> int:
     return value
 
 
-def _fields(content_type: str, body: bytes) -> Mapping[str, object]:
-    """Returns the fields of a JSON object or a form. A field that a form has twice is a list."""
-    media_type = content_type.partition(";")[0].strip().lower()
+def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, object]:
+    """Returns the fields of a request: the query arguments, and then those of the body.
+
+    A query argument, or a field of a form, that is there twice is a list.
+
+    Raises:
+      Refusal: the body is neither a JSON object nor a form, or something is not UTF-8.
+    """
     try:
+        fields = _pairs(query)
+        media_type = content_type.partition(";")[0].strip().lower()
+        if not body:
+            return fields
         if media_type == "application/json":
             value = json.loads(body.decode("utf-8-sig"))
             if not isinstance(value, dict):
                 _refuse("the body is not a JSON object. Send one.")
-            return value
+            return fields | value
         if media_type == "application/x-www-form-urlencoded":
-            values = urllib.parse.parse_qs(
-                body.decode(),
-                keep_blank_values=True,
-                errors="strict",
-                max_num_fields=_MOST_FIELDS,
-            )
-        elif media_type == "multipart/form-data":
-            values = _multipart_fields(content_type, body)
-        else:
-            raise Refusal(
-                415,
-                "Content-Type must be application/json, application/x-www-form-urlencoded or "
-                "multipart/form-data. Send one of them.",
-            )
+            return fields | _pairs(body)
     except UnicodeDecodeError:
-        _refuse("the body is not UTF-8. Send UTF-8.")
+        _refuse("the body or the query is not UTF-8. Send UTF-8.")
     except json.JSONDecodeError as error:
         _refuse(f"the body is not JSON (line {error.lineno}, column {error.colno}). Correct it.")
     except (ValueError, RecursionError):
         _refuse("the body has too many fields, digits or levels. Send q, source and target.")
+    raise Refusal(
+        415,
+        "Content-Type must be application/json or application/x-www-form-urlencoded. Send one of them.",
+    )
+
+
+def _pairs(encoded: bytes) -> dict[str, object]:
+    values = urllib.parse.parse_qs(
+        encoded.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+    )
     return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
-
-
-def _multipart_fields(content_type: str, body: bytes) -> dict[str, list[str]]:
-    """Returns the fields of a form in parts, as curl -F sends it.
-
-    Raises:
-      UnicodeDecodeError: a field is not UTF-8.
-      ValueError: there are too many fields.
-    """
-    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1")
-    message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + body)
-    parts = list(message.iter_parts()) if message.is_multipart() else []
-    if len(parts) > _MOST_FIELDS:
-        raise ValueError
-    fields: dict[str, list[str]] = {}
-    for part in parts:
-        name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True)
-        if isinstance(name, str) and isinstance(content, bytes):
-            fields.setdefault(name, []).append(content.decode())
-    return fields
 
 
 def _refuse(problem: str) -> NoReturn:
     raise Refusal(400, f"Invalid request: {problem}")
-
-
-def _lines(text: str) -> list[str]:
-    """Returns the lines of a text, without line breaks."""
-    return _LINE_BREAK.split(text)[::2]
-
-
-def _versions(text: str, nbest: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the translations of a text, best first. Each keeps the text's line breaks.
-
-    Translation number n has translation number n of each line. A line that has fewer translations
-    gives its best.
-
-    Args:
-      text: the text.
-      nbest: for each line that is not blank its translations, best first.
-    """
-    versions = []
-    for n in range(max(map(len, nbest), default=1)):
-        remaining = iter(nbest)
-        parts = _LINE_BREAK.split(text)
-        for i in range(0, len(parts), 2):
-            if parts[i].strip():
-                line = next(remaining)
-                parts[i] = line[n if n < len(line) else 0]
-        versions.append("".join(parts))
-    return versions

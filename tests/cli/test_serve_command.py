@@ -36,9 +36,9 @@ def started(monkeypatch):
             of_ids=types.SimpleNamespace(rows=2 * config.decode.rows),
         )
 
-    def server(translator, directions, rows, address, limits):
+    def server(translator, directions, rows, address, limits, origins):
         assert translator.origin == "step 7 (Train.ema)"
-        events.append(("server", directions, rows, address.host, limits))
+        events.append(("server", directions, rows, address.host, origins, limits))
         return "server"
 
     monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", load_translator)
@@ -51,6 +51,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
     flags = [
         *("--port=0", "--host=::1", "--beam=2", "--nbest=2", "--rows=8", "--queue=5"),
         *("--max_texts=6", "--max_characters=7", "--timeout=8", "--checkpoint=average:2"),
+        *("--cors=https://a.example", "--cors=http://localhost:8000"),
         *("--gin=Decode.alpha = 0.9", "--gin=Mesh.shape = (2,)"),
     ]
     assert commands.serve_program([f"--workdir={run_folder}", *flags]) == 0
@@ -62,15 +63,18 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
     assert rest == [
         ("warm up",),
         # The translator fills more rows than the flag says, as on a CPU.
-        ("server", [("fr", "en"), ("de", "en")], 16, "::1", Limits(7, 6, 5, 8.0)),
+        (
+            *("server", [("fr", "en"), ("de", "en")], 16, "::1"),
+            *(["https://a.example", "http://localhost:8000"], Limits(7, 6, 5, 8.0)),
+        ),
         ("server", "step 7 (Train.ema), 2 directions"),
     ]
 
 
 def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_folder, started):
     assert commands.serve_program([f"--workdir={run_folder}", "--port=0"]) == 0
-    *_, host, limits = started[2]
-    assert (host, limits) == ("127.0.0.1", Limits())
+    *_, host, origins, limits = started[2]
+    assert (host, origins, limits) == ("127.0.0.1", [], Limits())
 
 
 @pytest.mark.parametrize(
@@ -78,6 +82,8 @@ def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_f
     [
         ("--port=65536", "--port is 65536; it must be from 0 to 65535. Choose one of these."),
         ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
+        ("--cors=example.org", "--cors is 'example.org'; it must be * or a scheme and a host"),
+        ("--cors=https://example.org/", "--cors is 'https://example.org/'; it must be"),
         ("--queue=0", "--queue is '0'; it must be a positive integer."),
         ("--checkpoint=worst", "--checkpoint"),
         (

@@ -81,6 +81,14 @@ def test_a_permutation_travels_as_far_as_its_pair():
     assert far == pytest.approx(5 * near)
 
 
+@pytest.mark.parametrize("stages", [(4,), (2, 4), (4, 8)])
+def test_a_permutation_along_an_axis_travels_as_far_as_one_of_its_pairs(stages):
+    """So --advise, which has the whole axis, and gshard-inspect, which has a pair, agree."""
+    group = 2 * np.arange(np.prod(stages))  # the first core of each chip
+    pair, whole = (seconds("collective-permute", "v3:16x16", g) for g in (group[:2], group))
+    assert whole == pair
+
+
 def test_a_group_that_is_no_box_takes_the_box_around_it():
     topology = Topology.parse("v4:4x4x4")
     placement = links.place((0, 1, 2, 7), coordinates(topology), topology)

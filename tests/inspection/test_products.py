@@ -57,6 +57,19 @@ def test_a_shared_expert_has_products_of_every_token():
     assert more == 2 * tokens * 2 * config.model.model_dim * 64
 
 
+def test_what_a_shared_expert_computes_is_not_kept():
+    settings = (
+        "Model.shared_expert_dim = 64",
+        "Model.remat = 'layer'",
+        "Model.remat_keeps = 'experts'",
+    )
+    products = step("demo", *settings).products
+    found = {p.right.weight: p.is_found for p in products if p.right.weight.endswith("/wo")}
+    moe = {name: kept for name, kept in found.items() if "/moe_" in name}
+    assert {kept for name, kept in moe.items() if "/shared/" in name} == {False}
+    assert {kept for name, kept in moe.items() if "/shared/" not in name} == {True}
+
+
 def test_a_block_of_one_layer_is_recomputed_as_a_layer_is():
     settings = ("Model.experts = 0", "Model.stack = 'scan'")
     blocks, layers = (step("demo", *settings, f"Model.remat = {r!r}") for r in ("block", "layer"))

@@ -18,13 +18,13 @@ JSON = "application/json"
 class Client:
     """Sends requests to an application, and keeps its log."""
 
-    def __init__(self, **limits):
+    def __init__(self, origins=(), **limits):
         self.limits = Limits(**limits)
         self.translator = FakeTranslator()
         self.batcher = Batcher(self.translator, 4, self.limits.queue)
         self.log: list[str] = []
         self.application = Application(
-            Languages(DIRECTIONS), self.batcher, self.limits, self.log.append
+            Languages(DIRECTIONS), self.batcher, self.limits, self.log.append, origins
         )
 
     def ask(self, method, path, body=b"", content_type=JSON, **changes):
@@ -32,10 +32,12 @@ class Client:
         return asyncio.run(self.asked(method, path, body, content_type, **changes))
 
     async def asked(self, method, path, body=b"", content_type=JSON, messages=(), headers=()):
+        path, _, query = path.partition("?")
         scope = {
             "type": "http",
             "method": method,
             "path": path,
+            "query_string": query.encode(),
             "client": ("192.0.2.7", 5),
             "headers": [(b"content-type", content_type.encode("latin-1")), *headers],
         }
@@ -53,13 +55,24 @@ class Client:
             sent.append(message)
 
         await self.application(scope, receive, send)
-        if not sent:
-            return None
         start, end = sent
         answer_headers = {name.decode(): value.decode() for name, value in start["headers"]}
-        assert answer_headers["content-type"] == "application/json; charset=utf-8"
+        if start["status"] == 499:
+            return 499
+        assert answer_headers["content-type"] == "application/json"
         assert int(answer_headers["content-length"]) == len(end["body"])
         return start["status"], answer_headers, json.loads(end["body"])
+
+    def preflight(self, headers):
+        """Returns the status of the answer to a browser that asks whether a page may send a request."""
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "OPTIONS", "path": "/translate", "query_string": b""}
+        asyncio.run(self.application(scope | {"headers": headers}, None, send))
+        return sent[0]["status"]
 
     def translate(self, **fields):
         status, _, content = self.ask("POST", "/translate", json.dumps(fields).encode())
@@ -102,22 +115,70 @@ def test_the_only_source_language_needs_no_detection(client):
         200,
         {"translatedText": ["A>de", "B>de"], "detectedLanguage": [detected] * 2},
     )
+
+
+@pytest.fixture
+def no_detector(monkeypatch):
+    monkeypatch.setattr("gshard_nmt.serving.application.can_detect", lambda: False)
+
+
+def test_a_server_without_the_detector_says_so(no_detector, client):
     status, content = client.translate(q="un", source="auto", target="en")
     assert status == 400
     assert content["error"].startswith("source is auto, and this server does not detect languages.")
+    status, _, content = client.ask("POST", "/detect", b'{"q": "un"}')
+    assert status == 501
+    assert content["error"].startswith("this server does not detect languages")
+
+
+FRENCH = "Le fichier que vous cherchez est introuvable."
+CHINESE = "\u627e\u4e0d\u5230\u6587\u4ef6\uff0c\u8bf7\u91cd\u8bd5\u3002"
+ENGLISH = "The file that you are looking for could not be found."
+
+
+def test_the_source_is_detected(client):
+    for text, source in ((FRENCH, "fr"), (CHINESE, "zh-CN")):
+        status, content = client.translate(q=[text], source="auto", target="en")
+        assert (status, content["translatedText"]) == (200, [f"{text.upper()}>en"])
+        (detected,) = content["detectedLanguage"]
+        assert detected["language"] == source
+        assert 50 < detected["confidence"] <= 100
+    # A text in the target language is its own translation.
+    status, content = client.translate(q=ENGLISH, source="auto", target="en")
+    assert (content["translatedText"], content["detectedLanguage"]["language"]) == (ENGLISH, "en")
+    detections = client.ask("POST", "/detect", json.dumps({"q": FRENCH}).encode())[2]
+    assert detections[0]["language"] == "fr"
+    assert sum(entry["confidence"] for entry in detections) == pytest.approx(100, abs=0.5)
+
+
+def test_html_keeps_its_tags(client):
+    # Mastodon asks like this, with the mentions of people marked as no language.
+    asked = f'<p>{FRENCH} <span translate="no">@<b>le</b></span><br>A &amp; b</p>'
+    _, content = client.translate(q=[asked], source="auto", target="en", format="html")
+    assert content["translatedText"] == [
+        f'<p>{FRENCH.upper()}&gt;en <span translate="no">@<b>le</b></span><br>A &amp; B&gt;en</p>'
+    ]
+    assert content["detectedLanguage"][0]["language"] == "fr"
+
+
+def test_query_arguments_are_fields(client):
+    status, _, content = client.ask(
+        "POST", "/translate?q=d%C3%A9j%C3%A0+vu&source=fr&target=en", b"", ""
+    )
+    assert (status, content) == (200, {"translatedText": "DÉJÀ VU>en"})
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "start"),
     [
-        ("POST", "/detect", 501, "this server does not detect languages"),
+        ("GET", "/translate/", 404, "there is no such address"),
         ("GET", "/", 404, "there is no such address. There are: /translate"),
         ("GET", "/../etc/passwd", 404, "there is no such address"),
         ("POST", "/translate_file", 404, "there is no such address"),
         ("GET", "/translate", 405, "this address takes POST"),
         ("OPTIONS", "/translate", 405, "this address takes POST"),
         ("POST", "/languages", 405, "this address takes GET, HEAD"),
-        ("POST", "/translate", 400, "Invalid request: the body is not JSON"),
+        ("POST", "/translate", 400, "Invalid request: missing q parameter"),
     ],
 )
 def test_what_the_server_does_not_do_is_an_error_in_json(client, method, path, status, start):
@@ -138,10 +199,25 @@ def test_the_server_tells_its_languages_health_and_limits(client):
     assert settings["language"]["source"]["code"] == "de"
 
 
-def test_no_page_of_another_origin_may_read_the_answer(client):
-    _, headers, _ = client.ask("GET", "/health", headers=[(b"origin", b"https://example.org")])
-    assert "access-control-allow-origin" not in headers
-    assert headers["x-content-type-options"] == "nosniff"
+def test_only_pages_of_named_origins_may_use_the_server():
+    page = "https://example.org"
+    origin = (b"origin", page.encode())
+    preflight = [origin, (b"access-control-request-method", b"POST")]
+    for origins, status, allowed in (([], 403, None), ([page], 200, page), (["*"], 200, "*")):
+        client = Client(origins=origins)
+        answered, headers, _ = client.ask("GET", "/health", headers=[origin])
+        assert (answered, headers.get("access-control-allow-origin")) == (status, allowed)
+        assert client.ask("GET", "/health")[0] == 200
+        if origins:
+            body = json.dumps({"q": "un", "source": "fr", "target": "en"}).encode()
+            _, headers, content = client.ask("POST", "/translate", body, headers=[origin])
+            assert (headers["access-control-allow-origin"], content) == (
+                *(allowed, {"translatedText": "UN>en"}),
+            )
+            other = [(b"origin", b"https://example.com"), *preflight[1:]]
+            statuses = [client.preflight(asked) for asked in (preflight, other)]
+            assert statuses == [200, 200 if allowed == "*" else 403]
+        client.batcher.close()
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(client):
@@ -183,7 +259,7 @@ def test_a_full_queue_says_when_to_try_again():
     client.batcher.submit("fr", "en", ["first"])
     body = json.dumps({"q": "un", "source": "fr", "target": "en"}).encode()
     status, headers, content = client.ask("POST", "/translate", body)
-    assert status == 503
+    assert status == 429
     assert content == {"error": "the server is busy: 1 requests wait. Try again later."}
     assert int(headers["retry-after"]) >= 1
     client.translator.gate.set()
@@ -197,9 +273,9 @@ def test_a_client_that_goes_away_takes_its_lines_with_it(client):
     body = json.dumps({"q": "un", "source": "fr", "target": "en"}).encode()
     request = {"type": "http.request", "body": body, "more_body": False}
     gone = {"type": "http.disconnect"}
-    assert client.ask("POST", "/translate", messages=[request, gone]) is None
+    assert client.ask("POST", "/translate", messages=[request, gone]) == 499
     assert client.batcher.unfinished == 1
-    assert client.ask("POST", "/translate", messages=[gone]) is None
+    assert client.ask("POST", "/translate", messages=[gone]) == 499
     client.translator.gate.set()
     assert [line.split(" ms")[0].rsplit(" ", 1)[0] for line in client.log] == [
         "192.0.2.7 POST /translate 499"

@@ -83,7 +83,7 @@ def test_a_full_queue_refuses():
         future = batcher.submit("fr", "en", ["a"])
         with pytest.raises(Refusal, match="busy: 2 requests wait") as caught:
             batcher.submit("fr", "en", ["b"])
-        assert caught.value.status == 503
+        assert caught.value.status == 429
         assert 1 <= caught.value.retry_after <= 60
         translator.gate.set()
         assert future.result(SECONDS) == [["A>en"]]

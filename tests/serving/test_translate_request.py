@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gshard_nmt.serving.refusal import Refusal
-from gshard_nmt.serving.translate_request import Limits, TranslateRequest, read_request
+from gshard_nmt.serving.translate_request import (
+    Limits,
+    TranslateRequest,
+    read_fields,
+    read_request,
+)
 
 LIMITS = Limits(characters=20, texts=3)
 JSON = "application/json"
@@ -14,35 +19,45 @@ FORM = "application/x-www-form-urlencoded"
 RIGHT = {"q": "un", "source": "fr", "target": "en"}
 
 
-def read(fields, limits=LIMITS):
-    return read_request(JSON, json.dumps(fields).encode(), limits)
+def read(fields):
+    return sent(JSON, json.dumps(fields).encode())
+
+
+def sent(content_type, body, query=b""):
+    return read_request(read_fields(query, content_type, body), LIMITS)
 
 
 def refusal(content_type, body):
     with pytest.raises(Refusal) as caught:
-        read_request(content_type, body, LIMITS)
+        sent(content_type, body)
     return caught.value.status, caught.value.message
 
 
-def test_json_and_both_kinds_of_forms_are_one_request():
-    boundary = "multipart/form-data; boundary=XX"
-    parts = "".join(
-        f'--XX\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in (RIGHT | {"q": "déjà"}).items()
-    )
+def test_json_a_form_and_a_query_are_one_request():
+    right = RIGHT | {"q": "déjà vu"}
+    form = urllib.parse.urlencode(right).encode()
     requests = [
-        read_request(f"{JSON}; charset=utf-8", json.dumps(RIGHT | {"q": "déjà"}).encode(), LIMITS),
-        read_request(FORM, urllib.parse.urlencode(RIGHT | {"q": "déjà"}).encode(), LIMITS),
-        read_request(boundary, f"{parts}--XX--\r\n".encode(), LIMITS),
+        sent(f"{JSON}; charset=utf-8", json.dumps(right).encode()),
+        sent(FORM, form),
+        sent("", b"", form),
+        sent(JSON, b'{"target": "en"}', form.replace(b"=en", b"=de")),
     ]
-    assert requests == [TranslateRequest(["déjà"], False, "fr", "en", 0)] * 3
+    assert requests == [TranslateRequest(["déjà vu"], False, "fr", "en")] * 4
 
 
 def test_a_list_is_a_list_in_json_and_in_a_form():
     assert read(RIGHT | {"q": ["a", "b"]}).is_list
     assert read(RIGHT | {"q": []}).texts == []
-    request = read_request(FORM, b"q=a&q=b&source=fr&target=en&alternatives=2", LIMITS)
+    request = sent(FORM, b"q=a&q=b&source=fr&target=en&alternatives=2")
     assert (request.texts, request.is_list, request.alternatives) == (["a", "b"], True, 2)
+
+
+@pytest.mark.parametrize("empty", [None, ""])
+def test_an_empty_field_has_its_default(empty):
+    assert read(RIGHT | {"format": empty, "alternatives": empty}) == read(RIGHT)
+    for name in ("source", "target"):
+        _, message = refusal(JSON, json.dumps(RIGHT | {name: empty}).encode())
+        assert message.startswith(f"Invalid request: missing {name} parameter")
 
 
 def test_unknown_fields_are_ignored():
@@ -53,8 +68,6 @@ def test_unknown_fields_are_ignored():
     ("changes", "problem"),
     [
         ({"q": None}, "missing q parameter"),
-        ({"source": None}, "missing source parameter"),
-        ({"target": None}, "missing target parameter"),
         ({"q": 5}, "q is not a string or a list of strings"),
         ({"q": ["a", None]}, "q is not a string or a list of strings"),
         ({"q": {"a": "b"}}, "q is not a string or a list of strings"),
@@ -65,7 +78,7 @@ def test_unknown_fields_are_ignored():
         ({"q": ["x"] * 4}, "q has 4 texts; at most 3 are allowed"),
         ({"source": ["fr"]}, "source is not a language"),
         ({"target": "\udfff"}, "target is not a language"),
-        ({"format": "html"}, "format is not supported; it must be text"),
+        ({"format": "pdf"}, "format is not supported; it must be text or html"),
         ({"format": 3}, "format is not supported"),
         ({"alternatives": -1}, "alternatives is not a number"),
         ({"alternatives": True}, "alternatives is not a number"),
@@ -82,18 +95,18 @@ def test_a_wrong_field_is_named(changes, problem):
 @pytest.mark.parametrize(
     ("content_type", "body", "status", "problem"),
     [
-        (JSON, b"", 400, "the body is not JSON (line 1, column 1)"),
+        (JSON, b"", 400, "missing q parameter"),
+        (JSON, b"{", 400, "the body is not JSON (line 1, column 2)"),
         (JSON, b'{"q": ', 400, "the body is not JSON"),
         (JSON, b"[1]", 400, "the body is not a JSON object"),
-        (JSON, b'{"q": "\xff"}', 400, "the body is not UTF-8"),
+        (JSON, b'{"q": "\xff"}', 400, "the body or the query is not UTF-8"),
         (JSON, b'{"q": ' + b"[" * 100_000, 400, "the body has too many fields, digits or levels"),
         (JSON, b'{"q": ' + b"1" * 5_000 + b"}", 400, "the body has too many fields"),
-        (FORM, b"q=%ff", 400, "the body is not UTF-8"),
-        (FORM, b"q=\xff", 400, "the body is not UTF-8"),
+        (FORM, b"q=%ff", 400, "the body or the query is not UTF-8"),
+        (FORM, b"q=\xff", 400, "the body or the query is not UTF-8"),
         (FORM, b"q=1&" * 2_000, 400, "the body has too many fields"),
         (FORM, b'{"q": "un"}', 400, "missing q parameter"),
-        ("multipart/form-data", b"q=1", 400, "missing q parameter"),
-        ("multipart/form-data; boundary=\xe9", b"--\xe9", 400, "missing q parameter"),
+        ("multipart/form-data; boundary=X", b"--X", 415, "Content-Type must be application/json"),
         ("text/plain", b"{}", 415, "Content-Type must be application/json"),
         ("", b"{}", 415, "Content-Type must be application/json"),
     ],
@@ -113,7 +126,7 @@ def test_the_largest_text_fits_into_the_largest_body():
 
 @given(st.lists(st.text(alphabet="ab \r\n\t"), max_size=5))
 def test_line_breaks_and_blank_lines_stay_as_they_are(texts):
-    request = TranslateRequest(texts, True, "fr", "en", 0)
+    request = TranslateRequest(texts, True, "fr", "en")
     lines = request.lines()
     assert not any("\n" in line or "\r" in line or not line.strip() for line in lines)
     assert request.translated([[line] for line in lines]) == {"translatedText": texts}

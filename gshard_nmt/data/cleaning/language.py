@@ -33,21 +33,25 @@ def language(rows: Block, about: About) -> Mask:
 def _is_own_language(side: Side, rows: Mask, confidence: float) -> Mask:
     """Returns bool[line]; lines outside `rows` are true."""
     mask = np.ones(len(side.lines), bool)
-    identifier = _identifier()
-    name = side.language.split("-")[0]
-    name = _SAME_NAME.get(name, name)
-    if name not in identifier.labels:
+    name = label_of(side.language)
+    if name not in identifier().labels:
         return mask
     for row in np.flatnonzero(rows & (side.letters >= _LEAST_LETTERS)).tolist():
-        ranked = identifier.rank(side.lines[row])
+        ranked = identifier().rank(side.lines[row])
         best, probability = ranked[0]
         is_other = best not in (name, _NO_LANGUAGE) and probability >= confidence
         mask[row] = not is_other or dict(ranked)[name] > 1 - confidence
     return mask
 
 
+def label_of(language: str) -> str:
+    """Returns the name that the identifier has for a language, whether it knows it or not."""
+    name = language.split("-")[0]
+    return _SAME_NAME.get(name, name)
+
+
 @functools.cache
-def _identifier() -> Any:
+def identifier() -> Any:
     """Returns the identifier of languages.
 
     Raises:

@@ -34,7 +34,7 @@ def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_package)
-    language._identifier.cache_clear()
+    language.identifier.cache_clear()
     with pytest.raises(UserError) as error:
         masks("de", (GERMAN, ENGLISH))
     assert str(error.value) == (
