@@ -26,6 +26,7 @@ REQUIRES = [
     "polib>=1.2",
     "rich>=13.7",
     "sacrebleu>=2.5,<3",
+    "safetensors>=0.7",
     "sentencepiece>=0.2",
     "tensorboardX>=2.6",
     "tensorflow>=2.21,<2.22",

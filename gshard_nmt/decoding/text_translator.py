@@ -11,7 +11,7 @@ from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
-from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -321,5 +321,6 @@ def load_translator(
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
-    translator = Translator(config, functions, devices, loaded.weights, nbest)
+    limits = restrictions(run)
+    translator = Translator(config, functions, devices, loaded.weights, nbest, **limits)
     return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin, processes)

@@ -63,7 +63,7 @@ class Order:
     Attributes:
       model: the content of the SentencePiece model file.
       rows: int32[V], the old id of each new id.
-      never: the new ids that the decoder never writes.
+      never: the new ids that are no tokens of the decoder. Their probability is 0.
     """
 
     model: bytes

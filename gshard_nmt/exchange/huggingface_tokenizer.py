@@ -17,7 +17,7 @@ from typing import Any
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.vocabulary import first_tag, source_tag, target_tag
+from gshard_nmt.data.vocabulary import PAD, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, piece_names, reordered
 from gshard_nmt.json_shape import anything, mapping_of, whole
@@ -98,7 +98,9 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
     def order(side: str, least: int = 0) -> Order:
         tokens = _tokens(folder, names[side], config, tags[side])
-        return reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+        # Marian has no PAD: transformers added it, with a logit of 0.
+        order = reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+        return dataclasses.replace(order, never=[PAD, *order.never])
 
     orders = {side: order(side) for side in sizes}
     if is_shared:

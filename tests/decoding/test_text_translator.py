@@ -223,7 +223,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)
     monkeypatch.setattr(module.fitting, "fitted", lambda config, *_: config)
     monkeypatch.setattr(module, "Checkpoints", SavedCheckpoints)
-    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": [], "never": [0, 7]}
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
@@ -240,6 +240,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     assert loaded.checkpoint == Manifest(loaded.step, {}, saved_at=1.0).label
     names = step_functions(CONFIG, sizes).declare_parameters()
     assert set(loaded._translator.parameters["names"]) == set(names)
+    assert loaded._translator._never == (0, 7)
 
 
 @pytest.mark.parametrize("broken", ["lengths", "scores"])
