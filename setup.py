@@ -21,6 +21,7 @@ REQUIRES = [
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
     "matplotlib>=3.9",
+    "ml-dtypes>=0.5",
     "numpy>=2.0",
     "orbax-checkpoint>=0.11,<0.13",
     "polib>=1.2",

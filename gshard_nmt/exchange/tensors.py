@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401  (NumPy then knows bfloat16)
 import numpy as np
 import safetensors
 import safetensors.numpy

@@ -233,3 +233,40 @@ def test_a_damaged_tokenizer_is_refused(folder, file, content, message):
     with pytest.raises(UserError) as error:
         read(folder)
     assert message in str(error.value)
+
+
+def as_tokenizer_json(spm: bytes) -> dict:
+    """Returns what transformers 5 writes for a BPE model: its merges, earliest first."""
+    pieces = {name: i for i, name in enumerate(piece_names(spm)[3:], start=4)}
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    merges = [
+        [name[:cut], name[cut:]]
+        for name in pieces
+        for cut in range(1, len(name))
+        if {name[:cut], name[cut:]} <= pieces.keys()
+    ]
+    return {"model": {"type": "BPE", "vocab": special | pieces, "merges": merges}}
+
+
+def test_the_tokenizer_of_nllb_may_be_a_tokenizer_json(tmp_path):
+    """transformers 5 writes no SentencePiece model of NLLB."""
+    folder = Path(shutil.copytree(GOLDENS / "nllb_moe", tmp_path / "model"))
+    expected = read(folder)
+    content = as_tokenizer_json((folder / "sentencepiece.bpe.model").read_bytes())
+    write_json(folder / "tokenizer.json", content)
+    (folder / "sentencepiece.bpe.model").unlink()
+    tokenizer = read(folder)
+    assert tokenizer.directions == expected.directions
+    ours, theirs = (Vocabulary(t.orders["source"].model) for t in (tokenizer, expected))
+    assert ours.keys() == theirs.keys()
+    lines = [*Path(__file__).read_text().splitlines(), "Le  dossier est vide \u2603"]
+    assert ours.encode(lines) == theirs.encode(lines)
+    for change, message in (
+        ({"type": "Unigram"}, "model.type is \"Unigram\"; it must be 'BPE'"),
+        ({"vocab": {"<s>": 0}}, r"its ids of <s>, <pad>, </s>, <unk> are \[0, None, None, None\]"),
+    ):
+        write_json(folder / "tokenizer.json", {"model": content["model"] | change})
+        with pytest.raises(
+            UserError, match=f"bpe.model is missing, and tokenizer.json .*{message}"
+        ):
+            read(folder)

@@ -3,7 +3,6 @@
 import json
 import struct
 
-import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -14,7 +13,7 @@ from gshard_nmt.exchange.tensors import INDEX, SINGLE, Tensors, write
 VALUES = np.array([[1.5, -2.0, 0.25]], np.float32)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.dtype("bfloat16")])
 def test_every_dtype_is_read_as_float32(tmp_path, dtype):
     save_file({"a": VALUES.astype(dtype), "w": np.zeros(1, dtype)}, tmp_path / SINGLE)
     tensors = Tensors(tmp_path)
