@@ -289,7 +289,9 @@ ROOT = PACKAGE.parent
 
 # The names under which packages are imported, if they differ from the names that pip knows.
 IMPORT_NAMES = {
-    **{"absl-py": "absl", "gin-config": "gin", "ml-dtypes": "ml_dtypes"},
+    "absl-py": "absl",
+    "gin-config": "gin",
+    "ml-dtypes": "ml_dtypes",
     "orbax-checkpoint": "orbax",
 }
 
