@@ -11,14 +11,16 @@ from rich.console import Console
 import gshard_nmt
 from gshard_nmt import files, json_shape, outputs
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
+from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import ctranslate2, huggingface_writer, saved_model
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
+from gshard_nmt.exchange.generation import GENERATION, read_generation
 from gshard_nmt.exchange.huggingface import CONFIG, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import IMPORTED, TOKENIZER_FILES, read_tokenizer
 from gshard_nmt.exchange.huggingface_writer import FACTS, Layout, layout_of
-from gshard_nmt.exchange.safetensors_file import SINGLE
 from gshard_nmt.exchange.saved_model import Direction, TrainedModel
+from gshard_nmt.exchange.tensors import SINGLE
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
@@ -35,7 +37,7 @@ _FILES = {
     FACTS,
     *saved_model.FILES,
     *ctranslate2.FILES,
-    *(SINGLE, CONFIG, huggingface_writer.GENERATION),
+    *(SINGLE, CONFIG, GENERATION),
     *TOKENIZER_FILES,
 }
 """All files that an export of some format has."""
@@ -140,10 +142,13 @@ def _write_huggingface(
     """Writes a Hugging Face folder. Returns further content of `FACTS`, and how to load the model."""
     layout, was_imported = _layout(config, run)
     weights = _weights(translator)
-    huggingface_writer.write(layout, weights, folder)
+    never = restrictions(run)["never"]
+    imported = run.path / IMPORTED
+    generation = read_generation(imported, layout.config).content if was_imported else {}
+    huggingface_writer.write(layout, weights, folder, never, generation)
     for name in TOKENIZER_FILES if was_imported else ():
-        if (run.path / IMPORTED / name).is_file():
-            files.write(folder / name, (run.path / IMPORTED / name).read_bytes())
+        if (imported / name).is_file():
+            files.write(folder / name, (imported / name).read_bytes())
     for side, name in huggingface_writer.SIDES.items() if not was_imported else ():
         files.write(folder / name, layout.orders[side].model)
     bias = weights.get("output_bias", np.zeros(0, np.float32))
@@ -158,7 +163,15 @@ def _write_ctranslate2(
     """Writes a folder of CTranslate2. Returns no content of `FACTS`, and how to load the model."""
     source, target = run.vocabularies()
     vocabularies = {"source": source, "target": target}
-    ctranslate2.write(config.model, _weights(translator), vocabularies, folder)
+    lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
+    ctranslate2.write(
+        config.model,
+        _weights(translator),
+        vocabularies,
+        folder,
+        never=restrictions(run)["never"],
+        longest=max(lengths),
+    )
     return {}, "To load it, call ctranslate2.Translator({out!r})."
 
 

@@ -93,7 +93,10 @@ def export_smaller(
     with outputs.new_folder(out) as folder:
         for side, vocabulary in vocabularies.items():
             files.write(folder / f"{side}.model", cut_vocabulary(vocabulary, ids[side]))
-        _write_run(config, run, folder, pairs, smaller)
+        facts = {**run.data, "pairs": list(pairs)}
+        if "never" in facts:
+            facts["never"] = np.flatnonzero(np.isin(ids["target"], facts["never"])).tolist()
+        _write_run(config, facts, folder, smaller)
     _report(out, translator, weights, smaller)
 
 
@@ -214,13 +217,16 @@ def _smaller_config(config: Config, cut: Cut) -> Config:
 
 
 def _write_run(
-    config: Config,
-    run: RunFolder,
-    folder: Path,
-    pairs: Sequence[Pair],
-    weights: Mapping[str, np.ndarray],
+    config: Config, facts: dict[str, Any], folder: Path, weights: Mapping[str, np.ndarray]
 ) -> None:
-    """Writes the run folder, besides the vocabularies, which are there."""
+    """Writes the run folder, besides the vocabularies, which are there.
+
+    Args:
+      config: the settings.
+      facts: the content of data.json that the old run and the new one share.
+      folder: the folder.
+      weights: the weights.
+    """
     new = RunFolder(folder)
     new.write_text("config.gin", config.text)
     names = {side: f"{side}.model" for side in ("source", "target")}
@@ -229,8 +235,7 @@ def _write_run(
     identity = {name: checksum(folder / name) for name in names.values()}
     identity |= {"data": "", "config": hash_of_settings(config)}
     sizes = {f"{side}_vocabulary": v.size for side, v in vocabularies.items()}
-    facts = {**run.data, "files": identity, "pairs": list(pairs), **sizes}
-    facts["prepared"] = dataclasses.asdict(config.data)
+    facts = {**facts, "files": identity, **sizes, "prepared": dataclasses.asdict(config.data)}
     declared = declare(config.model, *(v.size for v in vocabularies.values()))
     letters = {"parameters": {name: p.letters for name, p in declared.items()}}
     with contextlib.closing(CheckpointWriter(new.checkpoints, identity=identity)) as writer:

@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
 from gshard_nmt.data.manifest import checksum
+from gshard_nmt.data.vocabulary import PAD
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.foreign_vocabulary import Order
+from gshard_nmt.exchange.generation import GENERATION, read_generation
 from gshard_nmt.exchange.huggingface import CONFIG, Source, model_of, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import (
     IMPORTED,
@@ -24,7 +28,7 @@ from gshard_nmt.exchange.huggingface_tokenizer import (
     read_tokenizer,
 )
 from gshard_nmt.exchange.huggingface_writer import own_tokenizer
-from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.exchange.tensors import Tensors
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.transformer import declare
@@ -65,11 +69,17 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     model = dataclasses.replace(model, output_bias=needs_bias or own is None)
     directions = _chosen(tokenizer, languages)
     sizes = {side: len(order.rows) for side, order in tokenizer.orders.items()}
-    config = _config(contents, sizes, model)
+    generation = read_generation(source, contents)
+    config = _config(contents, sizes, model, generation.beam)
     declared = declare(model, sizes["source"], sizes["target"])
     weights = Source(contents, model, Tensors(source), tokenizer.orders)
     arrays = {name: weights.weight(name, parameter) for name, parameter in declared.items()}
     _check_all_read(source, weights)
+    if generation.unused:
+        sys.stderr.write(
+            f"--from {source} has settings that change translations in transformers, and are not used "
+            f"here: {', '.join(generation.unused)}.\n"
+        )
     with outputs.new_folder(workdir) as folder:
         run = RunFolder(folder)
         for side, order in tokenizer.orders.items():
@@ -78,6 +88,8 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
         if own is None:
             _keep_files(source, folder / IMPORTED)
         facts = _facts(config, run, sizes, directions)
+        if own is None:
+            facts["never"] = _never(tokenizer.orders["target"], generation.never)
         facts["corpus_fingerprint"] = hashlib.sha256((source / CONFIG).read_bytes()).hexdigest()
         letters = {"parameters": {name: p.letters for name, p in declared.items()}}
         with contextlib.closing(
@@ -88,15 +100,22 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     _report(workdir, contents["model_type"], arrays, directions)
 
 
+def _never(order: Order, tokens: Collection[int]) -> list[int]:
+    """Returns our ids that the search never writes: PAD, what the folder says, and what is no token."""
+    return sorted({PAD, *order.never, *np.flatnonzero(np.isin(order.rows, list(tokens))).tolist()})
+
+
 def _keep_files(source: Path, folder: Path) -> None:
-    """Copies config.json and the files of the tokenizer, so that the model can be exported with them."""
+    """Copies the files that the model is exported with: settings and the tokenizer."""
     folder.mkdir()
-    for name in (CONFIG, *TOKENIZER_FILES):
+    for name in (CONFIG, GENERATION, *TOKENIZER_FILES):
         if (source / name).is_file():
             files.write(folder / name, (source / name).read_bytes())
 
 
-def _config(contents: dict[str, Any], sizes: dict[str, int], model: Model) -> Config:
+def _config(
+    contents: dict[str, Any], sizes: dict[str, int], model: Model, beam: int | None
+) -> Config:
     """Returns the settings of the run."""
     longest = min(contents.get("max_position_embeddings", LONGEST), LONGEST)
     lengths = [n for n in _LENGTHS if n < longest]
@@ -110,7 +129,9 @@ def _config(contents: dict[str, Any], sizes: dict[str, int], model: Model) -> Co
         target_length=longest,
     )
     # transformers lets hypotheses end by the rule of fairseq.
-    decode = Decode(source_lengths=(*lengths, longest), expansion="fairseq")
+    decode = Decode(
+        source_lengths=(*lengths, longest), expansion="fairseq", beam=beam or Decode.beam
+    )
     return Config(model, Mesh(), data, Optimizer(), Train(), decode)
 
 

@@ -58,6 +58,9 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
             np.testing.assert_array_equal(after[name][now], before[name][was])
     assert new[0].tag("<de>") is None
     assert len(new[0].tags("en", "fr")) == len(new[1].first("fr")) == 1
+    banned = [old[1].pieces(whole.data["never"]), new[1].pieces(small.data["never"])]
+    assert banned[0][:2] == banned[1][:2] == ["<pad>", "<start>"]
+    assert set(banned[1]) == set(banned[0]) & set(new[1].pieces(range(new[1].size)))
     config = read_run_config(small.config)
     assert config.model == read_run_config(whole.config).model
     # Any machine can decode with one device.

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import huggingface_writer
+from gshard_nmt.exchange.foreign_vocabulary import NEVER
 from gshard_nmt.exchange.huggingface_writer import layout_of
+from gshard_nmt.export import export
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -85,6 +88,34 @@ def test_weights_of_another_model_are_refused_and_nothing_is_left(
         import_model(folder, tmp_path / "run")
     assert message in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_path, capfd):
+    """What changes translations in transformers, and not here, is named in one line."""
+    folder = Path(shutil.copytree(GOLDENS / "marian", tmp_path / "model"))
+    generation = json.loads((folder / "generation_config.json").read_text())
+    pad = generation["bad_words_ids"][0][0]
+    changed = generation | {"num_beams": 6, "length_penalty": 2.0, "suppress_tokens": [9]}
+    (folder / "generation_config.json").write_text(json.dumps(changed))
+    import_model(folder, tmp_path / "run")
+    assert capfd.readouterr().err == (
+        f"--from {folder} has settings that change translations in transformers, and are not used here: "
+        "length_penalty = 2.0.\n"
+    )
+    run = RunFolder(tmp_path / "run")
+    assert read_run_config(run.config).decode.beam == 6
+    order = imported("marian").orders["target"]
+    suppressed = list(order.rows).index(9)
+    never = restrictions(run)["never"]
+    assert never == sorted({*order.never, suppressed})
+    assert {int(order.rows[i]) for i in never} >= {pad, 9}
+    # PAD was in no softmax of Marian; a suppressed token was.
+    bias = weights_in(tmp_path / "run")["output_bias"]
+    assert (bias[[0, 3]] == NEVER).all()
+    assert bias[suppressed] > NEVER
+    export(tmp_path / "run", tmp_path / "back", form="huggingface")
+    back = json.loads((tmp_path / "back" / "generation_config.json").read_text())
+    assert changed.items() <= back.items()
 
 
 def test_an_export_of_our_own_model_is_imported_as_it_was(tmp_path, vocabulary):  # noqa: F811

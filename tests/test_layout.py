@@ -298,7 +298,12 @@ def test_the_rules_name_modules_that_exist():
 ROOT = PACKAGE.parent
 
 # The names under which packages are imported, if they differ from the names that pip knows.
-IMPORT_NAMES = {"absl-py": "absl", "gin-config": "gin", "orbax-checkpoint": "orbax"}
+IMPORT_NAMES = {
+    "absl-py": "absl",
+    "gin-config": "gin",
+    "ml-dtypes": "ml_dtypes",
+    "orbax-checkpoint": "orbax",
+}
 
 
 def test_every_dependency_is_imported():

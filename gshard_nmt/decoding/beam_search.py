@@ -76,6 +76,10 @@ class BeamSearch:
       alpha: the exponent. 0.6 is usual with "gnmt". The authors decoded with 0.8 and "lingvo".
       expansion: "eos_aside", "fairseq" or "lingvo", see `flat_beam_search`.
       eos, bos: the ids of these tokens.
+      never: the ids that a translation has only if its prefix has them. The probabilities of the other
+        ids stay as they are, as in fairseq and transformers.
+      tags: the number of tags that each prefix begins with. They are not in the log-probability, as in
+        transformers.
     """
 
     beam: int = 4
@@ -86,6 +90,8 @@ class BeamSearch:
     expansion: str = "eos_aside"
     eos: int = 1
     bos: int = 3
+    never: tuple[int, ...] = ()
+    tags: int = 0
 
     def norms(self) -> np.ndarray:
         """Returns the divisor of a log-probability for each length |Y|: float32[I + 1].
@@ -95,6 +101,19 @@ class BeamSearch:
         lengths = np.arange(self.max_steps + 1, dtype=np.float64)
         bases = {"gnmt": (5 + lengths) / 6, "lingvo": (4 + lengths) / 5, "none": lengths**0}
         return (bases[self.length_norm] ** self.alpha).astype(np.float32)
+
+    def counted(self, log_probs: "tf.Tensor", i: "tf.Tensor") -> "tf.Tensor":
+        """Returns the log-probabilities float32[B, K, V] of step i: 0 if the prefix has a tag there."""
+        import tensorflow as tf
+
+        return tf.where(i < self.tags, 0.0, log_probs) if self.tags else log_probs
+
+    def allowed(self, log_probs: "tf.Tensor") -> "tf.Tensor":
+        """Returns the log-probabilities float32[B, K, V] without those of the ids of `never`."""
+        if not self.never:
+            return log_probs
+        is_never = np.isin(np.arange(log_probs.shape[-1]), self.never)
+        return log_probs + np.where(is_never, MISSING, 0).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,6 +299,7 @@ def _advance(
     history = tf.where(slots // k == i, fed, state.history)
     positions = tf.broadcast_to(i, state.ids.shape)
     log_probs, cache = step(state.ids, positions, mask, i, state.cache)
+    log_probs = search.counted(log_probs, i)
 
     length, forced = i + 1, token_at(prefix, i)
     ended = state.log_probs + log_probs[:, :, search.eos]
@@ -288,7 +308,9 @@ def _advance(
         may_end &= state.log_probs > _COPY
     elif search.expansion == "fairseq":
         must_end = ((forced == search.eos) | (length >= limits))[:, tf.newaxis]
-        may_end &= must_end | (ended >= lowest_of_best(state.log_probs, log_probs, k))
+        may_end &= must_end | (
+            ended >= lowest_of_best(state.log_probs, search.allowed(log_probs), k)
+        )
     ended = tf.where(may_end, ended, MISSING)
     finished = _finish(state.finished, mask, ended, length, search)
     ids, parents, best = _continue(state.log_probs, log_probs, forced, search)
@@ -366,7 +388,7 @@ def _continue(
     # A mask over the vocabulary would make the selection slow. So EOS is left out after it, and
     # "eos_aside" selects one token more.
     width = min(k if search.expansion == "lingvo" else k + 1, vocabulary)
-    best, tokens = top(log_probs, width)
+    best, tokens = top(search.allowed(log_probs), width)
     tokens = tf.minimum(tokens, vocabulary - 1)  # NaN has no place among the others
     allowed = exists(best) & (tokens != search.eos)
     best = tf.where(allowed, totals[:, :, tf.newaxis] + best, MISSING)

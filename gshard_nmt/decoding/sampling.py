@@ -95,7 +95,8 @@ def sample(
       step: the decoder.
       cache: the first cache for `step`, any nest of tensors of constant shapes.
       words: the random words of the rows, two arrays uint32[B]; see `random_words`.
-      search: K, I, the length norm and the special ids. The other settings have no meaning here.
+      search: K, I, the length norm, the special ids, and what is never drawn or counted. The other
+        settings have no meaning here.
       sampling: the distribution to draw from.
       live, max_lengths, prefix: as for `flat_beam_search`.
 
@@ -122,7 +123,8 @@ def sample(
         mask = tf.broadcast_to(tf.cast(own, tf.float32), [rows, *own.shape])
         positions = tf.broadcast_to(i, [rows, k])
         log_probs, cache = step(state.ids, positions, mask, i, state.cache)
-        drawn = draw(masses(log_probs, sampling), _random(words, k, i))
+        log_probs = search.counted(log_probs, i)
+        drawn = draw(masses(search.allowed(log_probs), sampling), _random(words, k, i))
         forced = token_at(prefix, i)
         last = tf.where(i + 1 >= limits, search.eos, 0)
         forced = tf.where(forced > 0, forced, last)[:, tf.newaxis]

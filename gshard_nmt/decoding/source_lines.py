@@ -5,12 +5,15 @@ import contextlib
 import dataclasses
 import hashlib
 import io
+import re
 import select
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
 from gshard_nmt.data.reading import text_lines
+from gshard_nmt.data.vocabulary import LINE_BREAKS
 from gshard_nmt.errors import UserError
 
 _BLOCK = 1 << 16
@@ -18,6 +21,26 @@ _PATIENCE = 50
 """Milliseconds to wait for more lines before the lines that have come are translated."""
 
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+INVISIBLE = "\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+"""Characters without a shape that no language needs, as ranges of a regular expression: the soft hyphen,
+spaces of no width, marks of direction. They would split a word into pieces that no training text has."""
+
+
+def visible(line: str) -> str:
+    """Returns a line without its `INVISIBLE` characters."""
+    return re.sub(f"[{INVISIBLE}]", "", line)
+
+
+def copied(line: str) -> str | None:
+    """Returns the translation of a line without letters and digits: itself, without spaces at its ends.
+
+    For all other lines it returns None. A model would invent text for punctuation, symbols or emoji.
+    """
+    if any(unicodedata.category(character)[0] in "LN" for character in line):
+        return None
+    return re.sub(f"[{LINE_BREAKS}]", " ", line).strip()
 
 
 class InputChanged(UserError):

@@ -11,7 +11,8 @@ from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
-from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.decoding.source_lines import copied, visible
+from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint import Checkpoints
@@ -102,9 +103,9 @@ class TextTranslator:
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each line by falling score. The lines keep their order.
 
-        The translation of an empty line is empty, unless it has a prefix. A line that is too long is
-        translated in pieces, and the n-th best translations of all pieces are joined, or the n-th
-        samples of all pieces. The score is the sum of their log-probabilities, divided by the length
+        A line without letters and digits is copied, with score 0, unless it has a prefix. A line that is
+        too long is translated in pieces, and the n-th best translations of all pieces are joined, or the
+        n-th samples of all pieces. The score is the sum of their log-probabilities, divided by the length
         norm of the sum of their lengths.
 
         Args:
@@ -125,7 +126,7 @@ class TextTranslator:
             sources = self._encode(chunk, source, target)
             for i, begin in enumerate(begins):
                 if begin:
-                    sources[i] = self._source.encode_source([chunk[i]], source, target)
+                    sources[i] = self._ids([chunk[i]], source, target)
                     self._check_lengths(first_line + start + i, "prefix", sources[i][0], begin)
             ids = [piece for pieces in sources for piece in pieces]
             first = self._target.first(target)
@@ -139,7 +140,7 @@ class TextTranslator:
                     joined = join(parts, separator(target), self._translator.length_norms)
                     hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
                 else:
-                    (nbest,) = parts or [[Translation("", 0.0, 0)]]
+                    (nbest,) = parts or [[Translation(copied(line) or "", 0.0, 0)]]
                     hypotheses = [Hypothesis(best.text, best.score) for best in nbest]
                 # Samples come in the order of their numbers, and joined lines by the rank of their parts.
                 yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
@@ -149,28 +150,32 @@ class TextTranslator:
     ) -> list[tuple[int, list[int]]]:
         """Returns all sentences of these lines: line number and ids, EOS included.
 
-        A long line has several sentences, and an empty line has none. The first line has number 1.
+        A long line has several sentences, and a line that is copied has none. The first line has
+        number 1.
         """
         encoded = enumerate(self._encode(lines, source, target), 1)
         return [(number, ids) for number, pieces in encoded for ids in pieces]
 
-    def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
-        """Returns the ids of the pieces of each line: mostly one piece, none if the line is empty."""
+    def _ids(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
+        """Returns the ids that the encoder reads for each line."""
+        return self._source.encode_source([visible(line) for line in lines], source, target)
 
-        def encode(texts: Sequence[str]) -> list[list[int]]:
-            return self._source.encode_source(texts, source, target)
+    def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
+        """Returns the ids of the pieces of each line: mostly one piece, none if the line is copied."""
 
         def measure(texts: Sequence[str]) -> list[int]:
-            return [len(ids) for ids in encode(texts)]
+            return [len(ids) for ids in self._ids(texts, source, target)]
 
         (without_text,) = measure([""])
         longest = self._translator.longest_source
         sources = []
-        for line, ids in zip(lines, encode(lines), strict=True):
-            pieces = [ids] if len(ids) <= longest else encode(split(line, measure, longest))
-            # Also a line of characters that the vocabulary ignores is empty.
+        for line, ids in zip(lines, self._ids(lines, source, target), strict=True):
+            pieces = [ids]
+            if len(ids) > longest:
+                pieces = self._ids(split(line, measure, longest), source, target)
+            # A line of characters that the vocabulary ignores is empty.
             filled = [piece for piece in pieces if len(piece) > without_text]
-            sources.append(filled if line.strip() else [])
+            sources.append(filled if copied(line) is None else [])
         return sources
 
     def _decode(self, line: str, nbest: Sequence[tuple[list[int], float]]) -> list[Translation]:
@@ -194,7 +199,7 @@ class TextTranslator:
         """Yields the score of each given translation, in order.
 
         It is the score that `translate` reports for the same ids with the same settings, within 2e-6 of
-        it. An empty translation of an empty line has score 0, as in `translate`.
+        it. A line that is copied has score 0 with its copy, as in `translate`.
 
         Args:
           pairs: a source line and its translation.
@@ -208,8 +213,8 @@ class TextTranslator:
         """
         remaining, first = iter(pairs), first_line
         while chunk := list(itertools.islice(remaining, chunk_size)):
-            filled = [i for i, (line, text) in enumerate(chunk) if line.strip() or text.strip()]
-            sources = self._source.encode_source([chunk[i][0] for i in filled], source, target)
+            filled = [i for i, (line, text) in enumerate(chunk) if copied(line) != text.strip()]
+            sources = self._ids([chunk[i][0] for i in filled], source, target)
             texts = self._target.encode_target([chunk[i][1] for i in filled], target)
             targets = [ids[:-1] for ids in texts]
             for i, ids, translation in zip(filled, sources, targets, strict=True):
@@ -235,7 +240,7 @@ class TextTranslator:
         texts = []
         for source, target, lines, references in tests:
             ids = zip(
-                self._source.encode_source(lines, source, target),
+                self._ids(lines, source, target),
                 self._target.encode_target(references, target),
                 strict=True,
             )
@@ -321,5 +326,6 @@ def load_translator(
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
-    translator = Translator(config, functions, devices, loaded.weights, nbest)
+    limits = restrictions(run)
+    translator = Translator(config, functions, devices, loaded.weights, nbest, **limits)
     return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin, processes)

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +21,27 @@ from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import memory, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
+
+
+def restrictions(run: RunFolder) -> dict[str, Any]:
+    """Returns the arguments `never` and `tags` of a `Translator` for the model of a run.
+
+    An imported model never writes what its folder says. Any other model never writes an id without text:
+    PAD, UNK, BOS, tags and reserved symbols.
+    """
+    _, vocabulary = run.vocabularies()
+    never = run.data.get("never")
+    if never is None:
+        kinds = enumerate(kind for kind, _ in vocabulary.keys())  # noqa: SIM118
+        never = [i for i, kind in kinds if kind in ("special", "control") and i != EOS]
+    tags = any(vocabulary.first(pair["target"]) for pair in run.data["pairs"])
+    return {"never": never, "tags": int(tags)}
 
 
 class Translator:
@@ -37,6 +54,8 @@ class Translator:
         devices: runtime.Runtime,
         parameters: Mapping[str, object],
         nbest: int = 1,
+        never: Sequence[int] = (),
+        tags: int = 0,
     ) -> None:
         """Compiles nothing yet: each shape of batch is compiled when it first occurs.
 
@@ -46,11 +65,14 @@ class Translator:
           devices: the devices to translate on.
           parameters: the weights, on the devices.
           nbest: number of translations of each sentence.
+          never: the ids that a translation has only if its prefix has them.
+          tags: the number of tags that each prefix begins with. They do not count in scores.
         """
         self._config = config
         self._functions = functions
         self._devices = devices
         self._nbest = nbest
+        self._never, self._tags = tuple(never), tags
         self.least_rows = least_rows(config, devices.is_cpu, nbest)
         self.rows = batch_rows(config.replace(mesh=devices.mesh), devices.is_cpu, nbest)
         self._programs: dict[BatchShape, Program] = {}
@@ -185,7 +207,9 @@ class Translator:
         config = self._config.replace(mesh=mesh, decode={"rows": rows})
         devices = runtime.start(mesh, self._devices.cache)
         weights = devices.put(self._devices.fetch(self.parameters), weight_specs(self._functions))
-        return Translator(config, self._functions, devices, weights, self._nbest)
+        return Translator(
+            config, self._functions, devices, weights, self._nbest, self._never, self._tags
+        )
 
     def lower(self, shape: BatchShape) -> LoweredFunction:
         """Lowers the search of one shape of batch: (weights, batch) -> (ids, scores, lengths).
@@ -288,7 +312,7 @@ class Translator:
         decode = repr(dataclasses.replace(self._config.decode, seed=0))
         functions = repr(self._functions)
         sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
-        key = json.dumps(["decode", functions, decode, sizes])
+        key = json.dumps(["decode", functions, decode, sizes, self._never, self._tags])
         program = self._devices.compile(
             key, lambda: self.lower(shape), independent_rows=True, meanwhile=meanwhile
         )
@@ -325,6 +349,8 @@ class Translator:
             length_norm=decode.length_norm,
             alpha=decode.alpha,
             expansion=decode.expansion,
+            never=self._never,
+            tags=self._tags,
         )
 
         def translate(p, batch):

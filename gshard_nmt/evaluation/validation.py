@@ -13,7 +13,7 @@ from gshard_nmt.data.examples import Example
 from gshard_nmt.data.manifest import PreparedPair
 from gshard_nmt.data.shards import PreparedData
 from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import bleu
 from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
@@ -234,7 +234,8 @@ class Validation:
     def _new_translator(self, weights: Mapping[str, Any]) -> Translator:
         # A score of random samples would choose the best checkpoint by chance.
         config = self._programs.config.replace(decode={"method": "beam"})
-        return Translator(config, self._programs.functions, self._programs.devices, weights)
+        functions, devices = self._programs.functions, self._programs.devices
+        return Translator(config, functions, devices, weights, **restrictions(self._run))
 
     @functools.cached_property
     def _dev_text(self) -> "DevText":

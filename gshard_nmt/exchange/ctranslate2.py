@@ -16,7 +16,7 @@ x * M**-0.5, which is `scale_outputs`.
 import dataclasses
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -40,7 +40,9 @@ _DTYPES = ("float32", "int8", "int16", "int32")
 _ACTIVATIONS = {"relu": 0, "geglu": 1, "swish": 2, "gelu": 3}
 """The numbers of CTranslate2's activations. "geglu" has the approximate GELU, as in T5."""
 _POSITIONS = 1024
-"""The number of sinusoids in the file, more than any sentence needs."""
+"""The least number of sinusoids in the file."""
+_BANNED = -1e4
+"""The bias of an id that is never written. float16 has this number."""
 
 
 def check(model: Model) -> None:
@@ -72,6 +74,8 @@ def write(
     weights: Mapping[str, np.ndarray],
     vocabularies: Mapping[str, Vocabulary],
     folder: Path,
+    never: Sequence[int] = (),
+    longest: int = 0,
 ) -> None:
     """Writes a model into a folder.
 
@@ -80,12 +84,18 @@ def write(
       weights: its parameters by name.
       vocabularies: those of "source" and "target".
       folder: an empty folder.
+      never: the ids that a translation never has. Their logits get a bias.
+      longest: the largest number of tokens of a sentence.
 
     Raises:
       UserError: see `check`.
     """
     check(model)
-    variables, aliases = variables_of(model, weights)
+    if len(never):
+        bias = np.zeros(vocabularies["target"].size, np.float32) + weights.get("output_bias", 0)
+        bias[list(never)] = _BANNED
+        weights = {**weights, "output_bias": bias}
+    variables, aliases = variables_of(model, weights, longest)
     with (folder / "model.bin").open("wb") as file:
         _write_binary(file, variables, aliases)
     for side, vocabulary in vocabularies.items():
@@ -107,7 +117,7 @@ def write(
 
 
 def variables_of(
-    model: Model, weights: Mapping[str, np.ndarray]
+    model: Model, weights: Mapping[str, np.ndarray], longest: int = 0
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Returns the variables of model.bin by name, and names that stand for another variable."""
     variables: dict[str, np.ndarray] = {}
@@ -124,7 +134,9 @@ def variables_of(
             f"{stack}/scale_embeddings": np.array(0, np.int8),
         }
         if model.positions in SINUSOIDS:
-            variables[f"{stack}/position_encodings/encodings"] = _sinusoids(model)
+            variables[f"{stack}/position_encodings/encodings"] = _sinusoids(
+                model, max(longest, _POSITIONS)
+            )
         elif model.positions == "learned":
             variables[f"{stack}/position_encodings/encodings"] = weights[
                 f"{side}_position_embedding"
@@ -141,7 +153,7 @@ def variables_of(
         "decoder/alignment_heads": np.array(1, np.int16),
         "decoder/scale_outputs": np.array(model.model_dim**-0.5, np.float32),
     }
-    if model.output_bias:
+    if "output_bias" in weights:
         variables["decoder/projection/bias"] = weights["output_bias"]
     aliases = {"decoder/projection/weight": "decoder/embeddings/weight"}
     if model.shared_embedding:
@@ -225,12 +237,12 @@ def _layer(stack: str, weights: Mapping[str, np.ndarray], layer: int) -> dict[st
     return variables | dense.norm(f"{place}/ffn/layer_norm", "norm/")
 
 
-def _sinusoids(model: Model) -> np.ndarray:
+def _sinusoids(model: Model, count: int) -> np.ndarray:
     """Returns the sinusoids of the first positions, float32[positions, M]; see `layers.sinusoids`."""
     half = model.model_dim // 2
     steps = max(half - 1, 1) if model.positions == "sinusoidal" else half
     exponents = np.arange(half, dtype=np.float32) * np.array(-np.log(10_000.0) / steps, np.float32)
-    positions = np.arange(_POSITIONS, dtype=np.float32) + model.position_offset
+    positions = np.arange(count, dtype=np.float32) + model.position_offset
     angles = positions[:, np.newaxis] * np.exp(exponents)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1, dtype=np.float32)
 

@@ -11,6 +11,7 @@ The rows of the embeddings move with the ids (`Order.rows`). A piece that is no 
 transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but must not write it.
 """
 
+import base64
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -63,7 +64,7 @@ class Order:
     Attributes:
       model: the content of the SentencePiece model file.
       rows: int32[V], the old id of each new id.
-      never: the new ids that the decoder never writes.
+      never: the new ids that are no tokens of the decoder. Their probability is 0.
     """
 
     model: bytes
@@ -129,6 +130,38 @@ def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> 
     elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
         piece.type = piece.UNUSED
     return piece
+
+
+def of_bpe(tokenizer: Mapping[str, Any], first: int) -> bytes:
+    """Returns a SentencePiece model that splits text as the BPE model of a tokenizer.json.
+
+    SentencePiece merges the neighbours whose piece has the highest score, and tokenizer.json those with
+    the earliest merge.
+
+    Args:
+      tokenizer: the content of tokenizer.json.
+      first: the first id of a piece of text. The model has 3 special pieces before it, as fairseq's.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    bpe = tokenizer["model"]
+    names = sorted(bpe["vocab"], key=bpe["vocab"].__getitem__)[first:]
+    ranks: dict[str, int] = {}
+    for merge in bpe["merges"]:
+        # Older files have "a b" for ["a", "b"].
+        ranks.setdefault("".join(merge.split(" ") if isinstance(merge, str) else merge), len(ranks))
+    model = sentencepiece_model_pb2.ModelProto()
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    model.pieces.add(piece="<unk>", type=model.SentencePiece.UNKNOWN)
+    for name in ("<s>", "</s>"):
+        model.pieces.add(piece=name, type=model.SentencePiece.CONTROL)
+    for i, name in enumerate(names):
+        model.pieces.add(piece=name, score=-float(ranks.get(name, len(ranks) + i)))
+    normalizer = tokenizer.get("normalizer") or {}
+    for step in (normalizer, *normalizer.get("normalizers", ())):
+        if charsmap := step.get("precompiled_charsmap"):
+            model.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def piece_names(spm: bytes) -> list[str]:

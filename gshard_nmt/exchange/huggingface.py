@@ -21,7 +21,7 @@ import numpy as np
 from gshard_nmt import json_shape
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import NEVER, Order
-from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.exchange.tensors import Tensors
 from gshard_nmt.json_shape import anything, fields, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.parameters import Parameter
@@ -198,6 +198,12 @@ def _experts(config: Mapping[str, Any]) -> dict[str, Any]:
             f"encoder_sparse_step is {steps['encoder']} and decoder_sparse_step {steps['decoder']}",
             "equal, as both are Model.moe_every",
         )
+    for side in sparse:
+        if config[f"{side}_layers"] % steps[side]:
+            raise _unsupported(
+                f"{side}_layers is {config[f'{side}_layers']}",
+                f"a multiple of {side}_sparse_step = {steps[side]}, as our stacks are equal blocks",
+            )
     return {
         "experts": config["num_experts"],
         "moe_every": steps[sparse[0]],

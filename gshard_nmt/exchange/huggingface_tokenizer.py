@@ -3,7 +3,8 @@
 M2M-100   vocab.json lists the tokens, and the languages `__fr__` follow. A source begins with the token
           of its own language, a translation with that of its language.
 NLLB      the token of a piece is one id after the piece of sentencepiece.bpe.model, because `<pad>` comes
-          before EOS. The languages `fra_Latn` follow. Sources and translations are like those of M2M-100.
+          before EOS; tokenizer.json may take its place. The languages `fra_Latn` follow. Sources and
+          translations are like those of M2M-100.
 Marian    vocab.json lists the tokens of both sides, and each side has a SentencePiece model. A source
           begins with the token `>>fra<<` of the language to translate into, if there are several.
 """
@@ -17,10 +18,10 @@ from typing import Any
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.vocabulary import first_tag, source_tag, target_tag
+from gshard_nmt.data.vocabulary import PAD, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, piece_names, reordered
-from gshard_nmt.json_shape import anything, mapping_of, whole
+from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
+from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
 _SPM = "sentencepiece.bpe.model"
 _VOCAB = "vocab.json"
@@ -40,6 +41,18 @@ _LANGUAGE = {
     "marian": ">>([A-Za-z_-]+)<<",
 }
 _ANY = mapping_of(anything())
+_BPE = fields(
+    {
+        "model": fields(
+            {
+                "type": text("BPE", "'BPE'"),
+                "vocab": mapping_of(whole()),
+                "merges": list_of(anything()),
+            }
+        )
+    }
+)
+"""The part of tokenizer.json that can take the place of a SentencePiece model."""
 _REMEDY = "Copy the file again from where the model was published."
 
 
@@ -70,7 +83,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    spm = _bytes(folder / _SPM)
+    spm = _fairseq_pieces(folder)
     if (folder / _VOCAB).is_file():
         names = _listed(folder, _VOCAB)
     else:
@@ -83,6 +96,23 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         orders[side] = reordered(spm, _tokens(folder, names, config, tags))
     known = sorted(languages.values())
     return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
+
+
+def _fairseq_pieces(folder: Path) -> bytes:
+    """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
+    file = folder / _SPM
+    content = {} if (folder / _VOCAB).is_file() else _object(folder / "tokenizer.json")
+    if file.is_file() or not content:
+        return _bytes(file)
+    if not (problem := json_shape.problem(_BPE, content)):
+        ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
+        if ids == [0, 1, 2, 3]:
+            return of_bpe(content, len(ids))
+        problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
+    raise UserError(
+        f"{file} is missing, and tokenizer.json cannot take its place: {problem}. Copy {_SPM} from where "
+        "the model was published; save_pretrained of transformers may not write it."
+    )
 
 
 def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
@@ -98,7 +128,9 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
     def order(side: str, least: int = 0) -> Order:
         tokens = _tokens(folder, names[side], config, tags[side])
-        return reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+        # Marian has no PAD: transformers added it, with a logit of 0.
+        order = reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+        return dataclasses.replace(order, never=[PAD, *order.never])
 
     orders = {side: order(side) for side in sizes}
     if is_shared:

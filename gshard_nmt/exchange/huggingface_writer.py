@@ -21,17 +21,18 @@ import numpy as np
 from gshard_nmt import json_shape
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import safetensors_file
 from gshard_nmt.exchange.foreign_vocabulary import NEVER, Order
+from gshard_nmt.exchange.generation import GENERATION
 from gshard_nmt.exchange.huggingface import ACTIVATIONS, CONFIG, FAMILIES, LINEAR
 from gshard_nmt.exchange.huggingface_tokenizer import Tokenizer
+from gshard_nmt.exchange.tensors import SINGLE
+from gshard_nmt.exchange.tensors import write as write_tensors
 from gshard_nmt.json_shape import fields, list_of, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.settings.config import Config
 
 NEW_IDS = (1, 2, 3, 0)
 """The new ids of PAD, EOS, UNK and BOS."""
-GENERATION = "generation_config.json"
 FACTS = "gshard_nmt.json"
 """The file of an export that says which model it has."""
 SIDES = {"source": "source.model", "target": "target.model"}
@@ -248,11 +249,9 @@ def _embedding_name(layout: Layout, name: str) -> str:
 
 def _in_new_order(layout: Layout, side: str, values: np.ndarray, size: int) -> np.ndarray:
     """Returns values [V, ...] of our ids in the order of the new ids, [size, ...]."""
-    order = layout.orders[side]
-    # A token that stands twice has its own value at its own id.
-    kept = np.setdiff1d(np.arange(len(order.rows)), list(order.never))
     moved = np.zeros((size, *values.shape[1:]), np.float32)
-    moved[order.rows[kept]] = values[kept]
+    # A token has a lower id than its copies, so its value is written last.
+    moved[layout.orders[side].rows[::-1]] = values[::-1]
     return moved
 
 
@@ -270,11 +269,10 @@ def _table(layout: Layout, side: str, values: np.ndarray) -> np.ndarray:
 
 def _output_bias(layout: Layout, values: np.ndarray) -> dict[str, np.ndarray]:
     if layout.config["model_type"] == "marian":
+        # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
+        values = np.where(values == NEVER, 0, values)
         size = _size(layout, "target")
-        moved = _in_new_order(layout, "target", values[:, np.newaxis], size)
-        # In Marian, the token that begins a translation is PAD, which is never written.
-        moved[layout.orders["target"].rows[3]] = values[3]
-        return {"final_logits_bias": moved.T}
+        return {"final_logits_bias": _in_new_order(layout, "target", values[:, np.newaxis], size).T}
     if learned := int(np.count_nonzero((values != 0) & (values != NEVER))):
         raise UserError(
             f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
@@ -324,20 +322,38 @@ def _matrix(prefix: str, leaf: str, values: np.ndarray) -> dict[str, np.ndarray]
     return {f"{prefix}.weight": values.reshape(rows, -1).T}
 
 
-def write(layout: Layout, weights: Mapping[str, np.ndarray], folder: Path) -> None:
+def write(
+    layout: Layout,
+    weights: Mapping[str, np.ndarray],
+    folder: Path,
+    never: Sequence[int] = (),
+    generation: Mapping[str, Any] | None = None,
+) -> None:
     """Writes config.json, generation_config.json and the weights.
+
+    Args:
+      layout: the layout.
+      weights: our parameters by name.
+      folder: the folder to write into.
+      never: our ids that the search never writes.
+      generation: what an imported model had in generation_config.json.
 
     Raises:
       UserError: see `tensors_of`.
     """
-    safetensors_file.write(folder / safetensors_file.SINGLE, tensors_of(layout, weights))
+    write_tensors(folder / SINGLE, tensors_of(layout, weights))
     # Two names of one setting: transformers 5 reads the first, earlier versions the second.
     dtypes = dict.fromkeys(("dtype", "torch_dtype"), "float32")
     _write_json(folder / CONFIG, {**layout.config, **dtypes})
     ids = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
-    generation = {name: layout.config[name] for name in ids if name in layout.config}
+    special = {name: layout.config[name] for name in ids if name in layout.config}
     longest = layout.config.get("max_position_embeddings", 256)
-    _write_json(folder / GENERATION, generation | {"num_beams": 4, "max_length": longest})
+    usual = {**special, "num_beams": 4, "max_length": longest}
+    rows = layout.orders["target"].rows
+    # A copy of a token has a later id than the token, which may be written.
+    tokens = set(np.unique(rows, return_index=True)[1])
+    never_new = [[int(rows[i])] for i in never if i in tokens]
+    _write_json(folder / GENERATION, {**usual, "bad_words_ids": never_new, **(generation or {})})
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

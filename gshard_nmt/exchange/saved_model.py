@@ -9,6 +9,7 @@ of the result. The graph has no op of this package, so tensorflow and tensorflow
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 
 from gshard_nmt.data.vocabulary import EOS, LINE_BREAKS
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_shape
+from gshard_nmt.decoding.source_lines import INVISIBLE
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
@@ -34,8 +36,14 @@ FEW = 4
 _LINE_BREAK = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in LINE_BREAKS) + "]"
 """Matches one of `LINE_BREAKS`, as a regular expression of TensorFlow's RE2."""
 
-_BLANK = r"[\s\p{Z}\x1c-\x1f\x{85}]*"
-"""Matches a text that Python's `str.strip` makes empty. `\\s` of RE2 is ASCII only."""
+_COPIED = r"[^\p{L}\p{N}]*"
+"""Matches a text that `source_lines.copied` copies."""
+
+_ENDS = r"^[\s\p{Z}\x1c-\x1f\x{85}]+|[\s\p{Z}\x1c-\x1f\x{85}]+$"
+"""Matches what Python's `str.strip` removes. `\\s` of RE2 is ASCII only."""
+
+_INVISIBLE = "[" + re.sub(r"[^-]", lambda c: f"\\x{{{ord(c[0]):x}}}", INVISIBLE) + "]"
+"""Matches one of `INVISIBLE`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,31 +179,36 @@ class _Sentences(NamedTuple):
 
     Attributes:
       ids: int32[n, None], ragged: the tags, the tokens and EOS of each line.
-      lengths: int32[n], the number of ids of each line; 0 if the line is blank.
+      lengths: int32[n], the number of ids of each line; 0 if the line is copied, or has no tokens.
+      copies: string[n], the lines that are copied, and "" for the others.
     """
 
     ids: Any
     lengths: Any
+    copies: Any
 
 
 def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
     """Returns the tokens of string[n]. A sentence with more ids than `longest` loses its last tokens."""
     import tensorflow as tf
 
-    count, tokens = tf.shape(text)[0], vocabulary.tokenize(text)
+    count = tf.shape(text)[0]
+    tokens = vocabulary.tokenize(tf.strings.regex_replace(text, _INVISIBLE, ""))
     tags = tf.RaggedTensor.from_tensor(tf.tile(tags[tf.newaxis], [count, 1]))
     ids = tf.concat([tags, tokens], axis=1)[:, : longest - 1]
     ids = tf.concat([ids, tf.RaggedTensor.from_tensor(tf.fill([count, 1], EOS))], axis=1)
-    # Also a line of characters that the vocabulary ignores is blank.
-    is_blank = tf.strings.regex_full_match(text, _BLANK) | (tokens.row_lengths() == 0)
-    return _Sentences(ids, tf.where(is_blank, 0, tf.cast(ids.row_lengths(), tf.int32)))
+    is_copied = tf.strings.regex_full_match(text, _COPIED)
+    has_tokens = ~is_copied & (tokens.row_lengths() > 0)
+    line = tf.strings.regex_replace(text, _LINE_BREAK, " ")
+    copies = tf.where(is_copied, tf.strings.regex_replace(line, _ENDS, ""), "")
+    return _Sentences(ids, tf.where(has_tokens, tf.cast(ids.row_lengths(), tf.int32), 0), copies)
 
 
 def _translate(model: TrainedModel, module, sentences: _Sentences):
-    """Returns the translations string[n] and the scores float32[n]; "" and 0 for a blank line."""
+    """Returns the translations string[n] and the scores float32[n], which are 0 for a copied line."""
     import tensorflow as tf
 
-    translations = tf.fill(tf.shape(sentences.lengths), "")
+    translations = sentences.copies
     scores = tf.zeros(tf.shape(sentences.lengths))
     shorter = 0
     # The smallest batch that holds a sentence depends on the sentence alone.

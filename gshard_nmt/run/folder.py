@@ -77,7 +77,7 @@ _DATA = fields(
         "files": fields(dict.fromkeys((*VOCABULARIES, "data", "config"), text())),
         "prepared": mapping_of(anything()),
     },
-    {"subset_fingerprints": mapping_of(text())},
+    {"subset_fingerprints": mapping_of(text()), "never": list_of(whole())},
 )
 """The shape of data.json."""
 

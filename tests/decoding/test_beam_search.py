@@ -404,6 +404,24 @@ def test_a_prefix_is_the_beginning_of_every_translation_and_its_end_is_the_only_
     assert texts(impossible) == []
 
 
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+def test_an_id_that_is_never_written_keeps_its_probability_if_it_is_forced(expansion):
+    """Without the likely id 2, the search takes 4; no other probability changes."""
+
+    def rule(_):
+        return log_of({1: 0.1, 2: 0.6, 3: 0.1, 4: 0.2}, 5)
+
+    search = BeamSearch(2, 3, 1, "none", expansion=expansion, never=(0, 2, 3))
+    prefix = tf.constant([[0, 0, 0], [4, 1, 0], [2, 1, 0]])
+    hypotheses = run_script(rule, search, 5, rows=3, prefix=prefix, early_stop=False)
+    assert [texts(hypotheses, row)[0] for row in (1, 2)] == [[4, 1], [2, 1]]
+    assert {*texts(hypotheses)[0]} <= {1, 4}
+    np.testing.assert_allclose(hypotheses.log_probs[1:, 0], np.log([0.2 * 0.1, 0.6 * 0.1]), 1e-5)
+    tagged = dataclasses.replace(search, tags=1)
+    hypotheses = run_script(rule, tagged, 5, rows=3, prefix=prefix, early_stop=False)
+    np.testing.assert_allclose(hypotheses.log_probs[1:, 0], np.log([0.1, 0.1]), 1e-5)
+
+
 def test_every_mask_is_a_line_of_descent():
     calls, search = [], BeamSearch(beam=3, max_steps=5)
     table = np.random.default_rng(1).dirichlet(np.ones(6), size=20)

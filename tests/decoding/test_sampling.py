@@ -213,3 +213,12 @@ def test_first_tokens_follow_the_distribution_of_the_decoder():
         assert counts[~often].sum() == 0
         assert statistic < 20  # 4 degrees of freedom: 1 in 2000 is larger
     assert abs(np.mean(ids[:, 0] == ids[:, 1]) - np.sum(np.exp(2 * first))) < 0.03
+
+
+def test_an_id_that_is_never_drawn_keeps_its_probability_if_it_is_forced():
+    banned = tuple(i for i in range(VOCABULARY) if i not in (EOS, 4, 5))
+    search = BeamSearch(beam=3, max_steps=STEPS, never=banned)
+    samples, forced = draw_all([[5, 1], [6, 1]], search=search, prefixes=[[], [2, EOS]])
+    assert {token for ids, _ in samples for token in ids} <= {EOS, 4, 5}
+    _, free = draw_all([[5, 1], [6, 1]], prefixes=[[], [2, EOS]])
+    assert forced == free

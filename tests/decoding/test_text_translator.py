@@ -59,8 +59,8 @@ def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypat
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 100])
-def test_text_is_translated_line_by_line_and_an_empty_line_stays_empty(chunk_size):
-    lines = ["abcde", "", "f", "  ", "gh"]
+def test_text_is_translated_line_by_line_and_a_line_without_letters_is_copied(chunk_size):
+    lines = ["abcde", "", "f", "  ", "g\xad\u2060h", " ()\t… ", "\xad", "👍🏽", "1"]
     translations = list(text_translator().translate(lines, "fr", "en", chunk_size))
     assert [[h.text for h in nbest] for nbest in translations] == [
         ["abcde"],
@@ -68,8 +68,16 @@ def test_text_is_translated_line_by_line_and_an_empty_line_stays_empty(chunk_siz
         ["f"],
         [""],
         ["gh"],
+        ["() …"],
+        ["\xad"],
+        ["👍🏽"],
+        ["1"],
     ]
-    assert [nbest[0].score for nbest in translations] == [-7, 0, -3, 0, -4]
+    expected = [-7, 0, -3, 0, -4, 0, 0, 0, -3]
+    assert [nbest[0].score for nbest in translations] == expected
+    pairs = zip(lines, [nbest[0].text for nbest in translations], strict=True)
+    scores = list(text_translator().score(pairs, "fr", "en"))
+    assert scores == expected
 
 
 def test_the_n_best_of_a_line_are_texts_with_scores():
@@ -152,7 +160,7 @@ def test_a_long_line_in_chinese_is_joined_without_spaces():
     assert best.text == "我来了。你走了。"
 
 
-def test_each_line_has_its_prefix_and_an_empty_line_with_a_prefix_is_translated():
+def test_each_line_has_its_prefix_and_a_line_to_copy_with_a_prefix_is_translated():
     translate = text_translator()
     devices = translate._translator._devices
     prefixes = ["", "xy", "", "z"]
@@ -167,9 +175,9 @@ def test_each_line_has_its_prefix_and_an_empty_line_with_a_prefix_is_translated(
 
 
 def test_scores_come_in_order_and_two_empty_lines_have_score_zero():
-    pairs = [("abcd", "x"), ("", ""), ("a", ""), ("", "y"), ("ab", "xyz")]
+    pairs = [("abcd", "x"), ("", ""), ("a", ""), ("", "y"), ("ab", "xyz"), ("!", "?")]
     scores = list(text_translator().score(iter(pairs), "fr", "en", chunk_size=2))
-    assert scores == [-6.0, 0.0, -3.0, -2.0, -4.0]
+    assert scores == [-6.0, 0.0, -3.0, -2.0, -4.0, -3.0]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)
     monkeypatch.setattr(module.fitting, "fitted", lambda config, *_: config)
     monkeypatch.setattr(module, "Checkpoints", SavedCheckpoints)
-    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
+    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": [], "never": [0, 7]}
     run = types.SimpleNamespace(
         data=sizes,
         programs_to_decode=None,
@@ -240,6 +248,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     assert loaded.checkpoint == Manifest(loaded.step, {}, saved_at=1.0).label
     names = step_functions(CONFIG, sizes).declare_parameters()
     assert set(loaded._translator.parameters["names"]) == set(names)
+    assert loaded._translator._never == (0, 7)
 
 
 @pytest.mark.parametrize("broken", ["lengths", "scores"])

@@ -5,14 +5,16 @@ what its row contained.
 """
 
 import json
+import types
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.sampling import random_words
-from gshard_nmt.decoding.translator import Translator
+from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.spmd.mesh import Mesh
@@ -184,6 +186,18 @@ def test_n_best_translations_that_do_not_exist_are_left_out():
     even, odd = search.translate_ids([[5, EOS], [6, 7, EOS]])
     assert even == [([5], -2.0), ([5], -2.0)]
     assert odd == [([6, 7], -3.0)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "never"), [({}, [0, 2, 3, 4, 5, 6]), ({"never": [0, 9]}, [0, 9])]
+)
+def test_an_id_without_text_is_never_written_or_what_an_imported_model_says(tmp_path, facts, never):
+    spec = VocabularySpec(320, tags=("<doc>", "<2fr>", "<begin:fr>"))
+    words = train_vocabulary(["a bad cab", "a dab"], spec, tmp_path / "target.model")
+    for target, tags in (("fr", 1), ("de", 0)):
+        data = {"pairs": [{"target": target}], **facts}
+        run = types.SimpleNamespace(data=data, vocabularies=lambda: (words, words))
+        assert restrictions(run) == {"never": never, "tags": tags}
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])

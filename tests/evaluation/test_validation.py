@@ -67,6 +67,7 @@ def validate(monkeypatch):
 
     monkeypatch.setattr(validation, "dev_batches", dev_batches)
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
+    monkeypatch.setattr(validation, "restrictions", lambda run: {})
 
     def make(config=DEMO, run=None, processes=ALONE) -> Validation:
         devices = types.SimpleNamespace(put=lambda batch, specs: batch)

@@ -126,6 +126,26 @@ def test_a_layer_has_its_weights():
     np.testing.assert_array_equal(variables["decoder/projection/bias"], weights["output_bias"])
 
 
+@pytest.mark.parametrize("name", ["m2m_100", "geglu"])
+def test_ids_that_are_never_written_have_a_bias_and_long_sentences_their_sinusoids(
+    tmp_path,
+    vocabulary,  # noqa: F811
+    name,
+):
+    weights = weights_of(MODELS[name], vocabulary.size)
+    sides = {"source": vocabulary, "target": vocabulary}
+    ctranslate2.write(MODELS[name], weights, sides, tmp_path, never=[0, 3], longest=1500)
+    variables, _ = read_binary((tmp_path / "model.bin").read_bytes())
+    bias = variables["decoder/projection/bias"]
+    expected = np.zeros(vocabulary.size) + weights.get("output_bias", 0)
+    assert np.flatnonzero(bias == -1e4).tolist() == [0, 3]
+    np.testing.assert_array_equal(
+        bias[[1, *range(4, len(bias))]], expected[[1, *range(4, len(bias))]]
+    )
+    if name == "m2m_100":
+        assert variables["decoder/position_encodings/encodings"].shape[0] == 1500
+
+
 def test_a_decoder_layer_has_its_weights():
     model = MODELS["geglu"]
     weights = weights_of(model, 9)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.vocabulary import BOS, EOS, Vocabulary
+from gshard_nmt.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import piece_names
 from gshard_nmt.exchange.huggingface import read_config
@@ -67,7 +67,8 @@ def test_the_directions(name, directions):
     # The decoder begins with a copy of the token that transformers begins with.
     order = tokenizer.orders["target"]
     assert order.rows[BOS] == {"m2m_100": 2, "nllb_moe": 2}.get(name, order.rows[0])
-    assert order.never[0] == BOS
+    # PAD of Marian is no token of its softmax.
+    assert order.never[:2] == ([PAD, BOS] if name == "marian" else [BOS, *order.never[1:2]])
 
 
 @pytest.fixture
@@ -232,3 +233,40 @@ def test_a_damaged_tokenizer_is_refused(folder, file, content, message):
     with pytest.raises(UserError) as error:
         read(folder)
     assert message in str(error.value)
+
+
+def as_tokenizer_json(spm: bytes) -> dict:
+    """Returns what transformers 5 writes for a BPE model: its merges, earliest first."""
+    pieces = {name: i for i, name in enumerate(piece_names(spm)[3:], start=4)}
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    merges = [
+        [name[:cut], name[cut:]]
+        for name in pieces
+        for cut in range(1, len(name))
+        if {name[:cut], name[cut:]} <= pieces.keys()
+    ]
+    return {"model": {"type": "BPE", "vocab": special | pieces, "merges": merges}}
+
+
+def test_the_tokenizer_of_nllb_may_be_a_tokenizer_json(tmp_path):
+    """transformers 5 writes no SentencePiece model of NLLB."""
+    folder = Path(shutil.copytree(GOLDENS / "nllb_moe", tmp_path / "model"))
+    expected = read(folder)
+    content = as_tokenizer_json((folder / "sentencepiece.bpe.model").read_bytes())
+    write_json(folder / "tokenizer.json", content)
+    (folder / "sentencepiece.bpe.model").unlink()
+    tokenizer = read(folder)
+    assert tokenizer.directions == expected.directions
+    ours, theirs = (Vocabulary(t.orders["source"].model) for t in (tokenizer, expected))
+    assert ours.keys() == theirs.keys()
+    lines = [*Path(__file__).read_text().splitlines(), "Le  dossier est vide \u2603"]
+    assert ours.encode(lines) == theirs.encode(lines)
+    for change, message in (
+        ({"type": "Unigram"}, "model.type is \"Unigram\"; it must be 'BPE'"),
+        ({"vocab": {"<s>": 0}}, r"its ids of <s>, <pad>, </s>, <unk> are \[0, None, None, None\]"),
+    ):
+        write_json(folder / "tokenizer.json", {"model": content["model"] | change})
+        with pytest.raises(
+            UserError, match=f"bpe.model is missing, and tokenizer.json .*{message}"
+        ):
+            read(folder)

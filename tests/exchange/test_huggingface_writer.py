@@ -12,7 +12,7 @@ from gshard_nmt.exchange.foreign_vocabulary import NEVER
 from gshard_nmt.exchange.huggingface import Source, model_of, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
 from gshard_nmt.exchange.huggingface_writer import Layout, layout_of, own_tokenizer, tensors_of
-from gshard_nmt.exchange.safetensors_file import Tensors
+from gshard_nmt.exchange.tensors import Tensors
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.settings.gin_reader import load_config
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS
@@ -171,7 +171,8 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
         decode={"source_lengths": (8, 24)},
     )
     layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
-    huggingface_writer.write(layout, weights_of(config.model, vocabulary.size), tmp_path)
+    weights = weights_of(config.model, vocabulary.size)
+    huggingface_writer.write(layout, weights, tmp_path, never=[0, 2, 3, 9])
     content = json.loads((tmp_path / "config.json").read_text())
     model = config.model
     expected = {
@@ -201,6 +202,7 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
         "decoder_start_token_id": 0,
         "num_beams": 4,
         "max_length": 40,
+        "bad_words_ids": [[1], [3], [0], [9]],
     }
     for part, changes, longest in (
         ("data", {"source_length": 48}, 48),
@@ -250,7 +252,6 @@ def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
 
 
 def test_the_sides_of_marian_may_have_tables_of_their_own():
-    """The bias of PAD, which begins a translation, is that of the first token."""
     layout = golden_layout(
         "marian", share_encoder_decoder_embeddings=False, vocab_size=55, decoder_vocab_size=53
     )
@@ -260,6 +261,7 @@ def test_the_sides_of_marian_may_have_tables_of_their_own():
         size = len(layout.orders[side].rows)
         arrays[f"{side}_embedding"] = np.full((size, 16), 4.0 * number, np.float32)
     arrays["output_bias"] = np.arange(len(layout.orders["target"].rows), dtype=np.float32) + 1
+    arrays["output_bias"][list(layout.orders["target"].never)] = NEVER
     tensors = tensors_of(layout, arrays)
     encoder, decoder = (tensors[f"model.{s}coder.embed_tokens.weight"] for s in ("en", "de"))
     assert (encoder.shape, decoder.shape) == ((55, 16), (53, 16))
@@ -267,5 +269,5 @@ def test_the_sides_of_marian_may_have_tables_of_their_own():
     bias = tensors["final_logits_bias"]
     assert bias.shape == (1, 53)
     order = layout.orders["target"]
-    assert bias[0, order.rows[3]] == arrays["output_bias"][3]
+    assert bias[0, order.rows[0]] == bias[0, order.rows[3]] == 0
     assert bias[0, order.rows[5]] == arrays["output_bias"][5]

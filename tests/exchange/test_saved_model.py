@@ -17,6 +17,7 @@ from gshard_nmt.data.vocabulary import (
     train_vocabulary,
 )
 from gshard_nmt.decoding.batch_shapes import BatchShape
+from gshard_nmt.decoding.source_lines import copied, visible
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.exchange import saved_model
@@ -163,9 +164,12 @@ TEXTS = [
         "is red",
         "<2fr>",
         "x",
+        " ()\t👍🏽\u00a0",
+        "\u00ad",
+        "is\u2060 gr\u00adeen\u202d",
     ),
 ]
-"""Blank lines, lines that fit one of the batches only, and lines that are too long."""
+"""Lines to copy, lines that fit one of the batches only, and lines that are too long."""
 
 
 @pytest.mark.parametrize("count", [0, 1, FEW + 1, len(TEXTS)])
@@ -173,14 +177,15 @@ TEXTS = [
 def test_lines_become_batches_as_in_gshard_decode(loaded, vocabularies, direction, count):
     source, target = vocabularies
     texts = TEXTS[:count]
-    filled = [text for text in texts if text.strip()]
-    sentences = dict(zip(filled, source.encode_source(filled, *direction), strict=True))
+    filled = [text for text in texts if copied(text) is None]
+    read = source.encode_source([visible(text) for text in filled], *direction)
+    sentences = dict(zip(filled, read, strict=True))
     cut = {
         t: ids if len(ids) <= LONG else [*ids[: LONG - 1], ids[-1]] for t, ids in sentences.items()
     }
     is_short = [len(ids) <= SHORT for ids in cut.values()]
     rows = {short: FEW if is_short.count(short) <= FEW else ROWS for short in (True, False)}
-    expected = [target.decode([cut.get(text, [])])[0] for text in texts]
+    expected = [copied(text) or target.decode([cut.get(text, [])])[0] for text in texts]
     scores = [
         score_of(len(cut[text]), rows[len(cut[text]) <= SHORT]) if text in cut else 0.0
         for text in texts
