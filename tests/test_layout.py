@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("evaluation.metrics", "evaluation.significance"),
     "evaluation/metricx.py": (),
-    "evaluation/metrics.py": ("evaluation.metricx", "errors"),
+    "evaluation/metrics.py": ("evaluation.metricx", "data.language_codes", "errors"),
     "evaluation/significance.py": ("evaluation.metrics",),
     "evaluation/decodes.py": ("files", "json_shape"),
     "evaluation/chart.py": (),
@@ -90,7 +90,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "evaluation/samples.py": (),
     "evaluation/systems.py": (),
-    "serving/": ("serving", *GROUND),
+    "serving/": ("serving", "data.language_codes", *GROUND),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": (
         *("cli", *PROGRAMS, "checks", "decoding", "serving", "run"),
