@@ -130,7 +130,7 @@ def locale_tag(locale: str) -> str | None:
 
 def same(first: str, second: str) -> bool:
     """Returns whether two codes name the same language, such as zh and zho_Hans, or nb and no."""
-    return _canonical(first) == _canonical(second)
+    return canonical(first) == canonical(second)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -221,7 +221,8 @@ def _likely(language: str, script: str, region: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _canonical(code: str) -> tuple[str, ...]:
+def canonical(code: str) -> tuple[str, ...]:
+    """Returns the language, script, region and variant; equal for all codes of one language."""
     parts = _parts(code)
     if parts is None:
         return (code.lower(),)
