@@ -14,7 +14,7 @@ from rich.console import Console
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
-from gshard_nmt.data.language_codes import nearest
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.manifest import checksum
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, Source, model_of, read_config
@@ -122,7 +122,7 @@ def _chosen(tokenizer: Tokenizer, languages: Sequence[str]) -> list[tuple[str, s
       UserError: the model does not have a language, or no direction is left.
     """
     known = sorted({language for pair in tokenizer.directions for language in pair})
-    languages = [nearest(code, known) or code for code in languages]
+    languages = [known_as(code, known) or code for code in languages]
     for language in languages:
         if language not in known:
             raise UserError(

@@ -152,19 +152,26 @@ def names_language(code: str, tag: str, regions: bool = False) -> bool:
     return regions and same(_joined(language, script, "", variant), tag)
 
 
-def nearest(code: str, known: Collection[str]) -> str | None:
-    """Returns the tag of `known` that a code means; None if there is none, or several are as near.
-
-    A language of one region may stand for the language and the other way round: pt_BR finds pt if pt-BR
-    is not known, and pt finds pt-BR if no other region is known.
-    """
+def known_as(code: str, known: Collection[str]) -> str | None:
+    """Returns the tag of `known` that is a code's language; None if there is none, or two are."""
     if code in known:
         return code
     exact = [tag for tag in known if tag.lower() == code.replace("_", "-").lower()]
     equal = exact or [tag for tag in known if same(code, tag)]
-    wider = equal or [tag for tag in known if names_language(code, tag, regions=True)]
-    found = wider or [tag for tag in known if names_language(tag, code, regions=True)]
-    return found[0] if len(found) == 1 else None
+    return equal[0] if len(equal) == 1 else None
+
+
+def nearest(code: str, known: Collection[str]) -> str | None:
+    """Returns the tag of `known` that is nearest to a code; None if there is none, or two are as near.
+
+    A language of one region may stand for the language and the other way round: pt_BR finds pt if pt-BR
+    is not known, and pt finds pt-BR if no other region is known.
+    """
+    if found := known_as(code, known):
+        return found
+    wider = [tag for tag in known if names_language(code, tag, regions=True)]
+    near = wider or [tag for tag in known if names_language(tag, code, regions=True)]
+    return near[0] if len(near) == 1 else None
 
 
 def script_of(code: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.data.language_codes import nearest
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -33,7 +33,7 @@ def choose_direction(
                 f"--lang {source} names two languages. Give one to each flag: --lang {first} "
                 f"--target {second}."
             )
-    known_source = nearest(source or sources[0], sources)
+    known_source = known_as(source or sources[0], sources)
     if known_source is None:
         raise UserError(_unknown("--lang", source, sources, "translates from"))
     source = known_source
@@ -43,7 +43,7 @@ def choose_direction(
             f"--target is missing: from {source} this model translates to "
             f"{', '.join(targets)}; choose one of them."
         )
-    known_target = nearest(target or targets[0], targets)
+    known_target = known_as(target or targets[0], targets)
     if known_target is None:
         raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
     return source, known_target
