@@ -8,6 +8,10 @@ import dataclasses
 import functools
 import re
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from babel.core import Locale
 
 _ALIASES = {
     "pbt": "ps",
@@ -238,7 +242,7 @@ def canonical(code: str) -> tuple[str, ...]:
 
 
 def _is_variant(variant: str) -> bool:
-    known = {name.lower() for name in _english().variants} if variant else ()
+    known = {str(name).lower() for name in _english().variants} if variant else ()
     return not variant or variant in known or variant in _VARIANTS.values()
 
 
@@ -246,11 +250,11 @@ def _cldr(table: str) -> Mapping[str, str]:
     # The import takes a tenth of a second, and not every program needs it.
     from babel.core import get_global
 
-    return get_global(table)  # type: ignore[arg-type, no-any-return]
+    return get_global(table)  # type: ignore[arg-type]
 
 
 @functools.cache
-def _english():  # type: ignore[no-untyped-def]
+def _english() -> "Locale":
     from babel.core import Locale
 
     return Locale("en")

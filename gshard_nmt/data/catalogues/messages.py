@@ -19,6 +19,7 @@ from gshard_nmt.data.normal_form import (
     without_markup,
     without_placeholders,
 )
+from gshard_nmt.data.reading.text_lines import blocks, without_compression
 
 MAXIMUM_CHARACTERS = 200
 
@@ -86,8 +87,9 @@ def read_catalogue(path: Path) -> Contents:
     Raises:
       UnreadableError: the file is damaged or not a catalogue.
     """
-    content = path.read_bytes()
-    header, entries = _read_po(content) if path.suffix == ".po" else _read_mo(content)
+    content = b"".join(blocks(path))
+    is_po = without_compression(path.name).endswith(".po")
+    header, entries = _read_po(content) if is_po else _read_mo(content)
     match = re.search(r"\bplural\s*=([^;\n]*)", header)
     rule = _plural_rule(match[1]) if match else None
     result = Contents([], [], 0)

@@ -1,5 +1,7 @@
 """Message catalogues in the folder of a pair."""
 
+import gzip
+
 import pytest
 
 from gshard_nmt.data.corpus import find_pairs
@@ -40,6 +42,14 @@ def test_translated_messages_are_rows(tmp_path):
     assert [row[:2] for row in rows(tmp_path, "fr-en")] == expected
     turned = rows(tmp_path / "other", "en-fr")
     assert [row[1::-1] for row in turned] == expected
+
+
+def test_a_catalogue_may_be_compressed(tmp_path):
+    (tmp_path / "fr-en").mkdir()
+    (tmp_path / "fr-en" / "fr.po.gz").write_bytes(gzip.compress(PO.encode()))
+    (pair,) = find_pairs(tmp_path)
+    (block,) = read_gettext(*pair.inputs("train"))
+    assert [row.source for row in block] == ["un chat", "un fichier", "%d fichiers"]
 
 
 def test_what_is_left_out_and_what_is_unclear_is_said(tmp_path, capsys):
