@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).parent
 REQUIRES = [
     "absl-py>=2.1",
     "anyascii>=0.3.2",
+    "babel>=2.17",
     "etils>=1.13",
     "fsspec>=2024.10",
     "gin-config>=0.5",

@@ -15,6 +15,7 @@ from rich.table import Table
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
 from gshard_nmt.data.corpus import CorpusPair, find_pairs, read_pairs
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.manifest import checksum
 from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
@@ -109,6 +110,7 @@ def chosen_pairs(pairs: Sequence[Pair], languages: Sequence[str]) -> list[Pair]:
       UserError: the run does not have a language, or no direction is left.
     """
     known = sorted(_languages(pairs))
+    languages = [known_as(code, known) or code for code in languages]
     for language in languages:
         if language not in known:
             raise UserError(

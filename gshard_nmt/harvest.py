@@ -13,6 +13,7 @@ from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, find_pairs
 from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.reading.notes import listed, note
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, mapping_of
 
@@ -57,6 +58,13 @@ def harvest(
         harvested = finding.read_and_split(
             catalogues, progress=lambda done: progress.update(task, completed=done)
         )
+    for problem, files in (
+        ("damaged and left out", harvested.unreadable),
+        ("without a right Plural-Forms, so plurals may be paired wrongly", harvested.unclear),
+    ):
+        if files:
+            count = "1 catalogue is" if len(files) == 1 else f"{len(files):,} catalogues are"
+            note(f"{count} {problem}: {listed(files)}")
     with outputs.new_folder(out) as corpus:
         languages = finding.write_corpus(harvested, corpus, minimum_pairs)
         if not languages:
@@ -97,7 +105,7 @@ def _report(
     return {
         "roots": [str(root) for root in roots],
         "catalogues": harvested.catalogues,
-        "unreadable": harvested.unreadable,
+        "unreadable": len(harvested.unreadable),
         "fingerprint": fingerprint(find_pairs(corpus)),
         "languages": {
             language: {s: harvested.count(language, s) for s in (*SPLITS, "names")}
@@ -123,7 +131,7 @@ def _show(harvested: finding.Harvest, languages: Sequence[str]) -> None:
     reasons = sorted(harvested.dropped.items(), key=lambda item: -item[1])
     dropped = ", ".join(f"{reason} {number:,}" for reason, number in reasons if number) or "none"
     console.print(
-        f"Read {harvested.catalogues:,} catalogues; {harvested.unreadable} of them are damaged. "
+        f"Read {harvested.catalogues:,} catalogues; {len(harvested.unreadable)} of them are damaged. "
         f"Messages left out: {dropped}."
     )
     if harvested.list_domains:

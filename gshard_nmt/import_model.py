@@ -15,6 +15,7 @@ from rich.console import Console
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.manifest import checksum
 from gshard_nmt.data.vocabulary import PAD
 from gshard_nmt.errors import UserError
@@ -142,6 +143,7 @@ def _chosen(tokenizer: Tokenizer, languages: Sequence[str]) -> list[tuple[str, s
       UserError: the model does not have a language, or no direction is left.
     """
     known = sorted({language for pair in tokenizer.directions for language in pair})
+    languages = [known_as(code, known) or code for code in languages]
     for language in languages:
         if language not in known:
             raise UserError(

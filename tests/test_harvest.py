@@ -75,13 +75,16 @@ def test_a_folder_with_other_files_is_not_replaced(root, tmp_path):
     assert (tmp_path / "writing" / "thesis.txt").exists()
 
 
-def test_a_damaged_catalogue_is_counted_and_left_out(root, tmp_path):
+def test_a_damaged_catalogue_is_named_and_left_out(root, tmp_path, capsys):
     folder = root / "de" / "LC_MESSAGES"
     folder.mkdir(parents=True)
     (folder / "broken.mo").write_bytes(b"\xde\x12\x04\x95\x00\x00")
     harvest(tmp_path / "corpus", [root], system=False)
     report = json.loads((tmp_path / "corpus" / "corpus.json").read_text())
     assert report["unreadable"] == 1
+    assert (
+        f"note: 1 catalogue is damaged and left out: {folder}/broken.mo." in capsys.readouterr().err
+    )
     assert "de" not in report["languages"]
 
 

@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/bleu.py": ("evaluation.metrics",),
     "evaluation/metricx.py": (),
-    "evaluation/metrics.py": ("evaluation.metricx", "errors"),
+    "evaluation/metrics.py": ("evaluation.metricx", "data.language_codes", "errors"),
     "evaluation/significance.py": ("evaluation.metrics",),
     "evaluation/decodes.py": ("files", "json_shape"),
     "evaluation/drawing.py": (),
@@ -89,7 +89,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "evaluation/samples.py": (),
     "evaluation/systems.py": ("evaluation.significance",),
-    "serving/": ("serving", *GROUND),
+    "serving/": ("serving", "data.language_codes", *GROUND),
     "serving/detection.py": ("data.cleaning.language", "errors"),
     "checks/": ("checks", "inspection", "run", "settings", "data", "model", "spmd", *GROUND),
     "cli/": (

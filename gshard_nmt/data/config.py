@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.pair_names import ENGLISH
 from gshard_nmt.data.schedule import Phase, phases_of
 from gshard_nmt.errors import UserError
@@ -216,9 +217,14 @@ class Data:
 
         ["fr", "de"] names fr-en, de-en and fr-de; ["fr-de"] names fr-de alone. An empty list names all.
         """
-        if not self.languages or name in self.languages:
+        if not self.languages or self.place_of(name) is not None:
             return True
-        return all(tag in self.languages for tag in (source, target) if tag != ENGLISH)
+        return all(self.place_of(tag) is not None for tag in (source, target) if tag != ENGLISH)
+
+    def place_of(self, name: str) -> int | None:
+        """Returns the place in `languages` of a language or pair, in any code; None if it has none."""
+        places = (i for i, code in enumerate(self.languages) if same(code, name))
+        return next(places, None)
 
     @functools.cached_property
     def phases(self) -> tuple[Phase, ...]:

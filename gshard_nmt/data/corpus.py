@@ -15,12 +15,23 @@ import collections
 import dataclasses
 import gzip
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gshard_nmt import files, paths
+from gshard_nmt.data.language_codes import canonical, folder_tag, names_language
 from gshard_nmt.data.pair_names import ENGLISH, pair_in, split_pair
-from gshard_nmt.data.reading.layout import SPLITS, PairFiles, find_inputs, is_text
+from gshard_nmt.data.reading.layout import (
+    OPENNMT,
+    SPLITS,
+    PairFiles,
+    find_inputs,
+    is_text,
+    split_of,
+)
+from gshard_nmt.data.reading.notes import listed
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
 from gshard_nmt.data.reading.rows import Input, SentencePair
 from gshard_nmt.data.reading.text_lines import lines, without_compression
@@ -154,6 +165,7 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
             else:
                 names.append(path.name)
     pairs = sorted([*pairs, *_loose_pairs(corpus, names, subset, notes)], key=_name)
+    notes += _twins(pairs)
     if not damaged:
         for problem in (text for pair in pairs for text in pair.problems.values()):
             raise UserError(problem)
@@ -162,10 +174,52 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
         parent = ""
         if split_pair(corpus.name):
             parent = " Its name is that of a pair, so give the folder that contains it."
+        elif sides := _loose_sides(names):
+            left_out = ""
+            parent = (
+                f" Move its files into a folder with the name of their pair: {_move(corpus, sides)}"
+            )
         raise UserError(
             f"--corpus {corpus} contains no language pair; {_LAYOUT}.{parent}{left_out}"
         )
     return Listing(pairs, notes)
+
+
+def _loose_sides(names: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the files of each language if they are those of one pair: train.de, train.en, valid.de.
+
+    The files of OpenNMT have the languages src and tgt.
+    """
+    sides: dict[str, list[str]] = {}
+    for name in names:
+        stem, _, ending = without_compression(name).rpartition(".")
+        if match := OPENNMT.fullmatch(without_compression(name)):
+            sides.setdefault(match[1], []).append(name)
+        elif split_of(stem) and folder_tag(ending):
+            sides.setdefault(ending, []).append(name)
+    return sides if len(sides) == 2 else {}
+
+
+def _move(corpus: Path, sides: Mapping[str, Sequence[str]]) -> str:
+    """Returns the commands that move loose files into a folder of their pair."""
+    pair = "-".join(sorted(sides, key=lambda side: (names_language(side, ENGLISH), side)))
+    hint = ""
+    if "src" in sides:
+        pair, hint = "fr-en", " (with your languages in place of fr and en, the source first)"
+    files = shlex.join(name for side in sides.values() for name in side)
+    return f"cd {shlex.quote(str(corpus))}; mkdir {pair}; mv {files} {pair}/{hint}"
+
+
+def _twins(pairs: Sequence[CorpusPair]) -> Iterator[str]:
+    """Yields a note for each folder whose languages another folder writes with other codes."""
+    first: dict[frozenset[Any], CorpusPair] = {}
+    for pair in pairs:
+        other = first.setdefault(frozenset(map(canonical, pair.languages)), pair)
+        if other.languages != pair.languages:
+            yield (
+                f"{other.folder} and {pair.folder} have the same languages with other codes, and stay "
+                "two pairs; put the files into one folder to make them one"
+            )
 
 
 def _name(pair: CorpusPair) -> str:
@@ -200,14 +254,20 @@ def _loose_pairs(
 ) -> Iterator[CorpusPair]:
     """Yields the pairs of files that lie in the corpus folder itself and name their languages."""
     by_pair: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    others = []
     for name in names:
-        stem = without_compression(name).rpartition(".")[0]
+        stem, _, ending = without_compression(name).rpartition(".")
         try:
             languages = pair_in(stem)
         except UserError:
-            continue
+            languages = None
         if languages:
             by_pair[languages].append(name)
+        elif is_text(name) or (split_of(stem) and folder_tag(ending)):
+            others.append(corpus / name)
+    if others:
+        verb = "is" if len(others) == 1 else "are"
+        notes.append(f"{listed(others)} {verb} not read: put files into a folder such as fr-en")
     for languages, own in by_pair.items():
         text = find_inputs(corpus, own, languages, subset, pair="-".join(languages))
         notes += text.notes

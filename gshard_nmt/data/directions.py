@@ -11,6 +11,7 @@ import numpy as np
 
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import ENGLISH, CorpusPair
+from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.shards import unknown_language
 from gshard_nmt.errors import UserError
 
@@ -67,7 +68,7 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
         chosen = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
         present = {tag for p in chosen for tag in (p.language, p.source, p.target)}
         for language in config.languages:
-            if language not in present:
+            if not any(same(language, tag) for tag in present):
                 known = list(dict.fromkeys(pair.language for pair in usable))
                 raise unknown_language(language, known, "the corpus")
         usable = chosen
@@ -142,7 +143,7 @@ def choose(
       UserError: no language has enough pairs.
     """
     if config.languages:
-        return sorted(pairs, key=lambda pair: _place(config.languages, pair))
+        return sorted(pairs, key=lambda pair: _place(config, pair))
     sizes: dict[str, int] = {}
     for pair in pairs:
         sizes[pair.language] = sizes.get(pair.language, 0) + rows(pair)
@@ -206,13 +207,11 @@ def _takes_any_pair(direction: str) -> bool:
     return direction in ("all", "as-named")
 
 
-def _place(languages: Sequence[str], pair: CorpusPair) -> tuple[int, ...]:
+def _place(config: Data, pair: CorpusPair) -> tuple[int, ...]:
     """Returns the places of a pair's names in the list of the config, for sorting."""
-    if pair.language in languages:
-        return (languages.index(pair.language),)
-    return tuple(
-        sorted(languages.index(tag) for tag in (pair.source, pair.target) if tag in languages)
-    )
+    own = config.place_of(pair.language)
+    places = [own] if own is not None else map(config.place_of, (pair.source, pair.target))
+    return tuple(sorted(place for place in places if place is not None))
 
 
 def with_one_test_set(

@@ -1,17 +1,10 @@
 """The names of language pairs, such as fr-en, sr-Latn-en, zh_CN-en or deu-eng."""
 
-import re
-
-from gshard_nmt.data.language_codes import folder_tag, spelling
+from gshard_nmt.data.language_codes import EXACT, folder_tag, is_english, same
 from gshard_nmt.data.reading.layout import split_of
 from gshard_nmt.errors import UserError
 
 ENGLISH = "en"
-
-_EXACT = re.compile(
-    r"[a-z]{2,3}([_-][A-Z][a-z]{3})?([_-]([A-Z]{2}|[0-9]{3}))?([_-][a-z0-9]{5,8}|[_-][0-9][a-z0-9]{3})?"
-)
-"""A code with the capital letters that BCP 47 recommends."""
 
 
 def split_pair(name: str) -> tuple[str, str] | None:
@@ -27,7 +20,7 @@ def split_pair(name: str) -> tuple[str, str] | None:
     """
     parts = name.split("-")
     codes = [("-".join(parts[:i]), "-".join(parts[i:])) for i in range(1, len(parts))]
-    pairs = [pair for pair in codes if all(map(_EXACT.fullmatch, pair))] or codes
+    pairs = [pair for pair in codes if all(map(EXACT.fullmatch, pair))] or codes
     tags = list(dict.fromkeys(pair for pair in map(_tags, pairs) if pair))
     if len(tags) > 1:
         tags = [pair for pair in tags if ENGLISH in pair] or tags
@@ -59,7 +52,13 @@ def pair_in(stem: str) -> tuple[str, str] | None:
 
 
 def _tags(codes: tuple[str, str]) -> tuple[str, str] | None:
+    """Returns the tags of two codes; None if one is no code or both are one language.
+
+    English of any region is `en`, unless both languages are English.
+    """
     source, target = map(folder_tag, codes)
-    if source is None or target is None or spelling(source) == spelling(target):
+    if source is None or target is None or same(source, target):
         return None
-    return source, target
+    if is_english(source) and is_english(target):
+        return source, target
+    return ENGLISH if is_english(source) else source, ENGLISH if is_english(target) else target

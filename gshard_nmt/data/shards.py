@@ -18,6 +18,7 @@ import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.data.config import ONLY_PREPARED, Data
+from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.local_copies import LocalCopies
 from gshard_nmt.data.manifest import (
     FORMAT,
@@ -146,7 +147,7 @@ class PreparedData:
         used = [p for p in self.pairs if config.uses(p.source, p.target, p.language)]
         present = {tag for p in used for tag in (p.language, p.source, p.target)}
         for language in config.languages:
-            if language not in present:
+            if not any(same(language, tag) for tag in present):
                 yield unknown_language(language, known, f"--data {self.folder}")
         yield from wrong_names(config.phases, tuple(map(_component, self.pairs)))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gshard_nmt import web_page
 from gshard_nmt.data.corpus import read_lines
+from gshard_nmt.data.language_codes import understand
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metrics, significance, studies
 from gshard_nmt.evaluation.candidates import unique_names
@@ -47,6 +48,11 @@ def report_of(files: Files, options: Options | None = None) -> Report:
     Raises:
       UserError: a file is empty or not UTF-8, or the numbers of lines differ.
     """
+    if understand(files.target) is None:
+        raise UserError(
+            f"--target is {files.target!r}, which is no code of a language. Give one such as fr, zh or "
+            "pt-BR; it chooses the tokenizer of BLEU."
+        )
     options = options or Options()
     test, systems = _read(files)
     direction = test.source, test.target

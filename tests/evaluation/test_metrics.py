@@ -149,14 +149,21 @@ def test_the_tokenizer_of_a_language_without_its_package_is_characters(monkeypat
     assert metrics.tokenizer("ja") == metrics.tokenizer("ko") == "char"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert (metrics.tokenizer("ja"), metrics.tokenizer("ko")) == ("ja-mecab", "ko-mecab")
-    assert [metrics.tokenizer(tag) for tag in ("zh-Latn", "nan", "yue-Latn")] == ["13a"] * 3
-    assert {metrics.tokenizer(tag) for tag in ("lzh", "wuu", "nan-Hant", "zh-Hant-HK")} == {"zh"}
-    assert [metrics.tokenizer(tag) for tag in ("zh", "zh-Hant", "en", "th")] == [
-        "zh",
-        "zh",
-        "13a",
-        "char",
-    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("zh", ("zh", "zh-Hant", "zho_Hans", "zh_CN", "cmn", "yue", "lzh", "wuu", "nan", "hak")),
+        ("ja-mecab", ("ja", "jpn", "jp", "ja_JP")),
+        ("ko-mecab", ("ko", "kor_Hang")),
+        ("char", ("th", "khm", "lo", "mya_Mymr", "bo", "dz")),
+        ("13a", ("en", "zh-Latn", "iw", "no language")),
+    ],
+)
+def test_the_tokenizer_of_a_language_however_its_code_is_written(monkeypatch, name, codes):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert {metrics.tokenizer(code) for code in codes} == {name}
 
 
 def test_the_signature_of_another_sentencepiece_model_names_the_file(folder):

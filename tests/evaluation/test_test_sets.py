@@ -112,13 +112,13 @@ def test_the_runs_own_tag_comes_before_one_with_the_same_meaning(tmp_path):
 
 
 def test_unknown_codes_are_named(tmp_path):
-    make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "all", "x!")])
+    make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "qqr", "x!")])
     make(tmp_path, ["devtest/eng.devtest"])
     published = test_sets.open_folder(tmp_path)
     assert published.notes == (
-        "the code all of all.devtest is unknown; it is used as all",
         "eng_Latn.devtest is left out, because eng is en too",
         "the code qqq_Latn of qqq_Latn.devtest is unknown; it is used as qqq",
+        "the code qqr of qqr.devtest is unknown; it is used as qqr",
         "x!.devtest is left out, because 'x!' is not a language code",
     )
 

@@ -119,10 +119,10 @@ def test_every_place_of_the_languages_is_read(folder, file, content):
 
 
 def test_codes_of_one_language_stay_apart(folder):
-    """A code that is no BCP 47 tag stays as it is, with hyphens."""
+    """If two codes have one BCP 47 tag, both stay as they are, with hyphens."""
     names = ["__pt__", "por_Latn", "__zle_qq__"]
     write_json(folder / "special_tokens_map.json", {"additional_special_tokens": names})
-    assert read(folder).directions[:2] == [("por-Latn", "pt"), ("por-Latn", "zle-qq")]
+    assert read(folder).directions[:2] == [("por-Latn", "pt"), ("por-Latn", "zle-QQ")]
 
 
 def test_the_order_of_the_lines_of_a_vocabulary_does_not_matter(folder):

@@ -18,6 +18,13 @@ def test_a_language_that_follows_from_the_other_need_not_be_given():
     assert choose_direction(PAIRS[:1], "", "") == ("fr", "de")
 
 
+def test_a_language_may_be_written_in_any_code():
+    assert choose_direction(PAIRS, "fra_Latn", "eng") == ("fr", "en")
+    assert choose_direction(PAIRS, "de_DE", "") == ("de", "fr")
+    with pytest.raises(UserError, match="--lang de-AT: this model translates from de, fr"):
+        choose_direction(PAIRS, "de-AT", "")
+
+
 def test_the_name_of_a_pair_in_a_report_is_no_language():
     with pytest.raises(UserError) as raised:
         choose_direction(PAIRS, "fr-de", "")

@@ -19,13 +19,19 @@ def test_a_direction_is_known_in_any_case():
     assert LANGUAGES.direction("ZH-cn", "EN") == ("zh-CN", "en")
 
 
+@pytest.mark.parametrize("code", ["zh-Hans", "zho_Hans", "cmn", "zh"])
+def test_a_language_is_found_by_any_of_its_codes(code):
+    assert LANGUAGES.direction(code, "eng") == ("zh-CN", "en")
+    assert LANGUAGES.direction("fr_CA", "de-DE") == ("fr", "de")
+
+
 def test_an_unknown_language_is_named_with_the_nearest_known():
     assert refusal("zh-TW", "en") == (
         "zh-TW is not supported: this server translates from de, fr, zh-CN; did you mean 'zh-CN'? "
         "GET /languages lists the directions."
     )
-    assert refusal("fr", "eng").startswith(
-        "eng is not supported: this server translates to de, en; did you mean 'en'?"
+    assert refusal("fr", "enn").startswith(
+        "enn is not supported: this server translates to de, en; did you mean 'en'?"
     )
     assert refusal("de", "de").startswith(
         "de is not supported: this server translates from de to en."

@@ -14,65 +14,28 @@ import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from gshard_nmt.data.catalogues.locales import bcp47, is_english
 from gshard_nmt.data.catalogues.messages import Message, UnreadableError, clean, read_catalogue
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
+from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import usable_cpus
+from gshard_nmt.errors import TryAgain
 
 _LIST_DOMAINS = re.compile(
     r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
 )
 _FUNCTION_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "cannot",
-        "do",
-        "for",
-        "from",
-        "has",
-        "have",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "must",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "please",
-        "should",
-        "that",
-        "the",
-        "then",
-        "there",
-        "this",
-        "to",
-        "use",
-        "was",
-        "when",
-        "will",
-        "with",
-        "you",
-        "your",
-        "%s",
-        "%d",
-    ]
+    """
+    a an and are as at be by can cannot do for from has have if in into is it must no not of on or
+    please should that the then there this to use was when will with you your %s %d
+    """.split()  # noqa: SIM905
 )
 _SENTENCE = re.compile(r"[.?!:…,;]\s|[.?!:…]$|%[sdn(]|\{")
+_WORDS = frozenset("bak bin ext kde man min mo new run sh src".split())  # noqa: SIM905
+"""Names of folders that are also codes of languages."""
 _MINIMUM_LIST = 40
 _LIST_SHARE = 0.9
 _BUCKETS = 1000
@@ -103,14 +66,16 @@ class Harvest:
         "names" has the messages of lists of names.
       dropped: reason -> number of messages left out.
       catalogues: number of files that were read.
-      unreadable: number of damaged files.
+      unreadable: the damaged files.
+      unclear: the files whose plurals have no right rule in the header.
       list_domains: the domains that were recognized as lists of names.
     """
 
     rows: Mapping[tuple[str, str], list[tuple[str, str]]]
     dropped: Mapping[str, int]
     catalogues: int
-    unreadable: int
+    unreadable: tuple[Path, ...]
+    unclear: tuple[Path, ...]
     list_domains: tuple[str, ...]
 
     def languages(self) -> list[str]:
@@ -162,14 +127,22 @@ def _identify(folder: Path, stem: str, name: str) -> Catalogue | None:
         locale, domain = folder.parent.name, stem
         if domain in ("django", "djangojs", "messages"):  # not the name of a program
             domain = f"{folder.parent.parent.parent.name}/{stem}"
-    elif bcp47(stem):
+    elif "@" in stem or _is_locale(stem):
         locale, domain = stem, folder.parent.name
-    else:
+    elif _is_locale(folder.name):
         locale, domain = folder.name, stem
-    language = bcp47(locale)
+    else:
+        return None
+    language = locale_tag(locale)
     if language is None or is_english(language):
         return None
     return Catalogue(folder / name, domain, language)
+
+
+def _is_locale(name: str) -> bool:
+    """Returns whether a name is a locale's and not a word with three letters: `doc`, `src`, `bin`."""
+    tag = locale_tag(name)
+    return tag is not None and name not in _WORDS and has_name(tag.split("-")[0])
 
 
 def read_and_split(
@@ -195,9 +168,12 @@ def read_and_split(
     dropped: collections.Counter[str] = collections.Counter()
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
     families = Families()
-    unreadable = 0
-    for number, (catalogue, cleaned, reasons) in enumerate(_read_all(catalogues, workers), 1):
-        unreadable += cleaned is None
+    unreadable, unclear = [], []
+    for number, (catalogue, cleaned, reasons, is_unclear) in enumerate(
+        _read_all(catalogues, workers), 1
+    ):
+        unreadable += [catalogue.path] * (cleaned is None)
+        unclear += [catalogue.path] * is_unclear
         dropped.update(reasons)
         rows = messages[catalogue.language, catalogue.domain]
         for message in cleaned or ():
@@ -219,7 +195,8 @@ def read_and_split(
     for language, rows in names.items():
         only_names = rows - sentences.get(language, set())
         splits[language, "names"] = sorted(only_names, key=lambda row: _digest("\t".join(row)))
-    return Harvest(splits, dict(dropped), len(catalogues), unreadable, tuple(sorted(lists)))
+    files = (len(catalogues), tuple(unreadable), tuple(unclear))
+    return Harvest(splits, dict(dropped), *files, tuple(sorted(lists)))
 
 
 def _by_language(
@@ -256,32 +233,43 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
 
 def _read_all(
     catalogues: Sequence[Catalogue], workers: int
-) -> Iterator[tuple[Catalogue, list[Message] | None, Mapping[str, int]]]:
+) -> Iterator[tuple[Catalogue, list[Message] | None, Mapping[str, int], bool]]:
+    """Yields what `_read_one` returns. Raises TryAgain if a worker process is ended from outside."""
     workers = workers or usable_cpus()
     if workers == 1 or len(catalogues) < 8:
         yield from map(_read_one, catalogues)
         return
     # We use a forkserver, because it is not safe to fork a process that has threads.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
-        yield from pool.map(_read_one, catalogues, chunksize=16)
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
+            yield from pool.map(_read_one, catalogues, chunksize=16)
+    except BrokenProcessPool:
+        raise TryAgain(
+            "a worker process was ended from outside, perhaps for lack of memory. Nothing was written; "
+            "give the same command again."
+        ) from None
 
 
 def _read_one(
     catalogue: Catalogue,
-) -> tuple[Catalogue, list[Message] | None, collections.Counter[str]]:
-    """Returns the catalogue, its cleaned messages (None if damaged), and its drops by reason."""
+) -> tuple[Catalogue, list[Message] | None, collections.Counter[str], bool]:
+    """Returns the catalogue, its cleaned messages (None if damaged), its drops by reason, and whether
+    the header has no right rule for its plurals.
+    """
     reasons: collections.Counter[str] = collections.Counter()
     messages: list[Message] = []
     try:
-        for message in read_catalogue(catalogue.path):
-            cleaned = clean(message)
-            if isinstance(cleaned, Message):
-                messages.append(cleaned)
-            else:
-                reasons[cleaned] += 1
+        contents = read_catalogue(catalogue.path)
     except (UnreadableError, OSError):
-        return catalogue, None, reasons
-    return catalogue, messages, reasons
+        return catalogue, None, reasons, False
+    reasons["incomplete plural"] += len(contents.incomplete)
+    for message in contents.messages:
+        cleaned = clean(message)
+        if isinstance(cleaned, Message):
+            messages.append(cleaned)
+        else:
+            reasons[cleaned] += 1
+    return catalogue, messages, reasons, contents.unclear > 0
 
 
 def _list_domains(messages: Mapping[tuple[str, str], Iterable[tuple[str, str]]]) -> set[str]:

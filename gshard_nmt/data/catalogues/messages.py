@@ -4,19 +4,22 @@ A message is an English text (the msgid) and its translation. Cleaning gives a r
 that it drops, so that the user sees how many were dropped and why.
 """
 
+import codecs
+import collections
 import dataclasses
+import functools
+import gettext
 import html
 import re
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
-from gshard_nmt import paths
 from gshard_nmt.data.normal_form import (
     split_at_placeholders,
     without_markup,
     without_placeholders,
 )
+from gshard_nmt.data.reading.text_lines import blocks, without_compression
 
 MAXIMUM_CHARACTERS = 200
 
@@ -27,6 +30,7 @@ _SPACE = re.compile(r"\s+")
 _CJK_MARK = re.compile(r"\s*[(（][_&~]?[A-Z0-9][)）](?=\W*$)|\s*[(（][_&~][A-Za-z0-9][)）]")
 _LATIN_MARK = re.compile(r"(?<![\w&_~.])[_&~](?=\w)|(?<=[^\W_])[_&](?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b")
+_LINE_ENDS = dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 _KEY = re.compile(r"[\w.-]+")
 _CODE = re.compile(r"[{}<>=\\|#$@^]")
 
@@ -46,34 +50,80 @@ class Message:
     singular: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What is in a catalogue.
+
+    Attributes:
+      messages: the messages as they are, but without contexts.
+      incomplete: the English of entries whose plural is on one side only.
+      unclear: the number of plurals whose forms are not those of the header's rule.
+    """
+
+    messages: list[Message]
+    incomplete: list[str]
+    unclear: int
+
+
 class UnreadableError(ValueError):
-    """The file is not a message catalogue, or it is damaged."""
+    """The file is not a message catalogue, or it is damaged.
+
+    Attributes:
+      remedy: what the user can do, as a sentence without its full stop.
+    """
+
+    def __init__(self, reason: str, remedy: str = "Copy the file again") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
-def read_catalogue(path: Path) -> Iterator[Message]:
-    """Yields the messages of a .mo or .po file as they are, but without contexts.
+def read_catalogue(path: Path) -> Contents:
+    """Reads a .mo or .po file.
 
-    A plural gives two messages: singular and plural. The header and the fuzzy and obsolete entries of
-    a .po file are left out.
+    A plural gives two messages: the form for n = 1 with the English singular, and the form that most n
+    from 2 to 100 take with the English plural. If this is one form, there is no singular. The header
+    and the fuzzy and obsolete entries of a .po file are left out.
 
     Raises:
       UnreadableError: the file is damaged or not a catalogue.
     """
-    entries = _read_po(path) if path.suffix == ".po" else _read_mo(path.read_bytes())
-    for msgid, msgstr in entries:
-        english = msgid.rpartition(_CONTEXT_END)[2]
+    content = b"".join(blocks(path))
+    is_po = without_compression(path.name).endswith(".po")
+    header, entries = _read_po(content) if is_po else _read_mo(content)
+    match = re.search(r"\bplural\s*=([^;\n]*)", header)
+    rule = _plural_rule(match[1]) if match else None
+    result = Contents([], [], 0)
+    unclear = 0
+    for msgid, translations in entries:
+        english, *plural = msgid.rpartition(_CONTEXT_END)[2].split(_PLURAL)
         if not english:
             continue
-        forms, translations = english.split(_PLURAL), msgstr.split(_PLURAL)
-        if len(forms) == 1:
-            yield Message(english, translations[0])
-        elif (
-            len(translations) == 1
-        ):  # the language has no plural; pair its form with English's plural
-            yield Message(forms[1], translations[0], forms[0])
+        if not plural and len(translations) == 1:
+            result.messages.append(Message(english, translations[0]))
+        elif not plural or not translations:
+            if any(translations) or not translations:
+                result.incomplete.append(english)
         else:
-            yield Message(forms[0], translations[0])
-            yield Message(forms[1], translations[-1], forms[0])
+            one, many = rule or (0, len(translations) - 1)
+            if max(one, many) >= len(translations) or (rule is None and len(translations) > 2):
+                unclear += 1
+                one, many = 0, len(translations) - 1
+            if one != many:
+                result.messages.append(Message(english, translations[one]))
+            result.messages.append(Message(plural[0], translations[many], english))
+    return dataclasses.replace(result, unclear=unclear)
+
+
+@functools.lru_cache(maxsize=256)
+def _plural_rule(expression: str) -> tuple[int, int] | None:
+    """Returns the form for n = 1 and the form of most n from 2 to 100; None if the rule is wrong."""
+    try:
+        form = gettext.c2py(expression.strip())
+        counts = collections.Counter(form(n) for n in range(2, 101))
+        one, many = form(1), counts.most_common(1)[0][0]
+    except (ValueError, ArithmeticError, RecursionError, MemoryError, SyntaxError):
+        return None
+    return (one, many) if min(one, many) >= 0 else None
 
 
 def clean(message: Message) -> Message | str:
@@ -124,8 +174,12 @@ def _without_mark(text: str) -> str:
     return "".join(parts)
 
 
-def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:
-    """Reads the format of GNU gettext: a header, two tables of (length, offset), and the texts."""
+def _read_mo(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
+    """Reads the format of GNU gettext: a header, two tables of (length, offset), and the texts.
+
+    Returns:
+      The header, and the id and the forms of each entry.
+    """
     magic = data[:4]
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(magic)
     if order is None or len(data) < 20:
@@ -139,34 +193,59 @@ def _read_mo(data: bytes) -> Iterator[tuple[str, str]]:
         ]
     except struct.error:
         raise UnreadableError("cut short") from None
-    charset = "utf-8"
-    for i in range(count):
-        raw = [data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables]
-        if not raw[0]:
-            match = re.search(rb"charset=([\w-]+)", raw[1])
-            charset = match[1].decode() if match else charset
-            continue
-        try:
-            yield raw[0].decode(charset), raw[1].decode(charset)
-        except (UnicodeDecodeError, LookupError):
-            raise UnreadableError(f"text is not {charset}") from None
+    raw = [[data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables] for i in range(count)]
+    header = next((msgstr for msgid, msgstr in raw if not msgid), b"")
+    charset = _charset(header)
+    entries = [
+        (_decoded(msgid, charset), _decoded(msgstr, charset).split(_PLURAL))
+        for msgid, msgstr in raw
+        if msgid
+    ]
+    return _decoded(header, charset), entries
 
 
-def _read_po(path: Path) -> Iterator[tuple[str, str]]:
+def _read_po(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
+    """Returns the header, and the id and the forms of each entry of a .po file."""
     import polib
 
+    # polib would take a text without a newline for a name, and would end lines at these characters.
+    text = _decoded(data.removeprefix(codecs.BOM_UTF8), _charset(data), is_file=True)
     try:
-        # polib opens no URLs, but it also takes the text of a file. A text without a newline would be a
-        # name to it.
-        text = f"{path.read_text(encoding='utf-8')}\n" if paths.is_url(path) else str(path)
-        entries = polib.pofile(text)
-    except (OSError, UnicodeDecodeError, LookupError, ValueError) as error:
-        raise UnreadableError(str(error)) from None
-    for entry in entries:
+        file = polib.pofile(text.translate(_LINE_ENDS) + "\n")
+    except OSError as error:
+        raise UnreadableError(" ".join(str(error).split()), "Mend the line") from None
+    entries = []
+    for entry in file:
         if entry.obsolete or entry.fuzzy:
             continue
+        forms = [entry.msgstr_plural[i] for i in sorted(entry.msgstr_plural)] or [entry.msgstr]
+        msgid = entry.msgid
         if entry.msgid_plural:
-            forms = [entry.msgstr_plural[i] for i in sorted(entry.msgstr_plural)]
-            yield f"{entry.msgid}{_PLURAL}{entry.msgid_plural}", _PLURAL.join(forms)
-        else:
-            yield entry.msgid, entry.msgstr
+            msgid += f"{_PLURAL}{entry.msgid_plural}"
+            forms = forms if entry.msgstr_plural or not entry.msgstr else []
+        entries.append((msgid, forms))
+    return "\n".join(f"{key}: {value}" for key, value in file.metadata.items()), entries
+
+
+def _charset(data: bytes) -> str:
+    """Returns the charset that a header names; UTF-8 if Python does not know it."""
+    match = re.search(rb"Content-Type:[^\n]*?charset=([\w.:-]+)", data)
+    try:
+        return codecs.lookup(match[1].decode()).name if match else "utf-8"
+    except (LookupError, UnicodeError):
+        return "utf-8"
+
+
+def _decoded(data: bytes, charset: str, is_file: bool = False) -> str:
+    """Returns a text, which may be a whole file. Raises UnreadableError if it has another charset."""
+    try:
+        text = data.decode(charset)
+        text.encode()
+    except (UnicodeError, LookupError) as error:
+        line = data.count(b"\n", 0, getattr(error, "start", 0)) + 1
+        where = f"line {line}" if is_file else "a text"
+        raise UnreadableError(
+            f"{where} is not {charset.upper()}, the charset of its header",
+            "Write the right charset into the header, such as charset=ISO-8859-1",
+        ) from None
+    return text

@@ -17,7 +17,7 @@ from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.work import Finished, Unit, key_of
 from gshard_nmt.errors import UserError
 
-_VERSION = 1
+_VERSION = 2
 _SPLITS = ("train", "dev", "test")
 _FINE_SECONDS, _COARSE_SECONDS = 0.05, 3.0
 """A file may change again within this time without a new time stamp."""

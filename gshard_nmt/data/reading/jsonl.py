@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gshard_nmt.data.language_codes import names_language
+from gshard_nmt.data.language_codes import nearest
 from gshard_nmt.data.reading.rows import Input, SentencePair, one_line, score_of
 from gshard_nmt.data.reading.text_lines import line_blocks
 from gshard_nmt.errors import UserError
@@ -67,10 +67,7 @@ def _keys(source: Input, texts: Mapping[str, Any], where: str) -> tuple[str, str
     Raises:
       UserError: there are none.
     """
-    names = [
-        next((key for key in texts if names_language(key, tag)), None)
-        for tag in (source.source, source.target)
-    ]
+    names = [nearest(tag, list(texts)) for tag in (source.source, source.target)]
     if names[0] is None or names[1] is None or names[0] == names[1]:
         names = ["target", "source"] if source.swapped else ["source", "target"]
     if names[0] not in texts or names[1] not in texts:

@@ -4,6 +4,7 @@
     opus.fr-en-train.fr  opus.fr-en-train.en     the names of OPUS-100
     Europarl.en-fr.en  Europarl.en-fr.fr         the names of Moses; Europarl.en-fr.scores may be there
     train-00000.tsv.zst  train-00001.tsv.zst     several files of one split
+    src-train.txt  tgt-train.txt                 the names of OpenNMT
     valid.jsonl  test.tmx  fr.po                 other formats
 
 A word of the name says the split. Files without such a word are training text, if no other file of the
@@ -15,7 +16,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gshard_nmt.data.language_codes import names_language
+from gshard_nmt.data.language_codes import EXACT, names_language, nearest
+from gshard_nmt.data.reading.notes import listed
 from gshard_nmt.data.reading.rows import Input
 from gshard_nmt.data.reading.text_lines import without_compression
 
@@ -26,8 +28,19 @@ _SPLIT_WORDS = (
     (re.compile(r"(news)?dev(test)?\d*|valid\d*|validation|val"), "dev"),
     (re.compile(r"(news)?test\d*|tst\d*"), "test"),
 )
-_FORMATS = {"tsv": "tsv", "jsonl": "jsonl", "tmx": "tmx", "po": "gettext", "mo": "gettext"}
+_FORMATS = {
+    "tsv": "tsv",
+    "csv": "tsv",
+    "jsonl": "jsonl",
+    "tmx": "tmx",
+    "po": "gettext",
+    "mo": "gettext",
+}
 _SCORES = "scores"
+OPENNMT = re.compile(r"(src|tgt)-([\w-]+)\.txt")
+"""The names of OpenNMT's files: src is the first language of the folder's name."""
+_NO_TEXT = re.compile(r"\..*|readme.*|license.*|copying.*|.*\.md", re.IGNORECASE)
+"""Files that nobody expects to be read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +86,7 @@ def find_inputs(
       pair: the name of the pair, for the names of the inputs; that of the folder by default.
     """
     notes: list[str] = []
-    groups = _group(folder, _without_copies(folder, names, notes), languages)
+    groups, others = _group(folder, _without_copies(folder, names, notes), languages)
     splits = {stem: split_of(stem) for stem in groups}
     has_train = any(split == "train" for split in splits.values())
     problems: dict[str, str] = {}
@@ -96,6 +109,11 @@ def find_inputs(
         for kind, files in _texts(group, languages):
             name = f"{prefix}/{without_compression(files[0].name)}"
             inputs.append(Input(subset, *languages, split, files, kind, name))
+    if others:
+        verb = "is" if len(others) == 1 else "are"
+        notes.append(
+            f"{listed([folder / name for name in others])} {verb} not read: no known format"
+        )
     if lonely and not any(text.split == "train" for text in inputs):
         problems.setdefault("train", lonely[0])
     return PairFiles(tuple(inputs), problems, tuple(notes))
@@ -127,14 +145,19 @@ def _without_copies(folder: Path, names: Sequence[str], notes: list[str]) -> lis
     return sorted(plain.values())
 
 
-def _group(folder: Path, names: Sequence[str], languages: tuple[str, str]) -> dict[str, _Group]:
-    """Returns the files that hold text of the pair, by stem."""
+def _group(
+    folder: Path, names: Sequence[str], languages: tuple[str, str]
+) -> tuple[dict[str, _Group], list[str]]:
+    """Returns the files that hold text of the pair, by stem, and the files that were not understood."""
     groups: dict[str, _Group] = {}
+    others: list[str] = []
     scores: dict[str, Path] = {}
     for name in names:
         stem, _, ending = without_compression(name).rpartition(".")
         kind = _FORMATS.get(ending)
         side = _side(ending, languages)
+        if match := OPENNMT.fullmatch(without_compression(name)):
+            stem, side = match[2], languages[match[1] == "tgt"]
         if kind is None and stem and ending == _SCORES:
             scores[stem] = folder / name
         elif stem and (kind or side):
@@ -143,16 +166,19 @@ def _group(folder: Path, names: Sequence[str], languages: tuple[str, str]) -> di
                 group.tables.append((kind, folder / name))
             elif side not in group.sides or ending == side:
                 group.sides[side] = folder / name
+        elif not _NO_TEXT.fullmatch(name):
+            others.append(name)
     for stem, group in groups.items():
-        group.scores = scores.get(stem)
-    return groups
+        group.scores = scores.pop(stem, None)
+    return groups, sorted([*others, *(path.name for path in scores.values())])
 
 
 def _side(ending: str, languages: tuple[str, str]) -> str:
     """Returns the language of the pair that the ending of a file names; "" if it names neither."""
-    if ending in languages:
-        return ending
-    return next((tag for tag in languages if names_language(ending, tag)), "")
+    found = [tag for tag in languages if names_language(ending, tag)]
+    if not found and EXACT.fullmatch(ending):
+        found = [tag for tag in languages if nearest(ending, [tag])]
+    return found[0] if found else ""
 
 
 def _texts(group: _Group, languages: tuple[str, str]) -> Iterator[tuple[str, tuple[Path, ...]]]:

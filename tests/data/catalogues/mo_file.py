@@ -5,9 +5,9 @@ import struct
 HEADER = ("", "Content-Type: text/plain; charset=UTF-8\n")
 
 
-def mo(entries, order: str = "<") -> bytes:
+def mo(entries, order: str = "<", header: str = HEADER[1]) -> bytes:
     """Returns a .mo file with entries (msgid, msgstr), in the byte order "<" or ">"."""
-    entries = sorted([HEADER, *entries])
+    entries = sorted([("", header), *entries])
     ids, strings = ([text[i].encode() + b"\0" for text in entries] for i in range(2))
     at = 28 + 16 * len(entries)
     tables = []

@@ -1,13 +1,17 @@
 """Finding catalogues, recognizing lists of names, and splitting without overlap."""
 
+import os
 import re
+import signal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.catalogues.finding import Catalogue
 from gshard_nmt.data.normal_form import message_form
+from gshard_nmt.errors import TryAgain
 from tests.data.catalogues.mo_file import mo
 
 
@@ -115,6 +119,9 @@ def test_catalogues_are_found_by_the_layout_of_their_folders(tmp_path):
         "locale/en_GB/LC_MESSAGES/app.mo",
         "locale/l10n/LC_MESSAGES/app.mo",
         "locale/fr/LC_MESSAGES/readme.txt",
+        "src/po/en@quot.po",
+        "de/app.po",
+        *("doc/x.mo", "bin/foo_long.mo", "src/x.po", "build/mo/x.mo"),
     ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,6 +131,7 @@ def test_catalogues_are_found_by_the_layout_of_their_folders(tmp_path):
         Catalogue(tmp_path / "package/locale/de/LC_MESSAGES/django.po", "package/django", "de"),
         Catalogue(tmp_path / "program/po/pt_BR.po", "program", "pt-BR"),
         Catalogue(tmp_path / "messages/sv/plugin.po", "plugin", "sv"),
+        Catalogue(tmp_path / "de/app.po", "app", "de"),
     }
 
 
@@ -146,6 +154,18 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
         "names/fr-en/train.fr.gz",
     }
     assert finding.write_corpus(harvest, tmp_path / "none", minimum_pairs=100) == []
+
+
+def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
+    for number in range(8):
+        write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
+    monkeypatch.setattr(finding, "_read_one", _die)
+    with pytest.raises(TryAgain, match="a worker process was ended from outside"):
+        finding.read_and_split(finding.find_catalogues([tmp_path]), workers=2)
+
+
+def _die(_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_each_message_is_counted_once_as_kept_or_left_out(tmp_path):

@@ -45,7 +45,29 @@ def test_several_files_are_inputs_of_their_own_in_the_order_of_their_names():
         ("train", "tsv", "train.part1.tsv"),
     ]
     assert not problems
-    assert not notes
+    assert notes == ["corpus/fr-en/checksums.txt is not read: no known format"]
+
+
+def test_the_names_of_opennmt_and_of_tables():
+    names = ("src-train.txt", "tgt-train.txt.gz", "tgt-val.txt", "src-val.txt", "test.csv")
+    assert listed(*names) == (
+        [
+            ("test", "tsv", "test.csv"),
+            ("train", "aligned", "src-train.txt", "tgt-train.txt.gz"),
+            ("dev", "aligned", "src-val.txt", "tgt-val.txt"),
+        ],
+        {},
+        [],
+    )
+
+
+def test_the_code_of_a_file_may_have_a_region():
+    expected = [("train", "aligned", "train.de_DE", "train.en_GB")]
+    assert listed("train.de_DE", "train.en_GB", languages=("de", "en"))[0] == expected
+    # A pair is no language with a region.
+    assert listed("train.en-fr", "train.fr", "train.en")[2] == [
+        "corpus/fr-en/train.en-fr is not read: no known format"
+    ]
 
 
 def test_files_without_a_split_are_train_if_no_other_file_is():

@@ -57,6 +57,27 @@ def test_the_old_attribute_and_other_encodings(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "encoding", ["gb2312", "shift_jis", "big5", "euc-kr", "cp1252", "utf-8-sig"]
+)
+def test_encodings_that_python_knows(tmp_path, encoding):
+    text = {"gb2312": "你好", "shift_jis": "猫", "big5": "貓", "euc-kr": "고양이"}.get(
+        encoding, "été"
+    )
+    head = f"<?xml version='1.0' encoding='{encoding.removesuffix('-sig')}'?><tmx><body>"
+    units = unit(fr=text, en="b") * 9000
+    assert rows(tmp_path, units, head, encoding=encoding) == [(text, "b", None)] * 9000
+
+
+def test_an_encoding_that_is_unknown_or_wrong_is_an_error(tmp_path):
+    head = "<?xml version='1.0' encoding='{}'?>\n<tmx><body>\n"
+    with pytest.raises(UserError, match="line 1 names the encoding 'ANSI', which is unknown"):
+        rows(tmp_path, unit(fr="a", en="b"), head.format("ANSI"))
+    units = unit(fr="a", en="b") + unit(fr="é", en="b")
+    with pytest.raises(UserError, match="line 4 is not in the encoding that the first line"):
+        rows(tmp_path / "other", units, head.format("big5"), encoding="latin-1")
+
+
+@pytest.mark.parametrize(
     ("units", "words"),
     [
         (unit(fr="a", en="b") + "<tu><tuv></tu>", "line 5 is not well-formed XML"),

@@ -7,10 +7,10 @@ from gshard_nmt.data.reading.tsv import read_tsv
 from gshard_nmt.errors import UserError
 
 
-def rows(tmp_path, text, turned=False):
+def rows(tmp_path, text, turned=False, name="train.tsv"):
     folder = tmp_path / "fr-en"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.tsv").write_text(text)
+    (folder / name).write_text(text)
     (pair,) = find_pairs(tmp_path)
     (table,) = pair.inputs("train")
     return [row for block in read_tsv(table.reversed() if turned else table) for row in block]
@@ -25,12 +25,45 @@ def rows(tmp_path, text, turned=False):
         ("un\t0.5\tone\ndeux\t.5\ttwo\n", 0.5),
         ("en\tfr\none\tun\ntwo\tdeux\n", None),
         ("id\tsource\ttarget\nx\tun\tone\ny\tdeux\ttwo\n", None),
+        ("id\tfr\ten\n1\tun\tone\n2\tdeux\ttwo\n", None),
+        ("\nun\tone\n  \ndeux\ttwo\n\n\n", None),
         ("url\tid\ten\tscore\tFR\nx\t1\tone\t0.5\tun\ny\t2\ttwo\t0.5\tdeux\n", 0.5),
     ],
 )
 def test_columns_of_text_and_of_scores(tmp_path, text, score):
     assert rows(tmp_path, text) == [("un", "one", score), ("deux", "two", score)]
     assert rows(tmp_path, text, turned=True) == [("one", "un", score), ("two", "deux", score)]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_fields_of_a_csv_file_may_be_in_quotes(tmp_path, separator):
+    lines = ["fr,en", '"un ""chat""\nou, deux","a ""cat"""', "", 'trois,"three"', ""]
+    text = "\r\n".join(lines).replace("fr,en", separator.join(("fr", "en")))
+    text = text.replace('","', f'"{separator}"').replace("trois,", f"trois{separator}")
+    expected = [('un "chat" ou, deux', 'a "cat"', None), ("trois", "three", None)]
+    assert rows(tmp_path, text, name="train.csv") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('"un,one\n', r"line 1 is not CSV \(unexpected end of data\)"),
+        ('a,b\n"c"d,e\n', "line 2 is not CSV"),
+        ("a,b\nc\n", "line 2 has 1 column; each line must have two, with the same separators"),
+    ],
+)
+def test_csv_files_that_are_wrong(tmp_path, text, words):
+    with pytest.raises(UserError, match=f"train.csv, {words}"):
+        rows(tmp_path, text, name="train.csv")
+
+
+def test_quotes_in_a_tsv_file_are_text_and_said_to_be(tmp_path, capsys):
+    text = '"Il dit ""non"""\t"He says ""no"""\n'
+    assert rows(tmp_path, text) == [('"Il dit ""non"""', '"He says ""no"""', None)]
+    assert (
+        "quotes are text in a .tsv file; if they are not, name it train.csv."
+        in capsys.readouterr().err
+    )
 
 
 def test_two_columns_are_text_even_if_they_are_numbers(tmp_path):
@@ -53,7 +86,12 @@ def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
         ("1\t2\t3\n", "line 1 has 0 columns of text"),
         ("a\n", "line 1 has 1 columns"),
         ("a\tb\t1\na\tb\n", "line 2 has 2 columns; each line must have 3"),
-        ("a\tb\n\n", "line 2 has 1 column; each line must have two"),
+        ("a\tb\n\nc\n", "line 3 has 1 column; each line must have two"),
+        (
+            'a\tb\n"c\td"\te\n',
+            "line 2 has 3 columns.*; if its fields are in quotes, name the file train.csv",
+        ),
+        ("a\tb\rc\td\r", "line 1 has carriage returns inside"),
         ("a\tb\t1\n" * 100 + "a\tb\tgood\n", "line 101 has the score 'good'"),
     ],
 )
