@@ -143,7 +143,7 @@ def _version_of(package: str) -> str:
         return ""  # the filter says how to install it
 
 
-VERSION = 2
+VERSION = 3
 """Raised if a built-in filter or a hash changes its results."""
 
 
