@@ -9,16 +9,21 @@ from pathlib import Path
 from rich.progress import Progress
 
 from gshard_nmt import files
+from gshard_nmt.data.cleaning.leaks import OverlapSearch
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import SPLITS, CorpusPair, find_pairs
 from gshard_nmt.data.shards import unknown_language
-from gshard_nmt.data_tools import check_page, languages, line_checks
+from gshard_nmt.data_tools import check_page, languages, leaks, line_checks
 from gshard_nmt.data_tools.findings import Finding
-from gshard_nmt.data_tools.leaks import MOST_HELD_OUT, HeldOut, LeakSearch
 from gshard_nmt.data_tools.safe_text import shown
 from gshard_nmt.data_tools.scan import SAMPLE, Scan, Scanner, files_of, read_rows
 from gshard_nmt.data_tools.terminal import Terminal
 from gshard_nmt.errors import UserError
+
+_HELD_OUT = 20_000
+"""Lines of dev and of test that are looked for in the training text."""
+_ALL_COMPARED = 100_000
+"""Training lines that are all compared with near copies of them in mind."""
 
 
 def check_corpus(
@@ -101,22 +106,24 @@ def _by_languages(pairs: Sequence[CorpusPair]) -> list[list[CorpusPair]]:
 
 def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]]:
     """Reads all splits of pairs with the same languages once, dev and test before train."""
-    held_out: list[HeldOut] = []
+    held_out: list[leaks.HeldOut] = []
     scans: list[Scan] = []
     findings: list[Finding] = []
     for pair, split in itertools.product(pairs, ("dev", "test")):
         scanner = _scanner(pair, split)
         if scanner:
             rows = scanner.rows(read_rows(pair, split))
-            held_out.append(HeldOut(pair, split, list(itertools.islice(rows, MOST_HELD_OUT))))
+            sides = tuple(zip(*itertools.islice(rows, _HELD_OUT), strict=True)) or ((), ())
+            held_out.append(leaks.HeldOut(pair, split, *sides))
             collections.deque(rows, maxlen=0)  # reads the rest
             scans.append(scanner.finish())
     for pair in pairs:
         if scanner := _scanner(pair, "train"):
-            search = LeakSearch(pair, held_out)
-            search.add(scanner.rows(read_rows(pair, "train")))
+            search = OverlapSearch(held_out)
+            rows = scanner.rows(read_rows(pair, "train"))
+            search.add((pair.source, pair.target), rows, _ALL_COMPARED)
             scans.append(scanner.finish())
-            findings += search.findings(scans[-1])
+            findings += leaks.findings(search, scans[-1])
     findings += [finding for scan in scans for finding in line_checks.of_split(scan)]
     scans.sort(key=lambda scan: (scan.pair.name, SPLITS.index(scan.split)))
     return scans, findings

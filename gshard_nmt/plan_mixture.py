@@ -60,12 +60,17 @@ def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: 
       pair_tokens: mean number of source and target tokens of an example.
 
     Raises:
-      UserError: the schedule names what the sizes do not have, or leaves nothing to draw from; or a
-        pair has no English and the direction needs it.
+      UserError: the schedule names what the sizes do not have, or leaves nothing to draw from; a pair has
+        no English and the direction needs it; or a pair has two sizes.
     """
     components = [
         component for name, size in sizes.items() for component in _components(config, name, size)
     ]
+    for name in (names := [_name(component) for component in components]):
+        if names.count(name) > 1:
+            raise UserError(
+                f"--sizes has {name} twice, for instance as fr and fr-en. Name it once."
+            )
     for error in wrong_names(config.phases, components):
         raise error
     tokens = np.full((len(components), 2), pair_tokens / 2)
@@ -164,17 +169,17 @@ def read_sizes(text: str) -> dict[str, int]:
     """
     sizes: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, number = part.partition("=")
+        name, _, number = (word.strip() for word in part.partition("="))
         try:
             size = int(float(number))
         except (ValueError, OverflowError):
             size = 0
-        if not name.strip() or size < 1 or name in sizes:
+        if not name or size < 1 or name in sizes:
             raise UserError(
                 f"--sizes has {part!r}; it must name each language once with its number of training "
                 "examples. Write, for example, --sizes fr=1000000,de=20000."
             )
-        sizes[name.strip()] = size
+        sizes[name] = size
     if not sizes:
         raise UserError(
             "--sizes names no language. Write, for example, --sizes fr=1000000,de=20000."

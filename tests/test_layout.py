@@ -52,10 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     **{f"{module}.py": GROUND for module in GROUND},
     "data/": ("data", *GROUND),
     "data/cleaning/page.py": ("data", "errors", "files", "web_page"),
-    "data_tools/": (
-        *("data_tools", "data", "errors", "web_page", "evaluation.language_profiles"),
-        *("evaluation.overlap", "evaluation.translations"),
-    ),
+    "data_tools/": ("data_tools", "data", "errors", "web_page", "evaluation.language_profiles"),
     "spmd/": ("spmd", "errors", "files", "json_shape", "paths", "quantities", "ranges"),
     "model/": ("model", "spmd.sharding", "errors", "ranges"),
     "settings/": ("settings", "data", "model", "spmd", *GROUND),

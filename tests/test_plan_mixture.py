@@ -91,6 +91,11 @@ def test_a_size_of_a_pair_without_english_needs_a_direction_that_uses_it():
         plan_mixture.plan_sizes(CONFIG, 50, {"fr": 9, "fr-de": 8}, 20.0)
 
 
+def test_a_pair_has_one_size():
+    with pytest.raises(UserError, match=r"^--sizes has fr-en twice"):
+        plan_mixture.plan_sizes(CONFIG, 50, {"fr": 9, "fr-en": 8}, 20.0)
+
+
 def test_phases_of_one_step_and_many_examples_unseen(capsys):
     config = dataclasses.replace(CONFIG, schedule=({"from_step": 1, "weights": {"fr": 0.0}},))
     plan = plan_mixture.plan_sizes(config, 3, {"fr": 100_000_000, "de": 5}, 20.0)
@@ -108,7 +113,9 @@ def test_the_sizes_alone_give_the_same_shares(data):
 
 
 def test_the_sizes_are_read():
-    assert plan_mixture.read_sizes("fr=1000000, de=2e4") == {"fr": 1_000_000, "de": 20_000}
+    assert plan_mixture.read_sizes("fr=1000000, de =2e4") == {"fr": 1_000_000, "de": 20_000}
+    with pytest.raises(UserError, match="--sizes has 'fr =11'; it must name each language once"):
+        plan_mixture.read_sizes("fr=10,fr =11")
     for text in ("fr", "fr=0", "=3", "fr=x", "fr=1,fr=2", ",", "fr=inf"):
         with pytest.raises(UserError, match=r"Write, for example, --sizes fr=1000000,de=20000\."):
             plan_mixture.read_sizes(text)

@@ -80,10 +80,10 @@ def _define_average(flags: Flags) -> None:
 def _average(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     steps, last = _steps(values.steps), values["last"].value
-    if bool(last) == bool(steps) or len(steps) == 1:
+    if bool(last) == bool(steps) or (steps and len(set(steps)) < max(len(steps), 2)):
         raise UserError(
             f"--last is {last} and --steps is {values.steps!r}; give one of them, with at least two "
-            "checkpoints, such as --last 5 or --steps 300,400,500."
+            "different checkpoints, such as --last 5 or --steps 300,400,500."
         )
     from gshard_nmt.checkpoints import average
 

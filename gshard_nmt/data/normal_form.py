@@ -2,6 +2,10 @@
 
 "Copy %d files to <folder>" has the placeholders `%d` and `<folder>`. Its variants are, for example,
 "Copy %s file to <folder>." and "COPY {count} files to <name>".
+
+Spellings of the same text have equal forms: composed and decomposed accents (NFC and NFD), full-width and
+half-width letters, ligatures, all kinds of spaces, quotes and dashes, and characters that nobody sees,
+such as soft hyphens, joiners and marks of direction. A letter with an accent differs from one without.
 """
 
 import functools
@@ -35,6 +39,7 @@ _URL = re.compile(
 _NUMBER = re.compile(r"(?<!\w)\d+(?:[.,:\u00a0\u202f']\d+)*(?!\w)")
 _NOT_LETTERS = re.compile(r"[\W_\d]+")
 _DIGITS = re.compile(r"\d+")
+_LONE_ACCENTS = re.compile("[\xa8\xaf\xb4\xb8\u02d8-\u02dd\u0384\u0385\u203e\uffe3]")
 _WORDS = re.compile(
     # Languages without spaces between words: each character counts as a word.
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_]+"
@@ -110,6 +115,15 @@ def _has_mark(text: str) -> bool:
     return "%" in text or "<" in text or "{" in text or "$" in text
 
 
+def folded(text: str) -> str:
+    """Returns a text without placeholders, in lower case and with one spelling of each letter (NFKC)."""
+    if text.isascii():
+        return without_placeholders(text).casefold()
+    text = without_placeholders(unicodedata.normalize("NFKC", text)).casefold()
+    # The lower case of \u0390 has three characters, and that of its parts may have two.
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
 def split_at_placeholders(text: str) -> list[str]:
     """Splits a text into the parts between placeholders and the placeholders, in turns."""
     parts, start = [], 0
@@ -132,7 +146,7 @@ def words(text: str) -> list[str]:
 
     In languages without spaces between words, such as Chinese and Thai, each character is a word.
     """
-    return _WORDS.findall(without_placeholders(text).casefold())
+    return _WORDS.findall(folded(text))
 
 
 def sentence_form(text: str) -> str:
@@ -140,7 +154,7 @@ def sentence_form(text: str) -> str:
 
     Texts that differ in case, spaces, digits, punctuation or placeholders have equal forms.
     """
-    return _NOT_LETTERS.sub("", without_placeholders(text).casefold())
+    return _NOT_LETTERS.sub("", folded(text))
 
 
 def near_form(text: str, form: str | None = None) -> str:
@@ -150,6 +164,8 @@ def near_form(text: str, form: str | None = None) -> str:
     text without letters stays as it is. `form` is the `sentence_form` of the text, if it is known.
     """
     form = sentence_form(text) if form is None else form
+    # An accent that stands alone, such as a wrong apostrophe, is punctuation. NFKC makes it a mark.
+    text = unicodedata.normalize("NFKC", _LONE_ACCENTS.sub(" ", text))
     if not form:
         return text
     parts = split_at_placeholders(text) if _has_mark(text) else [text]
@@ -162,14 +178,13 @@ def near_form(text: str, form: str | None = None) -> str:
 
 @functools.cache
 def _marks() -> re.Pattern[str]:
-    """Returns a pattern of combining marks, such as the vowel signs of Hindi."""
+    """Returns a pattern of combining marks of letters, such as the vowel signs of Hindi."""
     marks = {p for p in range(0x300, 0x1F000) if unicodedata.category(chr(p))[0] == "M"}
     # Ranges are many times as fast as single characters.
     starts = sorted(point for point in marks if point - 1 not in marks)
     ends = sorted(point for point in marks if point + 1 not in marks)
-    return re.compile(
-        "[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True)) + "]+"
-    )
+    ranges = "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+    return re.compile(f"[{ranges}]+")
 
 
 def message_form(english: str) -> str:

@@ -4,10 +4,14 @@ SentencePiece changes characters by rules before it splits a text, and keeps the
 So romanization is a set of such rules: whatever reads the file romanizes, also other programs.
 """
 
+import contextlib
 import functools
 import sys
+import tempfile
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import sentencepiece
 from anyascii import anyascii
@@ -24,6 +28,18 @@ _ALEF = {"\u0627": "a"}
 """A letter for which anyascii has nothing."""
 _STOP = "\u0294"
 """A Latin letter for the apostrophes of anyascii: those would cut a word for SentencePiece."""
+
+
+@contextlib.contextmanager
+def normalization_arguments(name: str) -> Iterator[dict[str, Any]]:
+    """Lends the arguments of SentencePiece for a normalization. It reads our own from a file."""
+    if name != "latin":
+        yield {"normalization_rule_name": name}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "latin.tsv"
+        file.write_text(rules(), encoding="utf-8")
+        yield {"normalization_rule_tsv": str(file)}
 
 
 def rules() -> str:

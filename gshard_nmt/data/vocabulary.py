@@ -1,14 +1,12 @@
 """SentencePiece vocabularies, which turn text into ids and back, with fixed special ids and tags."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import io
 import itertools
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import numpy as np
 import sentencepiece
 
 from gshard_nmt import files
-from gshard_nmt.data.romanization import romanized, rules
+from gshard_nmt.data.romanization import normalization_arguments, romanized
 from gshard_nmt.data.worker_pool import usable_cpus
 from gshard_nmt.errors import UserError
 
@@ -28,6 +26,8 @@ TRAINING_THREADS = 2
 SMALLEST_COVERAGE = 0.98
 """The smallest coverage that SentencePiece takes."""
 CODING_THREADS = min(usable_cpus(), 16)
+_LONG_LINE = 4192
+"""The bytes of the longest line that SentencePiece reads if it is not told otherwise."""
 
 DOCUMENT_BREAK = "<doc>"
 """A symbol that is reserved for the end of a sentence inside a document, on both sides."""
@@ -329,40 +329,39 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
     if coverage < SMALLEST_COVERAGE:
         texts, coverage = without_rare_characters(texts, coverage), 1.0
     model = io.BytesIO()
-    with _normalization(spec.normalization) as normalization:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_writer=model,
-            vocab_size=spec.size,
-            # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
-            hard_vocab_limit=False,
-            model_type=spec.model,
-            character_coverage=coverage,
-            byte_fallback=True,
-            control_symbols=list(spec.tags),
-            pad_id=PAD,
-            eos_id=EOS,
-            unk_id=UNK,
-            bos_id=BOS,
-            num_threads=TRAINING_THREADS,
-            minloglevel=2,
-            **normalization,
-        )
+    # SentencePiece skips longer lines in silence. The model file holds the number, so it is given only if
+    # it makes a difference.
+    longest = max((len(text.encode()) for text in texts if len(text) > _LONG_LINE // 4), default=0)
+    length = {"max_sentence_length": longest} if longest > _LONG_LINE else {}
+    try:
+        with normalization_arguments(spec.normalization) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=model,
+                vocab_size=spec.size,
+                # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
+                hard_vocab_limit=False,
+                model_type=spec.model,
+                character_coverage=coverage,
+                byte_fallback=True,
+                control_symbols=list(spec.tags),
+                pad_id=PAD,
+                eos_id=EOS,
+                unk_id=UNK,
+                bos_id=BOS,
+                num_threads=TRAINING_THREADS,
+                minloglevel=2,
+                **length,
+                **normalization,
+            )
+    except RuntimeError as error:
+        raise UserError(
+            f"SentencePiece cannot learn {path.name} from this text ({str(error).strip()}). Add lines "
+            "with letters to the train files of the corpus."
+        ) from error
     content = _without_rule_file(model.getvalue())
     files.write(path, content)
     return Vocabulary(content)
-
-
-@contextlib.contextmanager
-def _normalization(name: str) -> Iterator[dict[str, Any]]:
-    """Lends the arguments of SentencePiece for a normalization. It reads rules of others from a file."""
-    if name != "latin":
-        yield {"normalization_rule_name": name}
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "latin.tsv"
-        file.write_text(rules(), encoding="utf-8")
-        yield {"normalization_rule_tsv": str(file)}
 
 
 def _without_rule_file(content: bytes) -> bytes:

@@ -134,7 +134,6 @@ def fit_of(side: str, language: str, lines: Sequence[str], vocabulary: Vocabular
     units = written if is_unspaced else len(words)
     is_fallback = vocabulary.is_byte_fallback[ids]
     ends = np.cumsum([len(line) for line in encoded])
-    with_fallback = np.unique(np.searchsorted(ends, np.flatnonzero(is_fallback), side="right"))
     with_fallback = np.searchsorted(ends, np.flatnonzero(is_fallback), side="right").tolist()
     rare = _without_pieces([encoded[line] for line in dict.fromkeys(with_fallback)], vocabulary)
     return Fit(

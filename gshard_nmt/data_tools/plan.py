@@ -130,12 +130,12 @@ class Plan:
             )
         if never := [u.name for u in uses if not u.draws]:
             yield f"{_listed(never)}: never seen in these steps. Raise its weight, or train longer."
-        largest = max(uses, key=lambda u: u.examples)
-        if largest.epochs < 1:
+        largest = max(uses, key=lambda u: (bool(u.draws), u.examples))
+        if 0 < largest.epochs < 1:
             # With several phases, the rates of these steps say nothing about later steps.
             remedy = "Train longer, or raise its weight, to see all of them."
             if len(self.phases) == 1:
-                steps = self.steps / max(largest.epochs, 1e-9)
+                steps = self.steps / largest.epochs
                 remedy = f"Train about {steps:,.0f} steps to see all of them."
             yield (
                 f"{largest.name}, the largest: only {largest.epochs:.1%} of its examples are seen. "

@@ -149,7 +149,7 @@ class SourceLines:
             raise self._problem(line, error.start) from None
         if self.number == 0:
             text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
-        return text.removesuffix("\r")
+        return text.removesuffix("\r").replace("\r", " ")
 
     def _problem(self, line: bytes, index: int) -> UserError:
         """Returns the error that names the line and the byte that are not UTF-8."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt.data.reading.rows import encodable
 from gshard_nmt.errors import UserError
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -45,7 +46,7 @@ def read(path: Path) -> list[str]:
     if all(isinstance(row.get("id"), int) for _, row in rows):
         rows.sort(key=lambda entry: entry[1]["id"])
     # A translation is a line, so a sentence must be one too.
-    return [" ".join(row[column].splitlines()) for _, row in rows]
+    return [" ".join(encodable(row[column]).splitlines()) for _, row in rows]
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -96,6 +96,10 @@ class _Delegate(gin.config.ParserDelegate):
         return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else super().macro(name)
 
 
+_FILES = (("Cleaning", "modules"), ("Data", "source_model"), ("Data", "target_model"))
+"""Settings with names of files, which may be relative to the config."""
+
+
 class _Reader:
     """Binds the statements of gin files one by one, so that each error names its line."""
 
@@ -163,7 +167,7 @@ class _Reader:
     def _read_statement(self, statement: Any, folder: pathlib.Path, where: str) -> None:
         match statement:
             case gin.config_parser.BindingStatement():
-                self._bind(statement, where)
+                self._bind(statement, folder, where)
             case gin.config_parser.BlockDeclaration():
                 self._check_class(statement.scope, statement.selector, where)
             case gin.config_parser.IncludeStatement():
@@ -171,8 +175,11 @@ class _Reader:
             case _:
                 raise UserError(f"{where}: configs import no modules; remove this line.")
 
-    def _bind(self, statement: Any, where: str) -> None:
+    def _bind(self, statement: Any, folder: pathlib.Path, where: str) -> None:
         self._check_value(statement.value, where)
+        value = statement.value
+        if (statement.selector, statement.arg_name) in _FILES:
+            value = _found(value, folder)
         if not statement.arg_name:
             macro = "/".join(filter(None, (statement.scope, statement.selector)))
             gin.bind_parameter((macro, "gin.macro", "value"), statement.value)
@@ -181,7 +188,7 @@ class _Reader:
         self._check_class(statement.scope, statement.selector, where)
         check_name(self._classes, statement.selector, statement.arg_name, where)
         selector = self._selectors[statement.selector]
-        gin.bind_parameter(("", selector, statement.arg_name), statement.value)
+        gin.bind_parameter(("", selector, statement.arg_name), value)
         self._bound[statement.selector, statement.arg_name] = where
 
     def _check_class(self, scope: str, class_name: str, where: str) -> None:
@@ -303,6 +310,15 @@ def _parts(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for entry in value:
             yield from _parts(entry)
+
+
+def _found(value: Any, folder: pathlib.Path) -> Any:
+    """Returns the path of a file, or paths, with the folder of the config if the file is there only."""
+    if isinstance(value, list | tuple):
+        return type(value)(_found(part, folder) for part in value)
+    if isinstance(value, str) and not os.path.exists(value) and (folder / value).is_file():
+        return str(folder / value)
+    return value
 
 
 def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:

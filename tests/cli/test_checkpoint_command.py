@@ -21,6 +21,7 @@ from gshard_nmt.cli import commands
             ["average", "--out=a", "--steps=7"],
             "--steps is '7'; give one of them, with at least two",
         ),
+        (["average", "--out=a", "--steps=8,8"], "at least two different checkpoints"),
         (["average", "--out=a", "--last=1"], "--last is '1'; it must be"),
         (["average", "--last=2"], "--out is missing."),
     ],

@@ -1,6 +1,11 @@
 """Placeholders, and the forms in which variants of a text are equal."""
 
+import random
+import unicodedata
+
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from gshard_nmt.data import normal_form
 
@@ -68,6 +73,48 @@ def test_near_forms_keep_what_changes_the_meaning():
     assert normal_form.near_form("Das  HAUS!") == normal_form.near_form("das haus") == "dashaus"
     texts = ("Kapitel 1", "Kapitel 2", "Kapitel %s", "Kapitel", "की", "का", "1", "...", "")
     assert len({normal_form.near_form(text) for text in texts}) == len(texts)
+
+
+INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+SPACES = " \u00a0\u2009\u202f\u3000"
+QUOTES = "'\u2019\u2018\u00b4`"
+FULL_WIDTH = {chr(point): chr(point + 0xFEE0) for point in range(0x21, 0x7F)}
+
+
+def spelled(text, seed):
+    """Returns a text in which each character is spelled in some equivalent way."""
+    r = random.Random(seed)
+    characters = []
+    for character in text:
+        same = next((kinds for kinds in (SPACES, QUOTES) if character in kinds), character)
+        spelling = r.choice([*same, FULL_WIDTH.get(character, character)])
+        form = r.choice(["NFC", "NFD", "NFKC", "NFKD"])
+        characters.append(unicodedata.normalize(form, spelling))
+        if character.isalpha() and r.random() < 0.5:
+            characters.append(r.choice(INVISIBLE))
+    return "".join(characters)
+
+
+@hypothesis.settings(deadline=None, max_examples=100)
+@hypothesis.given(
+    st.text(st.sampled_from("aZéÖñßŵΐάйЁ각힣ấỗŌがプ漢कि12 ',x‑™"), max_size=12), st.integers(0, 99)
+)
+def test_equivalent_spellings_have_one_form(text, seed):
+    other = spelled(text, seed)
+    assert normal_form.sentence_form(other) == normal_form.sentence_form(text)
+    if normal_form.sentence_form(text):
+        assert normal_form.near_form(other) == normal_form.near_form(text)
+    assert normal_form.sentence_form(other.upper()) == normal_form.sentence_form(text)
+
+
+def test_a_placeholder_may_be_written_in_full_width():
+    assert normal_form.words("％ｓ and ｛ｎａｍｅ｝") == ["and"]
+    assert normal_form.near_form("％s ＦＩＬＥＳ １") == normal_form.near_form("%s files 1")
+
+
+def test_an_accent_makes_another_word():
+    assert normal_form.words("Cafe\u0301 ＯＫ") == ["café", "ok"]
+    assert normal_form.sentence_form("cote") != normal_form.sentence_form("co\u0302te")
 
 
 def test_addresses():

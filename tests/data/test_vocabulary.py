@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 
 from gshard_nmt.data.vocabulary import (
     BOS,
@@ -112,6 +113,24 @@ def test_a_vocabulary_too_small_for_its_special_ids_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"the training text for source\.model is empty; add lines"):
         train_vocabulary([" ", ""], VocabularySpec(size=400), path)
     assert not path.exists()
+
+
+def test_long_lines_count_and_short_ones_give_the_same_file_as_ever(tmp_path):
+    """SentencePiece skips lines of more than 4,192 bytes unless it is told otherwise."""
+    spec = VocabularySpec(320)
+    documents = [f"{'क ख ग घ ' * 600}ङ{n}" for n in range(3)]
+    vocabulary = train_vocabulary(documents, spec, tmp_path / "long.model")
+    assert not vocabulary.is_byte_fallback[vocabulary.encode(["क घ"])[0]].any()
+    train_vocabulary(["a b c"], spec, tmp_path / "short.model")
+    for name, is_told in (("long", True), ("short", False)):
+        content = (tmp_path / f"{name}.model").read_bytes()
+        trainer = sentencepiece_model_pb2.ModelProto.FromString(content).trainer_spec
+        assert trainer.HasField("max_sentence_length") == is_told
+
+
+def test_text_without_anything_to_learn_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"cannot learn x\.model from this text .* Add lines"):
+        train_vocabulary(["\x01\x02"], VocabularySpec(320), tmp_path / "x.model")
 
 
 def test_a_file_that_is_not_our_vocabulary_is_an_error(tmp_path):

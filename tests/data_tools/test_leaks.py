@@ -1,17 +1,22 @@
 """Lines of dev and test in the training text: exact copies everywhere, near copies in a part of it."""
 
+from gshard_nmt.data.cleaning.leaks import OverlapSearch
 from gshard_nmt.data.corpus import CorpusPair
 from gshard_nmt.data_tools import leaks
-from gshard_nmt.data_tools.leaks import HeldOut, LeakSearch
 from gshard_nmt.data_tools.scan import Scan
 from tests.data_tools import corpora
 
 
-def findings(train, tmp_path, **held_out):
+def findings(train, tmp_path, all_compared=100, **held_out):
     pair = CorpusPair(tmp_path / "fr-en", "fr", "en")
-    search = LeakSearch(pair, [HeldOut(pair, *part) for part in held_out.items()])
-    search.add(train)
-    return list(search.findings(Scan(pair, "train", ("train.fr",), len(train))))
+    search = OverlapSearch(
+        [
+            leaks.HeldOut(pair, split, *(zip(*rows, strict=True) if rows else ((), ())))
+            for split, rows in held_out.items()
+        ]
+    )
+    search.add(("fr", "en"), train, all_compared)
+    return list(leaks.findings(search, Scan(pair, "train", ("train.fr",), len(train))))
 
 
 def test_copies_on_both_sides_are_found(tmp_path):
@@ -25,10 +30,10 @@ def test_copies_on_both_sides_are_found(tmp_path):
     assert [example.line for example in finding.examples] == [6, 7, 8]
 
 
-def test_exact_copies_are_found_in_lines_that_are_not_compared_word_by_word(tmp_path, monkeypatch):
-    monkeypatch.setattr(leaks, "ALL_COMPARED", 10)
+def test_exact_copies_are_found_in_lines_that_are_not_compared_word_by_word(tmp_path):
     train, test = corpora.sentences("fr", 500, "train"), corpora.sentences("fr", 50, "test")
-    (finding,) = findings(train + [(f"{a}!", b.upper()) for a, b in test[:5]], tmp_path, test=test)
+    train += [(f"{a}!", b.upper()) for a, b in test[:5]]
+    (finding,) = findings(train, tmp_path, 10, test=test)
     assert "5 of 50" in finding.what
     assert "Near copies were looked for in" in finding.what
 

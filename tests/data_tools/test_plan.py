@@ -51,5 +51,9 @@ def test_warnings_name_extremes():
 
 
 def test_a_component_that_is_never_drawn_is_named():
+    mixture = Mixture((np.array([1.0, 0.0]),), 1, 0)
+    components = [Component("l0", 10, 20.0), Component("l1", 10**9, 20.0)]
+    unused = list(make_plan(components, mixture, [Phase(1, 10, "")], [5.0]).warnings())
+    assert unused == ["l1: never seen in these steps. Raise its weight, or train longer."]
     warnings = list(plan((10_000, 1), 1.0, 1, 3.0).warnings())
     assert warnings[0].startswith("l1: never seen in these steps.")

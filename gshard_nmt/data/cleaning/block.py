@@ -19,12 +19,14 @@ from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.corpus import SentencePair
 from gshard_nmt.data.scripts import script_of, scripts_of_language
 
-VISIBLE, DIGIT, CONTROL, PLACEHOLDER, SUSPECT, MARK = (1 << bit for bit in range(6))
+VISIBLE, DIGIT, CONTROL, PLACEHOLDER, SUSPECT, MARK, VARIANT = (1 << bit for bit in range(7))
 """Flags of a line: it has a visible character, a digit, a control character, a character that begins
-placeholders, a character that broken encodings contain, or a combining mark."""
-_KNOWN, _SPACE = 1 << 6, 1 << 7
+placeholders, a character that broken encodings contain, a combining mark, or one that
+`normal_form.folded` replaces, alone or together with the letter before it."""
+_KNOWN, _SPACE = 1 << 7, 1 << 8
 
-_PLACEHOLDER_MARKS = frozenset("%{$<")
+_PLACEHOLDER_MARKS = frozenset("%{$<\uff05\uff5b\uff04\uff1c\ufe6a\ufe5b\ufe69\ufe64")
+"""Their full-width and small forms too."""
 _WITHOUT_SPACES = ("CJK", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts that write no spaces between words. Each character counts as a word."""
 _WEIGHTS = {"CJK": 3.0, "HANGUL": 2.0}
@@ -54,7 +56,7 @@ class _Characters:
     """Tables of the properties of characters, by code point. They grow with the text."""
 
     def __init__(self) -> None:
-        self.flags = np.zeros(0x110000, np.uint8)
+        self.flags = np.zeros(0x110000, np.uint16)
         self.scripts = np.zeros(0x110000, np.uint8)
         # What `normal_form.sentence_form` keeps, and newline characters, which end lines.
         self.in_forms = np.zeros(0x110000, bool)
@@ -87,6 +89,8 @@ class _Characters:
         # U+FFFD, and the letters that begin a character of UTF-8 that was read as Latin-1.
         flags |= SUSPECT if character == "\ufffd" or 0xC2 <= point <= 0xEF else 0
         flags |= MARK if category[0] == "M" else 0
+        is_part = ord(unicodedata.normalize("NFD", character)[0]) in _joining_parts()
+        flags |= VARIANT if is_part or _has_other_letters(character) else 0
         self.flags[point] = flags
         self.in_forms[point] = (
             character.isalnum() and not character.isdecimal()
@@ -97,6 +101,23 @@ class _Characters:
         chosen = np.zeros(256, bool)
         chosen[[self._numbers[name] for name in scripts if name in self._numbers]] = True
         return chosen
+
+
+@functools.cache
+def _joining_parts() -> frozenset[int]:
+    """Returns the characters that NFC joins with the one before: accents, parts of Korean syllables."""
+    pairs = (unicodedata.decomposition(chr(point)).split() for point in range(0xA0, 0x1D200))
+    accents = {int(pair[1], 16) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"}
+    return frozenset(accents | set(range(0x1160, 0x1200)))
+
+
+def _has_other_letters(character: str) -> bool:
+    """Returns whether `normal_form.folded` gives a character other letters than lower case does."""
+    lower = character.casefold()
+    if normal_form.folded(character) == lower:
+        return False
+    letters = [c for c in lower if c.isalnum() and not c.isdecimal()]
+    return normal_form.sentence_form(character) != "".join(letters)
 
 
 _characters = _Characters()
@@ -154,7 +175,7 @@ class Side:
     Attributes:
       lines: the text.
       language: the BCP 47 tag.
-      flags: uint8[line], VISIBLE and the other flags.
+      flags: uint16[line], VISIBLE and the other flags.
       characters: int64[line], the number of characters.
       words: int64[line], the number of words; in languages without spaces, of characters.
       letters: int64[line], the number of letters.
@@ -163,7 +184,7 @@ class Side:
       weight: float64[line], the length in characters; a Chinese character counts as 3.
     """
 
-    flags: NDArray[np.uint8]
+    flags: NDArray[np.uint16]
     characters: NDArray[np.int64]
     words: NDArray[np.int64]
     letters: NDArray[np.int64]
@@ -187,15 +208,15 @@ class Side:
     def forms(self) -> list[str]:
         """The normal form of each line: letters in lower case; see `normal_form.sentence_form`."""
         lines = list(self.lines)
-        for row in np.flatnonzero(self.has(PLACEHOLDER)).tolist():
-            lines[row] = normal_form.without_placeholders(lines[row])
+        for row in np.flatnonzero(self.has(PLACEHOLDER | VARIANT)).tolist():
+            lines[row] = normal_form.folded(lines[row])
         pieces = [_forms(lines[start : start + _PIECE]) for start in range(0, len(lines), _PIECE)]
         return list(itertools.chain.from_iterable(pieces))
 
     @functools.cached_property
     def near_forms(self) -> list[str]:
         """The form of each line without case, spaces and punctuation; see `normal_form.near_form`."""
-        special = (self.flags & (DIGIT | PLACEHOLDER | MARK)) != 0
+        special = (self.flags & (DIGIT | PLACEHOLDER | MARK | VARIANT)) != 0
         special |= self.letters == 0
         forms = self.forms.copy()
         for row in np.flatnonzero(special).tolist():

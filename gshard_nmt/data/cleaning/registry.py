@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 import types
@@ -123,17 +124,28 @@ def _load(name: str) -> types.ModuleType:
 def identity(settings: Cleaning) -> dict[str, Any]:
     """Returns everything that the result of cleaning depends on, besides the text, as values for JSON.
 
-    This is the settings, a version of the built-in filters, a hash of each module of a user, and the
-    version of the package that tells languages.
+    This is the settings, a version of the built-in filters, a hash of each module of a user with the
+    imported modules beside it, and the version of the package that tells languages.
     """
     used = filters(settings)
     fields = {key: _plain(value) for key, value in vars(settings).items()}
     modules = {}
     for name in settings.modules:
         file = _load(name).__file__
-        modules[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+        content = b"".join(map(Path.read_bytes, _with_helpers(Path(file)))) if file else b""
+        modules[name] = hashlib.sha256(content).hexdigest()[:16] if file else ""
     identifier = _version_of("py3langid") if "language" in used else ""
     return fields | {"version": VERSION, "module_hashes": modules, "identifier": identifier}
+
+
+def _with_helpers(file: Path) -> list[Path]:
+    """Returns the file of a module, and those of imported modules in the same folder."""
+    folder = os.path.realpath(file.parent)
+    if os.path.basename(folder) in ("site-packages", "dist-packages"):
+        return [file]
+    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    helpers = {f for f in files if f and os.path.realpath(os.path.dirname(f)) == folder}
+    return [file, *map(Path, sorted(helpers - {str(file)}))]
 
 
 def _version_of(package: str) -> str:
@@ -143,7 +155,7 @@ def _version_of(package: str) -> str:
         return ""  # the filter says how to install it
 
 
-VERSION = 2
+VERSION = 3
 """Raised if a built-in filter or a hash changes its results."""
 
 

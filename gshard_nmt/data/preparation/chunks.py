@@ -12,6 +12,7 @@ of the source, those of the target, and the scores if the corpus has them:
 A row never contains a newline character: it becomes a space.
 """
 
+import collections
 import dataclasses
 import hashlib
 import itertools
@@ -96,10 +97,12 @@ class Piece:
     scores: np.ndarray | None = None
 
 
-def contents(item: Input) -> Iterator[tuple[int, bytes]]:
+def contents(
+    item: Input, repaired: collections.Counter[str] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yields the chunks of an input: the number of rows, and the bytes before compression.
 
-    The same rows give the same chunks, whatever their format.
+    The same rows give the same chunks, whatever their format. `repaired` is that of `read_blocks`.
 
     Raises:
       UserError: a file is damaged; see `reading/reader.py`.
@@ -111,7 +114,7 @@ def contents(item: Input) -> Iterator[tuple[int, bytes]]:
             Piece(a.count, a.characters + b.characters, (a.content, b.content)) for a, b in blocks
         )
         return split(pieces)
-    return split(pieces_of(read_blocks(item)))
+    return split(pieces_of(read_blocks(item, repaired)))
 
 
 def pieces_of(blocks: Iterable[Sequence[SentencePair]]) -> Iterator[Piece]:

@@ -14,7 +14,7 @@ from gshard_nmt.data.preparation.filtering import Choice, Dropping, Filtering, F
 from gshard_nmt.data.preparation.texts import LanguageText, SplitText, folder_of
 from gshard_nmt.data.work import Finished, Unit, Work, key_of
 
-_VERSION = 2
+_VERSION = 3
 """Changes whenever the functions of these stages give other files for the same text."""
 
 Run = Callable[[str, str, Work, Sequence[Unit]], list[Finished]]

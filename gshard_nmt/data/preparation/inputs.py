@@ -4,6 +4,7 @@ A second run must not read a large text again to see that nothing has changed. S
 input's rows is kept in the user's cache, with the sizes and times of its files.
 """
 
+import collections
 import dataclasses
 import json
 import time
@@ -32,11 +33,13 @@ class Text:
       rows: the number of rows in each chunk.
       folder: the folder of the chunks; None if they are not there, because the text was read in an
         earlier run.
+      repaired: the number of rows with text that cannot be encoded; see `rows.encodable`.
     """
 
     digest: str
     rows: tuple[int, ...]
     folder: Path | None = None
+    repaired: int = 0
 
     @property
     def total(self) -> int:
@@ -70,16 +73,17 @@ def read(item: Input, folder: Path) -> Mapping[str, Any]:
     """Reads an input and writes its rows in chunks into a folder.
 
     Returns:
-      `digest` and `rows`, see `Text`.
+      `digest`, `rows` and `repaired`, see `Text`.
 
     Raises:
       UserError: a file is damaged, or another program writes it.
     """
     before = stamps(item)
     rows: list[int] = []
+    repaired: collections.Counter[str] = collections.Counter()
 
     def write() -> Iterator[bytes]:
-        for count, content in chunks.contents(item):
+        for count, content in chunks.contents(item, repaired):
             chunks.write(folder / chunk_name(len(rows)), content)
             rows.append(count)
             yield content
@@ -91,12 +95,13 @@ def read(item: Input, folder: Path) -> Mapping[str, Any]:
                 f"{new[0]} has changed while it was read. Wait until the program that writes it has "
                 "finished, and give the same command again."
             )
-    return {"digest": digest, "rows": rows}
+    return {"digest": digest, "rows": rows, "repaired": repaired.total()}
 
 
 def text_of(unit: Finished) -> Text:
     """Returns what a finished unit of `read` knows."""
-    return Text(unit.result["digest"], tuple(unit.result["rows"]), unit.folder)
+    result = unit.result
+    return Text(result["digest"], tuple(result["rows"]), unit.folder, result["repaired"])
 
 
 def digest_of(item: Input) -> str:

@@ -195,7 +195,7 @@ class Job:
         """Runs the stages and puts the new folder in its place."""
         known = self._known()
         unknown = [item for item in self._inputs() if inputs.name_of(item) not in known]
-        plan = self._plan(known | self._stages.read(unknown))
+        plan = self._plan(known | self._read(unknown))
         if self._is_made(plan):
             self._say(f"{self._out} is up to date")
             self._work.remove()
@@ -227,6 +227,18 @@ class Job:
         reasons |= left_out.after_tokenizing(new, tokens, self._config)
         left_out.check_rest(plan.directions, reasons)
         self._finish(plan, reused, reasons, clean, tokens, models, fits)
+
+    def _read(self, items: Sequence[Input]) -> dict[str, Text]:
+        """Returns the text of each input by its name, and says which text was repaired."""
+        texts = self._stages.read(items)
+        for name, text in texts.items():
+            if text.repaired:
+                self._say(
+                    f"note: {text.repaired:,} of {text.total:,} rows of {name} have half of a surrogate "
+                    "pair, such as a cut emoji. U+FFFD is in its place, and the filter 'encoding' drops "
+                    "such training pairs."
+                )
+        return texts
 
     def _train(self, plan: Plan, samples: Sequence[Sample], rows: int) -> Models:
         """Trains the vocabularies that do not exist on samples of `rows` lines, and returns all."""
@@ -288,7 +300,7 @@ class Job:
         pairs = [pair for languages in needed for pair in languages.pairs]
         items = [i for pair in pairs for split in SPLITS for i in pair.inputs(split)]
         missing = [i for i in items if plan.texts[inputs.name_of(i)].folder is None]
-        texts = {**plan.texts, **(self._stages.read(missing) if missing else {})}
+        texts = {**plan.texts, **(self._read(missing) if missing else {})}
         return self._stages.cleaner.clean(
             [LanguageText.of(languages.pairs, texts) for languages in needed]
         )

@@ -1,7 +1,8 @@
 """Reads text files of any size in blocks, plain or compressed, with file and line in every error.
 
-Only a newline character ends a line, and a carriage return before it is left out. Python's
-`str.splitlines` also splits at characters such as U+2028, which occur inside sentences of crawled text.
+Only a newline character ends a line, and a carriage return before it is left out; inside a line it is a
+space. Python's `str.splitlines` also splits at characters such as U+2028, which occur inside sentences of
+crawled text.
 """
 
 import bz2
@@ -140,7 +141,7 @@ def _text(path: Path, content: bytes, number: int) -> str:
         text = text.removeprefix("\ufeff")
     if not text.endswith("\n"):
         text += "\n"
-    return text.replace("\r\n", "\n") if "\r" in text else text
+    return text.replace("\r\n", "\n").replace("\r", " ") if "\r" in text else text
 
 
 def _decoded(path: Path, content: bytes, number: int) -> str:

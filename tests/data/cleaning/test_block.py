@@ -120,7 +120,13 @@ def test_no_held_out_text_is_the_default():
 
 @hypothesis.settings(deadline=None)
 @hypothesis.given(
-    st.lists(st.text(st.sampled_from("aÄß1²½_ \n%s{}<b>٣का的!"), max_size=12), min_size=1)
+    st.lists(
+        st.text(
+            st.sampled_from("aÄß1²½_ \n%s{}<b>٣का的!\u0308\u0301\u0344\u0390\u1100\u1161＜％ﬁ"),
+            max_size=12,
+        ),
+        min_size=1,
+    )
 )
 def test_the_forms_of_a_block_are_those_of_each_line(lines):
     side = Side(lines, "de")

@@ -67,7 +67,7 @@ def test_a_chunk_has_a_bounded_number_of_rows_and_characters(monkeypatch):
 def test_the_bytes_of_aligned_files_give_the_chunks_of_their_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "_CHECKED_ROWS", 4)
     monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 90)
-    rows = [SentencePair("é\u2028 " * (1 + i % 5), f"東\x85\r {i}") for i in range(21)]
+    rows = [SentencePair("é\u2028 " * (1 + i % 5), f"東\x85 \v{i}") for i in range(21)]
     (tmp_path / "a.fr").write_text("\ufeff" + "\n".join(row.source for row in rows))
     (tmp_path / "a.en").write_bytes("\r\n".join(row.target for row in rows).encode() + b"\r")
     files = (tmp_path / "a.fr", tmp_path / "a.en")

@@ -86,8 +86,8 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch):
     file = corpus / "fr-en" / "train.en.gz"
     usual = chunks.contents
 
-    def read_and_change(item):
-        yield from usual(item)
+    def read_and_change(item, repaired):
+        yield from usual(item, repaired)
         if file in item.files:
             file.write_bytes(file.read_bytes() + gzip.compress(b"one more line\n"))
 
