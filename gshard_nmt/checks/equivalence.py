@@ -93,8 +93,8 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
         if not ties:
             break
         sys.stdout.write(
-            f"With Train.seed = {seed} tensors differ. But {ties} of a layer have two experts whose "
-            "logits differ by rounding alone, and a token with another expert changes all that follows.\n"
+            f"With Train.seed = {seed} tensors differ. But for {ties} of a layer, the logits of two "
+            "experts differ by rounding alone, and another expert changes all that follows.\n"
         )
     else:
         raise UserError(
