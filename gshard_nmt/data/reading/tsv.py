@@ -58,9 +58,10 @@ def read_tsv(source: Input) -> Iterator[list[SentencePair]]:
     """
     (path,) = source.files
     is_csv = _is_csv(source)
-    stream = _without_blanks(_csv_tables(path) if is_csv else _tables(path))
+    stream = _csv_tables(path) if is_csv else _tables(path)
     first: _Table = ([], [])
-    for numbers, table in stream:
+    for block in stream:
+        numbers, table = _without_blanks(*block)
         first = ([*first[0], *numbers], first[1] + table)
         if len(first[0]) >= SAMPLE:
             break
@@ -71,6 +72,8 @@ def read_tsv(source: Input) -> Iterator[list[SentencePair]]:
     if columns.has_names:
         first = (first[0][1:], first[1][1:])
     for numbers, table in itertools.chain([first], stream):
+        if set(map(len, table)) - {columns.count}:
+            numbers, table = _without_blanks(numbers, table)
         if set(map(len, table)) - {columns.count}:
             raise _uneven(source, numbers, table, columns.count)
         scores: Iterator[float | None] = itertools.repeat(None)
@@ -111,18 +114,10 @@ def _csv_tables(path: Path) -> Iterator[_Table]:
         ) from None
 
 
-def _without_blanks(stream: Iterator[_Table]) -> Iterator[_Table]:
-    """Yields the tables without blank lines."""
-    for numbers, table in stream:
-        if any(len(row) < 2 and not "".join(row).strip() for row in table):
-            lined = [
-                (number, row)
-                for number, row in zip(numbers, table, strict=True)
-                if "".join(row).strip() or len(row) > 1
-            ]
-            numbers, table = [number for number, _ in lined], [row for _, row in lined]
-        if table:
-            yield numbers, table
+def _without_blanks(numbers: Sequence[int], table: list[list[str]]) -> _Table:
+    """Returns a table without its blank lines."""
+    kept = [i for i, row in enumerate(table) if len(row) > 1 or "".join(row).strip()]
+    return [numbers[i] for i in kept], [table[i] for i in kept]
 
 
 def _check_sample(source: Input, sample: Sequence[Sequence[str]]) -> None:
