@@ -110,6 +110,10 @@ def mojibake(rows):
     return rows | {"train": rows["train"][20:] + broken}
 
 
+def decomposed(rows):
+    return rows | {"train": [(f"{a} e\u0301", b) for a, b in rows["train"][:9]] + rows["train"][9:]}
+
+
 def very_long(rows):
     return rows | {"train": rows["train"] + [(a * 40, b * 40) for a, b in rows["train"][-4:]]}
 
@@ -152,6 +156,7 @@ FAULTS = {
 
 LINE_FAULTS = {
     mojibake: ("train", "mojibake"),
+    decomposed: ("train", "decomposed"),
     very_long: ("train", "long"),
     some_copies: ("train", "copies"),
     some_empty: ("train", "empty"),
