@@ -1,7 +1,7 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,10 @@ def prepare(
         outputs.check_folder("--out", out, replaced=True)
         with outputs.named(out):
             job.run()
-    _show(PreparedData.open(out))
+    data = PreparedData.open(out)
+    for warning in _frequent_examples(data):
+        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+    _show(data)
 
 
 def _old_manifest(out: Path) -> dict[str, Any] | None:
@@ -103,6 +106,10 @@ def _old_manifest(out: Path) -> dict[str, Any] | None:
 _HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
 
 
+_FREQUENT = 0.01
+"""If training draws one example more often than this, it learns the example by heart."""
+
+
 def _show(data: PreparedData) -> None:
     """Prints a table of the prepared data."""
     sizes = [pair.splits["train"].examples for pair in data.pairs]
@@ -122,6 +129,18 @@ def _show(data: PreparedData) -> None:
         console.print(f"Left out: {name}, because {reason}.", soft_wrap=True, markup=False)
     if missing := _missing(data.pairs):
         console.print(missing, soft_wrap=True, markup=False)
+
+
+def _frequent_examples(data: PreparedData) -> Iterator[str]:
+    """Yields a warning for each direction with so few examples that training sees them all the time."""
+    sizes = [pair.splits["train"].examples for pair in data.pairs]
+    shares = sampling_rates(sizes, data.manifest["temperature"])
+    for pair, size, share in zip(data.pairs, sizes, shares.tolist(), strict=True):
+        if share > _FREQUENT * size:
+            yield (
+                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
+                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
+            )
 
 
 def _missing(pairs: Sequence[PreparedPair]) -> str:

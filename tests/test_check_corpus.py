@@ -110,6 +110,11 @@ def mojibake(rows):
     return rows | {"train": rows["train"][20:] + broken}
 
 
+def decomposed(rows):
+    changed = [(f"{a} e\u0301", b) for a, b in rows["train"][-9:]]
+    return rows | {"train": rows["train"][:-9] + changed}
+
+
 def very_long(rows):
     return rows | {"train": rows["train"] + [(a * 40, b * 40) for a, b in rows["train"][-4:]]}
 
@@ -152,6 +157,7 @@ FAULTS = {
 
 LINE_FAULTS = {
     mojibake: ("train", "mojibake"),
+    decomposed: ("train", "decomposed"),
     very_long: ("train", "long"),
     some_copies: ("train", "copies"),
     some_empty: ("train", "empty"),

@@ -91,18 +91,37 @@ def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
         assert pair.splits["test"].examples == 0
 
 
-def test_longer_examples_are_left_out_and_counted(corpus, tmp_path):
+def test_longer_examples_are_left_out_and_counted(corpus, tmp_path, capsys):
     config = dataclasses.replace(CONFIG, source_length=8, target_length=4, maximum_pairs=100)
     prepare(config, corpus, tmp_path / "prepared")
     data = PreparedData.open(tmp_path / "prepared")
+    said = capsys.readouterr().err
     for pair in data.pairs:
         train = pair.splits["train"]
+        lost = train.pairs - train.examples
+        assert (
+            f"warning: {lost} of {train.pairs} training pairs of {pair.folder} are left out: they have "
+            "more than Data.source_length = 8 or Data.target_length = 4 tokens. Raise both; with twice "
+            "as many tokens, "
+        ) in said
         assert train.pairs == (100 if pair.language == "fr" else 40)
         assert 0 < train.examples < train.pairs
         reader = data.reader(pair, "train")
         for example in reader.read(np.arange(len(reader))):
             assert len(example.source) <= 8
             assert len(example.target) <= 4
+
+
+def test_a_pair_that_is_drawn_all_the_time_is_named(tmp_path, capsys):
+    write_pairs(tmp_path / "corpus/de-en", "train", "de", "en", [(f"x{n}", f"y{n}") for n in "abc"])
+    write_pairs(tmp_path / "corpus/fr-en", "train", "fr", "en", [("a b", "b a")])
+    config = dataclasses.replace(CONFIG, temperature=1.0)
+    for _ in range(2):  # made, and up to date
+        prepare(config, tmp_path / "corpus", tmp_path / "prepared")
+        assert (
+            "warning: each training example of fr-en (1 in all) is 25.0% of all draws. Add text, lower "
+            "Data.temperature, or raise Data.minimum_pairs.\n"
+        ) in capsys.readouterr().err
 
 
 def test_a_folder_with_other_files_is_not_replaced(corpus, tmp_path):

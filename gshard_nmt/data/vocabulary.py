@@ -332,7 +332,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
     # SentencePiece skips longer lines in silence. The model file holds the number, so it is given only if
     # it makes a difference.
     longest = max((len(text.encode()) for text in texts if len(text) > _LONG_LINE // 4), default=0)
-    length = {"max_sentence_length": longest} if longest > _LONG_LINE else {}
+    length: dict[str, Any] = {"max_sentence_length": longest} if longest > _LONG_LINE else {}
     try:
         with normalization_arguments(spec.normalization) as normalization:
             sentencepiece.SentencePieceTrainer.train(

@@ -21,6 +21,8 @@ ADVICE = {
     "empty": "Remove these lines from both files; the filters of gshard-data prepare can do it.",
     "copies": "Remove these lines, or the model learns to copy its source.",
     "mojibake": "Decode the original file again with its true encoding.",
+    "decomposed": "Compose them, for instance with uconv -x any-nfc. A model learns target text as it "
+    "is, so it would write the same word in two ways.",
     "long": "Split these lines into sentences, because rows are shorter than they are.",
     "no_letters": "Remove these lines from both files; the filters of gshard-data prepare can do it.",
     "odd_ratio": "Look for lines that are cut, joined or wrongly aligned, and remove them.",

@@ -17,6 +17,7 @@ _LIMITS = {
         *(0.001, 3),
         "look as if they were decoded with a wrong encoding, or have the replacement character U+FFFD",
     ),
+    "decomposed": (0.001, 3, "have accents that are characters of their own (Unicode's NFD)"),
     "no_letters": (0.05, 10, "have a side without letters"),
 }
 """A kind is reported above this share of the lines and above this number of lines."""

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -209,10 +210,12 @@ def _kinds_of(first: str, second: str) -> Iterator[str]:
         yield "copies"
     if len(first) > LONG or len(second) > LONG:
         yield "long"
-    if not (first.isascii() and second.isascii()) and (
-        _MOJIBAKE.search(first) or _MOJIBAKE.search(second)
-    ):
-        yield "mojibake"
+    if not (first.isascii() and second.isascii()):
+        if _MOJIBAKE.search(first) or _MOJIBAKE.search(second):
+            yield "mojibake"
+        # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
+        if any(len(unicodedata.normalize("NFC", text)) < len(text) for text in (first, second)):
+            yield "decomposed"
     if not any(map(str.isalpha, first)) or not any(map(str.isalpha, second)):
         yield "no_letters"
 

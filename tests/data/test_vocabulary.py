@@ -128,6 +128,23 @@ def test_long_lines_count_and_short_ones_give_the_same_file_as_ever(tmp_path):
         assert trainer.HasField("max_sentence_length") == is_told
 
 
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("e\u0301", "é"),
+        ("Ⅳ", "IV"),
+        *((f"a{mark}b", "a b") for mark in "\u200c\u200b\u200e\u200f\u061c"),
+        *((f"a{mark}b", f"a{mark}b") for mark in "\u200d\u00ad"),
+        ("a\x07b", "ab"),
+    ],
+)
+def test_what_a_vocabulary_changes_in_text(tmp_path, text, source):
+    for normalization, expected in (("nmt_nfkc", source), ("identity", text)):
+        spec = VocabularySpec(300, normalization=normalization)
+        vocabulary = train_vocabulary(["a b"], spec, tmp_path / "x.model")
+        assert vocabulary.decode(vocabulary.encode([text])) == [expected]
+
+
 def test_text_without_anything_to_learn_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"cannot learn x\.model from this text .* Add lines"):
         train_vocabulary(["\x01\x02"], VocabularySpec(320), tmp_path / "x.model")

@@ -1,6 +1,7 @@
 """One pass over a split: counts of all lines, a sample by hash, and copies."""
 
 import collections
+import unicodedata
 
 from gshard_nmt.data.corpus import CorpusPair
 from gshard_nmt.data_tools import scan
@@ -62,6 +63,13 @@ def test_each_kind_of_wrong_encoding_is_seen():
     ]
     assert scanned([(text, "text") for text in texts]).counts["mojibake"] == 0
     assert scanned([(text, "text") for text in broken]).counts["mojibake"] == 4
+
+
+def test_accents_that_nfc_would_join_are_decomposed():
+    composed = ["é", "각", "ড়", "क़", "שׁ", "बिना"]  # NFC takes some of these apart
+    assert scanned([(text, "text") for text in composed]).counts["decomposed"] == 0
+    apart = [unicodedata.normalize("NFD", text) for text in ("été", "각", "Ấ")]
+    assert scanned([("text", text) for text in apart]).counts["decomposed"] == 3
 
 
 def test_clean_text_is_not_taken_for_a_wrong_encoding():

@@ -15,8 +15,8 @@ from gshard_nmt.data.cleaning.samples import Samples
 
 PAGE = "cleaning.html"
 JSON = "cleaning.json"
-_TOO_MUCH = 0.5
-"""A filter that drops more than this fraction of a language pair is probably wrong for it."""
+TOO_MUCH = 0.1
+"""A loss of more than this fraction of a language pair is said."""
 
 _DUPLICATES = {
     "duplicate pair": "Both sides are equal to those of an earlier pair.",
@@ -77,10 +77,10 @@ def write_report(directions: Sequence[Direction], settings: Cleaning, folder: Pa
 
 
 def warnings(directions: Iterable[Direction]) -> Iterator[str]:
-    """Yields a warning for each filter that drops more than half of a language pair."""
+    """Yields a warning for each filter that drops more than a tenth of a language pair."""
     for direction in directions:
         for name, count in _ranked(direction.removed):
-            if count <= _TOO_MUCH * direction.pairs:
+            if count <= TOO_MUCH * direction.pairs:
                 continue
             samples = direction.samples.get(name, [])
             example = f", for example {_quoted(*samples[0][1:])}" if samples else ""

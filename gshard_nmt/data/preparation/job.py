@@ -356,7 +356,8 @@ class Job:
         )
         cleaned = [clean[key] for key in clean if key[1] == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
-        for alarm in folder.report_cleaning(cleaned, names, self._options.cleaning):
+        alarms = folder.report_cleaning(cleaned, names, self._options.cleaning)
+        for alarm in (*alarms, *left_out.too_long(tokens, self._config)):
             self._say(f"warning: {alarm}")
         folder.report_vocabularies(sizes, fits).show(self._console)
         # If the program dies after the renaming, the next one only has to remove the work folder.

@@ -3,13 +3,15 @@
 Each has a reason. `gshard-data prepare` prints it, and the manifest keeps it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gshard_nmt.data.cleaning import page
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.cleaning import CleanText
 from gshard_nmt.data.preparation.stages import Tokens
 from gshard_nmt.data.preparation.texts import Direction, folder_of
+from gshard_nmt.data.preparation.tokenizing import TOO_LONG
 from gshard_nmt.errors import UserError
 
 Reasons = dict[str, str]
@@ -62,6 +64,20 @@ def after_tokenizing(
         "target tokens"
     )
     return {d.folder: reason for d in directions if not tokens[d.folder, "train"].data.examples}
+
+
+def too_long(tokens: Mapping[tuple[str, str], Tokens], config: Data) -> Iterator[str]:
+    """Yields a warning for each direction that loses many training pairs because of their length."""
+    for (name, split), own in tokens.items():
+        lost = own.data.removed.get(TOO_LONG, 0)
+        clean = own.data.examples + lost
+        if split == "train" and own.data.examples and lost > page.TOO_MUCH * clean:
+            yield (
+                f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
+                f"Data.source_length = {config.source_length} or Data.target_length = "
+                f"{config.target_length} tokens. Raise both; with twice as many tokens, "
+                f"{own.fit_twice / clean:.0%} of the pairs stay."
+            )
 
 
 def check_rest(directions: Sequence[Direction], reasons: Reasons) -> None:

@@ -48,11 +48,13 @@ class Tokens:
       data: their sizes.
       files: the shards, in order.
       checksums: SHA-256 of each.
+      fit_twice: the number of examples that would fit if both limits were twice as large.
     """
 
     data: SplitData
     files: tuple[Path, ...]
     checksums: tuple[str, ...]
+    fit_twice: int = 0
 
 
 class Stages:
@@ -231,4 +233,4 @@ def _tokens(split: str, text: CleanText, outcomes: Sequence[Finished]) -> Tokens
     data, checksums = tokenizing.total_of([o.result for o in outcomes], split)
     data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
     files = tuple(o.folder / name for o in outcomes for name, *_ in o.result["files"])
-    return Tokens(data, files, tuple(checksums))
+    return Tokens(data, files, tuple(checksums), sum(o.result["fit_twice"] for o in outcomes))

@@ -60,6 +60,7 @@ class Records:
       ends: int64[examples], the end of each record in `words`.
       source_tokens, target_tokens: the number of their tokens.
       fallback_tokens: see `SplitData`.
+      fit_twice: the number of examples that would fit if both limits were twice as large.
     """
 
     words: np.ndarray
@@ -67,6 +68,7 @@ class Records:
     source_tokens: int
     target_tokens: int
     fallback_tokens: int
+    fit_twice: int
 
 
 def group(rows: Sequence[int]) -> list[range]:
@@ -92,7 +94,8 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
     """Writes a shard into a folder; none if no example is short enough.
 
     Returns:
-      The fields of `SplitData`, without duplicates in `pairs`, and the `checksums` of the shards.
+      The fields of `SplitData`, without duplicates in `pairs`, the `checksums` of the shards, and
+      `fit_twice` of `Records`.
     """
     vocabularies = tuple(map(Vocabulary.load, task.vocabularies))
     word = word_type(*(vocabulary.size for vocabulary in vocabularies))
@@ -102,10 +105,10 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
         records = encode(sources, targets, task, vocabularies, word)
         writer.write_records(records.words, records.ends)
         totals.update(pairs=len(sources), examples=len(records.ends))
-        for name in ("source_tokens", "target_tokens", "fallback_tokens"):
+        for name in ("source_tokens", "target_tokens", "fallback_tokens", "fit_twice"):
             totals[name] += getattr(records, name)
     files = writer.close()
-    names = ("pairs", "examples", "source_tokens", "target_tokens", "fallback_tokens")
+    names = ("pairs", "examples", "source_tokens", "target_tokens", "fallback_tokens", "fit_twice")
     return {name: totals[name] for name in names} | {
         "files": files,
         "checksums": [checksum(folder / name) for name, *_ in files],
@@ -153,6 +156,7 @@ def encode(
     ids, lengths = zip(*(_flat(vocabulary, side) for vocabulary, side in sides), strict=True)
     n, m = lengths[0] + len(tags) + 1, lengths[1] + len(first) + 1
     fits = (n <= task.source_length) & (m <= task.target_length)
+    fit_twice = int(((n <= 2 * task.source_length) & (m <= 2 * task.target_length)).sum())
     ids = tuple(side[np.repeat(fits, count)] for side, count in zip(ids, lengths, strict=True))
     source_count, target_count = lengths[0][fits], lengths[1][fits]
     n, m = n[fits], m[fits]
@@ -172,7 +176,7 @@ def encode(
         int(vocabulary.is_byte_fallback[side].sum())
         for vocabulary, side in zip(vocabularies, ids, strict=True)
     )
-    return Records(words, ends, int(n.sum()), int(m.sum()), fallback)
+    return Records(words, ends, int(n.sum()), int(m.sum()), fallback, fit_twice)
 
 
 def _flat(

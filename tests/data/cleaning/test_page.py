@@ -41,7 +41,7 @@ def test_the_page_and_the_json(tmp_path):
     assert "http" not in text.split("<style>")[1].split("</style>")[0]
 
 
-def test_a_filter_that_drops_more_than_half_of_a_language_is_a_warning():
+def test_a_filter_that_drops_much_of_a_language_is_a_warning():
     (warning,) = page.warnings([LARGE, SMALL])
     assert warning == (
         "the filter 'script' drops 6 of 10 pairs of he-en (60%), for example '<b>שלום' | 'a&b'. If "
@@ -53,7 +53,7 @@ def test_too_many_duplicates_are_a_warning_too():
     direction = page.Direction("de", "en", "", 10, {"duplicate near": 9}, {})
     (warning,) = page.warnings([direction])
     assert "leave its kind out of Cleaning.duplicates" in warning
-    assert not list(page.warnings([page.Direction("de", "en", "", 10, {"ratio": 5}, {})]))
+    assert not list(page.warnings([page.Direction("de", "en", "", 10, {"ratio": 1}, {})]))
 
 
 def test_no_training_text(tmp_path):
