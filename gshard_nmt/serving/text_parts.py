@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from lxml import etree
 
@@ -18,16 +18,6 @@ _HAS_DOCTYPE = re.compile(r"\s*<!", re.IGNORECASE)
 _END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
 _NOT_LANGUAGE = frozenset(["code", "kbd", "pre", "samp", "script", "style", "textarea", "var"])
 """The elements whose text is not translated, like that of elements with translate="no"."""
-
-
-class Parts(Protocol):
-    """A text, divided into the lines that are translated and the rest."""
-
-    def lines(self) -> list[str]:
-        """Returns the lines to translate, none of which is blank."""
-
-    def translated(self, lines: Sequence[str]) -> str:
-        """Returns the text with a translation in place of each line."""
 
 
 class PlainText:

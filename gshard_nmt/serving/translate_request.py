@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from gshard_nmt.serving.refusal import Refusal
-from gshard_nmt.serving.text_parts import HtmlText, Parts, PlainText
+from gshard_nmt.serving.text_parts import HtmlText, PlainText
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
@@ -59,7 +59,7 @@ class TranslateRequest:
     is_html: bool = False
 
     @functools.cached_property
-    def _parts(self) -> list[Parts]:
+    def _parts(self) -> list[HtmlText | PlainText]:
         return [HtmlText(text) if self.is_html else PlainText(text) for text in self.texts]
 
     def lines(self) -> list[str]:
