@@ -1,6 +1,7 @@
 """The loop of gshard-train with a training step that is a Python function: what it does in trouble."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from gshard_nmt.data.batches import TrainBatches
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import divergence
 from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.run.retention import Scores
 from gshard_nmt.spmd.memory import ProgramMemory
 from tests.run.checkpoints import make_readable, make_unreadable
@@ -371,3 +373,20 @@ def test_a_run_starts_from_another_one_once(run, monkeypatch, capsys):
     assert final(run) == (4, 104.0, 400)
     assert (other.reads, other.recorded) == (1, 2)
     assert moment_steps == [5, 5]
+
+
+def test_a_trainer_that_has_lost_its_lock_removes_no_checkpoint(run, monkeypatch):
+    """The third checkpoint makes the first one needless, but another trainer has the folder by then."""
+    save = train.training_state.save
+
+    def save_and_lose_the_lock(checkpoints, programs, state):
+        save(checkpoints, programs, state)
+        if state.counters.step == 3:
+            lock = run.folder.path / LOCK_NAME
+            owner = json.loads(lock.read_text().splitlines()[0]) | {"token": "another"}
+            lock.write_text(json.dumps(owner) + "\n")
+
+    monkeypatch.setattr(train.training_state, "save", save_and_lose_the_lock)
+    with pytest.raises(UserError, match="took it over"):
+        run(checkpoint_every=1)
+    assert {"1", "2"} <= set(os.listdir(run.folder.checkpoints))
