@@ -120,7 +120,7 @@ def folded(text: str) -> str:
     if text.isascii():
         return without_placeholders(text).casefold()
     text = without_placeholders(unicodedata.normalize("NFKC", text)).casefold()
-    # The lower case of \u0390 has three characters, and that of its parts may have two.
+    # Lower case may take a letter apart, as it does with U+0390.
     return unicodedata.normalize("NFKC", text).casefold()
 
 
