@@ -14,7 +14,6 @@ again. So a program that was killed goes on.
 import contextlib
 import ctypes
 import dataclasses
-import fcntl
 import functools
 import gc
 import hashlib
@@ -127,7 +126,7 @@ class WorkFolder:
         """Makes nothing yet. The pool does the work, and its processes must see the folder."""
         self.path = path
         self._pool = pool
-        self._lock = -1
+        self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "WorkFolder":
         """Locks the folder, and removes what a killed program left unfinished.
@@ -142,28 +141,15 @@ class WorkFolder:
                 "them away, or give another --out."
             )
         unfinished.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(unfinished / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise UserError(
-                f"another program works in {self.path} at this moment. Wait until it has finished, or "
-                "give another --out."
-            ) from None
-        except OSError:
-            pass  # Some file systems have no locks.
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(outputs.locked(unfinished / "lock"))
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
-        except OSError:
-            # A full disk. Without `__exit__`, the lock would stay as long as this process.
-            os.close(self._lock)
-            raise
+            self._lock = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     @property
     def _unfinished(self) -> Path:

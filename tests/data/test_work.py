@@ -101,7 +101,7 @@ def test_two_programs_do_not_work_in_one_folder(tmp_path):
     with (
         WorkerPool(1) as pool,
         WorkFolder(tmp_path, pool),
-        pytest.raises(UserError, match="another program works in"),
+        pytest.raises(UserError, match="another program has locked"),
         WorkFolder(tmp_path, pool),
     ):
         pass

@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.conftest import command, environment, gin, succeed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def here(prepared, tmp_path):

@@ -47,7 +47,9 @@ def test_a_second_program_for_the_same_folder_is_refused(tmp_path):
     with (
         WorkerPool(1) as pool,
         WorkFolder(partial_folder(out), pool),
-        pytest.raises(UserError, match=r"^another program works in .*out\.partial at this moment"),
+        pytest.raises(
+            UserError, match=r"^another program has locked .*out\.partial/unfinished/lock"
+        ),
     ):
         prepare(CONFIG, corpus, out, ALONE)
     prepare(CONFIG, corpus, out, ALONE)
