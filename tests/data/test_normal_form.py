@@ -77,7 +77,7 @@ def test_near_forms_keep_what_changes_the_meaning():
 
 INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 SPACES = " \u00a0\u2009\u202f\u3000"
-QUOTES = "'\u2019\u2018\u00b4`"
+QUOTES = "'\u2019\u2018\u201c`"
 FULL_WIDTH = {chr(point): chr(point + 0xFEE0) for point in range(0x21, 0x7F)}
 
 
@@ -110,6 +110,10 @@ def test_equivalent_spellings_have_one_form(text, seed):
 def test_a_placeholder_may_be_written_in_full_width():
     assert normal_form.words("％ｓ and ｛ｎａｍｅ｝") == ["and"]
     assert normal_form.near_form("％s ＦＩＬＥＳ １") == normal_form.near_form("%s files 1")
+
+
+def test_an_accent_that_stands_alone_is_an_apostrophe():
+    assert normal_form.near_form("don\u00b4t") == normal_form.near_form("don't") == "dont"
 
 
 def test_an_accent_makes_another_word():
