@@ -52,8 +52,8 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
     A byte order mark at the start is left out.
 
     Raises:
-      UserError: a line is not UTF-8 or has more than `LONGEST_LINE` bytes, or a compressed file is
-        damaged. The message names the file and the line.
+      UserError: a line is not UTF-8 or has more than `LONGEST_LINE` bytes, a compressed file is damaged,
+        or the lines end with carriage returns. The message names the file and the line.
     """
     number = 0
     for block in _whole_lines(path):
@@ -128,6 +128,11 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
                 "sentence. Check that the file is text with one sentence in each line."
             )
     if last := b"".join(parts):
+        if not number and b"\r" in last.rstrip(b"\r"):
+            raise UserError(
+                f"{path} has carriage returns and no newline characters, so it is one line; they end the "
+                f"lines of old Macs. Convert the file: tr '\\r' '\\n' < {path.name} > new"
+            )
         yield last
 
 

@@ -121,13 +121,8 @@ def _without_blanks(numbers: Sequence[int], table: list[list[str]]) -> _Table:
 
 
 def _check_sample(source: Input, sample: Sequence[Sequence[str]]) -> None:
-    """Refuses line ends of old Macs, and says that quotes are text."""
+    """Says that quotes are text."""
     path = source.files[0]
-    if any("\r" in field for field in sample[0]) and not _is_csv(source):
-        raise UserError(
-            f"{path}, line 1 has carriage returns inside; they end the lines of old Macs. Convert the "
-            f"file: tr '\\r' '\\n' < {path.name} > new.tsv"
-        )
     quoted = (field for row in sample for field in row if _QUOTED.fullmatch(field))
     if not _is_csv(source) and (field := next(quoted, "")):
         note(
