@@ -91,7 +91,6 @@ def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
             'a\tb\n"c\td"\te\n',
             "line 2 has 3 columns.*; if its fields are in quotes, name the file train.csv",
         ),
-        ("a\tb\rc\td\r", "has carriage returns and no newline"),
         ("a\tb\t1\n" * 100 + "a\tb\tgood\n", "line 101 has the score 'good'"),
     ],
 )
