@@ -98,7 +98,7 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
     search = (config.decode.beam, config.decode.length_norm, config.decode.alpha)
     assert search == (2, "lingvo", 0.8)
     assert config.model == before.model
-    assert lines == ["un\rdeux"]
+    assert lines == ["un deux"]
     assert output.read_text() == ""
 
 

@@ -40,6 +40,7 @@ def start(request, monkeypatch):
     if request.param == "late":
         yield
         return
+    forkserver._forkserver._stop()  # an earlier test may have one without the modules
     monkeypatch.setattr(worker_pool, "_context", worker_pool._context)
     handler = signal.getsignal(signal.SIGINT)
     start_early("colorsys", "no_such_module")
