@@ -18,7 +18,7 @@ class UserError(ValueError):
 
 
 class TryAgain(RuntimeError):
-    """The request is right, but another process died or a machine was taken away.
+    """The request is right, but a disk or server failed, a process died, or a machine was taken away.
 
     Programs print the message and exit with code 75 (EX_TEMPFAIL). The same command resumes the run.
     """

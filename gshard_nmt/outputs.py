@@ -323,14 +323,11 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     lock = temporary.with_name(f"{temporary.name}.lock")
     with locked(lock):
         try:
-            aside = temporary / f"{_NEW}{_REPLACED}"
-            if aside.exists() and not place.exists():
-                aside.replace(place)  # killed between the two renames of `replace_folder`
-            _remove_folder(temporary)
+            _remove_temporary(temporary, place)
             temporary.mkdir()
             yield temporary
         finally:
-            _remove_folder(temporary)
+            _remove_temporary(temporary, place)
             lock.unlink(missing_ok=True)
 
 
@@ -339,6 +336,14 @@ _NEW, _REPLACED = "new", ".replaced"
 
 def _temporary(place: Path) -> Path:
     return place.with_name(f"{files.TEMPORARY_PREFIX}{place.name}")
+
+
+def _remove_temporary(temporary: Path, place: Path) -> None:
+    """Removes the folder of `temporary_folder`, but not the only copy of what was at `place`."""
+    aside = temporary / f"{_NEW}{_REPLACED}"
+    if aside.exists() and not place.exists():
+        aside.replace(place)  # the program ended between the two renames of `replace_folder`
+    _remove_folder(temporary)
 
 
 def _remove_folder(folder: Path) -> None:
@@ -371,11 +376,13 @@ def replace_folder(new: Path, old: Path) -> None:
         new.replace(place)
         return
     aside = new.with_name(f"{new.name}{_REPLACED}")
-    place.replace(aside)
     try:
+        place.replace(aside)
         new.replace(place)
     except BaseException:
-        aside.replace(place)
+        # An interruption may come right after either of them.
+        if not place.exists():
+            aside.replace(place)
         raise
     shutil.rmtree(aside, ignore_errors=True)
 

@@ -257,7 +257,7 @@ class _Trainer:
                 self.state.owes_validation = validates
                 with clock.phase("save"):
                     self._save()
-            if validates and ending != "interrupted":
+            if validates and ending not in ("interrupted", "diverged"):
                 with clock.phase("validation"):
                     ending = self._validate() or ending
             if logs:

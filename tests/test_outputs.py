@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import stat
 import threading
 
@@ -105,6 +106,25 @@ def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path, moment,
         (folder / "new").touch()
     assert os.listdir(out) == ["new"]
     assert sorted(os.listdir(tmp_path)) == [".gshard-nmt-other", "out"]
+
+
+@pytest.mark.parametrize("renamed", [1, 2])
+def test_an_interruption_between_two_renames_loses_no_folder(tmp_path, monkeypatch, renamed):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    usual, calls = pathlib.Path.replace, []
+
+    def replace(path, target):
+        usual(path, target)
+        calls.append(path)
+        if len(calls) == renamed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pathlib.Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), outputs.new_folder(tmp_path / "out") as folder:
+        (folder / "new").touch()
+    assert os.listdir(tmp_path / "out") == ["old" if renamed == 1 else "new"]
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_two_programs_do_not_make_the_same_folder(tmp_path):

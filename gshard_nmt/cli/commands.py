@@ -3,6 +3,8 @@
 Modules that take long to import are imported inside the functions, after the flags have been checked.
 """
 
+import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -207,7 +209,13 @@ def _prepare(values: FlagValues) -> None:
         )
     from gshard_nmt.prepare import Options, prepare
 
-    options = Options(workers, vocabulary_of, config.cleaning, values.scheduler)
+    cleaning = config.cleaning
+    if values.scheduler:
+        # The workers have other working directories.
+        corpora = {name: paths.absolute(folder) for name, folder in corpora.items()}
+        modules = (os.path.realpath(m) if m.endswith(".py") else m for m in cleaning.modules)
+        cleaning = dataclasses.replace(cleaning, modules=tuple(modules))
+    options = Options(workers, vocabulary_of, cleaning, values.scheduler)
     prepare(config.data, corpora, out, options)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -222,9 +223,15 @@ class Data:
         return all(self.place_of(tag) is not None for tag in (source, target) if tag != ENGLISH)
 
     def place_of(self, name: str) -> int | None:
-        """Returns the place in `languages` of a language or pair, in any code; None if it has none."""
-        places = (i for i, code in enumerate(self.languages) if same(code, name))
-        return next(places, None)
+        """Returns the place in `languages` of a language, in any code, or of a pair; None if it has none.
+
+        "ca-es" is the pair of Catalan and Spanish, and not the Catalan of Spain, which is "ca-ES".
+        """
+        for place, code in enumerate(self.languages):
+            is_pair = _PAIR.fullmatch(code) or _PAIR.fullmatch(name)
+            if code == name or (not is_pair and same(code, name)):
+                return place
+        return None
 
     @functools.cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -243,6 +250,8 @@ class Data:
             "subset_tags": list(self.subset_tags),
         }
 
+
+_PAIR = re.compile("[a-z]{2,3}-[a-z]{2,3}")
 
 ONLY_PREPARED = (
     *("minimum_pairs", "maximum_languages", "maximum_pairs", "subset_tags", "spare_tags"),

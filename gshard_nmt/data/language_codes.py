@@ -102,7 +102,7 @@ def folder_tag(code: str) -> str | None:
     if parts is None or not _is_variant(parts[3]):
         return None
     language, script, region, variant = parts
-    if len(language) == 2 and language not in _cldr("likely_subtags"):
+    if len(language) == 2 and not {language} & {*_cldr("likely_subtags"), *_ALIASES}:
         return None
     if language != "zh" and region == _likely(language, script, "")[1]:
         region = ""

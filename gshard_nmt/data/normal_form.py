@@ -12,7 +12,7 @@ import functools
 import re
 import unicodedata
 
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.*?-->")
+_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.{0,1000}?-->")
 _TAG_NAME = re.compile(r"[A-Za-z][\w:-]*")
 _FORMATTING = re.compile(
     "[abiuspq]|br|hr|em|tt|[uod]l|li|d[dt]|t[dhr]|del|ins|img|div|su[bp]|pre|big|body|head|html|font|span"
@@ -34,7 +34,7 @@ _PLACEHOLDER = re.compile(
     re.VERBOSE,
 )
 _URL = re.compile(
-    r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|[\w.+-]+@[\w-]+\.[\w.]+\w"
+    r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.]+\w"
 )
 _NUMBER = re.compile(r"(?<!\w)\d+(?:[.,:\u00a0\u202f']\d+)*(?!\w)")
 _NOT_LETTERS = re.compile(r"[\W_\d]+")

@@ -130,8 +130,8 @@ class WorkerPool:
             return call.result()
         except BrokenProcessPool:
             raise UserError(
-                "a worker process was ended from outside, perhaps for lack of memory. Give fewer "
-                "--workers; the same command goes on."
+                "a worker process was ended from outside, perhaps for lack of memory. Use fewer workers "
+                "or end other programs; then give the same command again."
             ) from None
 
 

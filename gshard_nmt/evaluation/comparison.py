@@ -169,7 +169,7 @@ def seeds_section(
         for system, candidate in zip(compared[1:], candidates, strict=True)
         if candidate.run
         and _settings_without_seeds(candidate.run) == settings
-        and candidate.run.path != run.path
+        and _seeds(candidate.run) != _seeds(run)
     ]
     if not again:
         return
@@ -198,6 +198,11 @@ def _settings_without_seeds(run: RunFolder) -> tuple[Any, ...]:
     config = read_run_config(run.config)
     data, train = (dataclasses.replace(part, seed=0) for part in (config.data, config.train))
     return config.model, config.optimizer, data, train, fingerprints_of(run)
+
+
+def _seeds(run: RunFolder) -> tuple[int, int]:
+    config = read_run_config(run.config)
+    return config.data.seed, config.train.seed
 
 
 def cautions(

@@ -164,19 +164,29 @@ def _tokens(
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
     """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
-    added = _object(folder / "tokenizer.json").get("added_tokens", [])
-    settings = _object(folder / "tokenizer_config.json")
-    special = _object(folder / "special_tokens_map.json")
+    settings, special = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    added = _part(folder / "tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
+    decoder = _part(settings, "added_tokens_decoder", mapping_of(anything()))
     by_id = {entry["id"]: _name(entry) for entry in added}
-    by_id |= {int(i): _name(entry) for i, entry in settings.get("added_tokens_decoder", {}).items()}
+    by_id |= {int(i): _name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
     beyond = {i: name for i, name in by_id.items() if i >= len(names)}
     if not beyond:
         places = [(special, "additional_special_tokens"), (settings, "additional_special_tokens")]
         places.append((settings, "extra_special_tokens"))
-        listed = next((list(place[key]) for place, key in places if place.get(key)), [])
+        listed = next(
+            (part for place in places if (part := _part(*place, list_of(anything())))), ()
+        )
         new = [name for name in map(_name, listed) if name not in names]
         beyond = dict(enumerate(new, len(names)))
     return _padded(folder, dict(enumerate(names)) | beyond, size)
+
+
+def _part(file: Path, key: str, shape: json_shape.Shape) -> Any:
+    """Returns the value of a key of a JSON file; () if there is none, or no file."""
+    value = _object(file).get(key) or ()
+    if value and (problem := json_shape.problem(shape, value)):
+        raise UserError(f"in {file} {key} is wrong: {problem}. {_REMEDY}")
+    return value
 
 
 def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:

@@ -50,7 +50,9 @@ def together(processes: Processes, read: Callable[[int], Result], step: int) -> 
     except UnsoundError as error:
         problem = error
     code = 0 if problem is None else 1 + _PROBLEMS.index(type(problem))
-    reason = str(problem or "").encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0")
+    advice = problem.advice if isinstance(problem, UnreadableError) else ""
+    text = f"{advice}\n{problem}" if problem else ""
+    reason = text.encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0")
     words = np.concatenate([[code], np.frombuffer(reason, np.int64)])
     answers = processes.gather(words)
     codes = answers[:, 0]
@@ -58,6 +60,8 @@ def together(processes: Processes, read: Callable[[int], Result], step: int) -> 
         raise problem
     if codes.any():
         process = int(codes.argmax())
-        text = answers[process, 1:].tobytes().rstrip(b"\0").decode(errors="replace")
-        raise _PROBLEMS[codes.max() - 1](f"process {process} cannot read it: {text}")
+        said = answers[process, 1:].tobytes().rstrip(b"\0").decode(errors="replace")
+        advice, _, text = said.partition("\n")
+        kind, message = _PROBLEMS[codes.max() - 1], f"process {process} cannot read it: {text}"
+        raise UnreadableError(message, advice) if kind is UnreadableError else kind(message)
     return result

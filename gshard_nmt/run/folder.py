@@ -383,13 +383,14 @@ class RunFolder:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
         for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
             if path.is_dir():
-                path.rmdir()  # `outputs.check_folder` made it
-            else:
+                with contextlib.suppress(OSError):
+                    path.rmdir()  # `outputs.check_folder` made it; an export may work in another one
+            elif path.suffix != ".lock":
                 path.unlink(missing_ok=True)
         # Programs that hold no lock write below the folder. An hour is longer than any such write.
         for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
             for path in self.path.glob(pattern):
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # the folder of an export that was killed
                     if path.stat().st_mtime < time.time() - 3600:
                         path.unlink()
 

@@ -55,3 +55,18 @@ def test_what_shapes_the_prepared_data_is_the_same_after_json():
     """The manifest keeps it as JSON, and `prepare` compares the two."""
     shaping = Data(languages=("fr", "de"), subset_tags=("back",)).shaping()
     assert json.loads(json.dumps(shaping)) == shaping
+
+
+@pytest.mark.parametrize(
+    ("languages", "pair", "is_used"),
+    [
+        (("ca",), ("ca", "es", "ca-es"), False),
+        (("ca-es",), ("ca", "es", "ca-es"), True),
+        (("ca-es",), ("ca", "en", "ca"), False),
+        (("ca-ES",), ("ca", "en", "ca"), True),
+        (("pt-BR",), ("pt", "br", "pt-br"), False),
+        (("spa", "ca"), ("ca", "es", "ca-es"), True),
+    ],
+)
+def test_the_name_of_a_pair_is_no_language_of_a_region(languages, pair, is_used):
+    assert Data(languages=languages, direction="all").uses(*pair) is is_used

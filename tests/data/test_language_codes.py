@@ -119,6 +119,7 @@ def test_locales_become_language_tags(locale, tag):
         ("quz", "qu"),
         ("sh", "sr-Latn"),
         ("no", "no"),
+        ("twi_Latn", "tw"),
         ("xx", None),
     ],
 )

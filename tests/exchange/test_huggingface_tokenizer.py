@@ -118,6 +118,21 @@ def test_every_place_of_the_languages_is_read(folder, file, content):
     assert vocabulary.pieces(places) == ["<pt>", "<ns>"]
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", {"added_tokens": [{"content": "__pt__"}]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": ["__pt__"]}),
+        ("tokenizer_config.json", {"additional_special_tokens": 5}),
+    ],
+)
+def test_a_file_of_another_shape_is_an_error(folder, file, content):
+    (folder / "special_tokens_map.json").unlink()
+    write_json(folder / file, content)
+    with pytest.raises(UserError, match=rf"^in .*{file} {next(iter(content))} is wrong: "):
+        read(folder)
+
+
 def test_codes_of_one_language_stay_apart(folder):
     """If two codes have one BCP 47 tag, both stay as they are, with hyphens."""
     names = ["__pt__", "por_Latn", "__zle_qq__"]

@@ -56,7 +56,7 @@ class Cluster:
         program = f"import sys; {';'.join(before)}\nfrom distributed.cli.{name} import main\nmain()"
         return subprocess.Popen(
             [sys.executable, "-c", program, "--no-dashboard", *flags],
-            cwd=ROOT,
+            cwd="/",
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -113,7 +113,7 @@ def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster)
     corpus = write_corpus(tmp_path / "corpus")
     (tmp_path / "slow.py").write_text(SLOW)
     own = (
-        f"--gin=Cleaning.modules = ['{tmp_path / 'slow.py'}']",
+        f"--gin=Cleaning.modules = ['{os.path.relpath(tmp_path / 'slow.py', ROOT)}']",
         "--gin=Cleaning.filters = ('empty', 'slow')",
     )
     code, said = end(start(tmp_path, corpus, "alone", "--workers=1", *own))
@@ -137,7 +137,7 @@ def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster)
     # The scheduler dies: the program says so, and the same command goes on.
     hold.touch()
     begun.unlink()
-    program = start(tmp_path, corpus, "killed scheduler", *on_cluster)
+    program = start(tmp_path, os.path.relpath(corpus, ROOT), "killed scheduler", *on_cluster)
     wait_for(begun)
     cluster.scheduler.kill()
     code, said = end(program)

@@ -53,7 +53,8 @@ def test_all_hear_whether_they_have_the_same_text(second):
 def words(problem: UnsoundError | None) -> np.ndarray:
     """Returns what a process with this problem says."""
     code = 0 if problem is None else 1 + agreement._PROBLEMS.index(type(problem))
-    reason = str(problem or "").encode()[:240].ljust(240, b"\0")
+    reason = f"{getattr(problem, 'advice', '')}\n{problem}" if problem else ""
+    reason = reason.encode()[:240].ljust(240, b"\0")
     return np.concatenate([[code], np.frombuffer(reason, np.int64)])
 
 
@@ -72,5 +73,9 @@ def test_all_raise_the_worst_problem_of_any_process(second):
     second.peers.append([words(None), words(own)])
     with pytest.raises(UnreadableError, match=r"^no disk$"):
         agreement.together(second, read, 5)
+    second.peers.append([words(UnreadableError("no", "Do something")), words(None)])
+    with pytest.raises(UnreadableError, match="process 0 cannot read it: no") as error:
+        agreement.together(second, lambda step: step, 5)
+    assert error.value.advice == "Do something"
     second.peers.append([words(None), words(None)])
     assert agreement.together(second, lambda step: step, 5) == 5

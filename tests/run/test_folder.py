@@ -414,13 +414,17 @@ def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
     (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
     (run.path / f"{files.TEMPORARY_PREFIX}4567").mkdir()
+    # An export into the run folder may be at work, or was killed.
+    (run.path / f"{files.TEMPORARY_PREFIX}export" / "new").mkdir(parents=True)
+    (run.path / f"{files.TEMPORARY_PREFIX}export.lock").touch()
     for folder in ("programs", "checkpoints/2"):
         (run.path / folder).mkdir(parents=True)
         for name in ("old", "new"):
             (run.path / folder / f"{files.TEMPORARY_PREFIX}{name}").touch()
         os.utime(run.path / folder / f"{files.TEMPORARY_PREFIX}old", (1e9, 1e9))
     RunFolder(run.path).claim(DEMO, data)
-    assert sorted(os.listdir(run.path)) == sorted([*before, "programs", "checkpoints"])
+    exports = [f"{files.TEMPORARY_PREFIX}export", f"{files.TEMPORARY_PREFIX}export.lock"]
+    assert sorted(os.listdir(run.path)) == sorted([*before, *exports, "programs", "checkpoints"])
     for folder in ("programs", "checkpoints/2"):
         assert os.listdir(run.path / folder) == [f"{files.TEMPORARY_PREFIX}new"]
 

@@ -7,22 +7,19 @@ languages have many messages and most have few, as in the large corpora of the w
 import collections
 import dataclasses
 import hashlib
-import multiprocessing
 import os
 import re
 import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 from gshard_nmt.data.catalogues.messages import Message, UnreadableError, clean, read_catalogue
 from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.normal_form import message_form, sentence_form
-from gshard_nmt.data.worker_pool import usable_cpus
-from gshard_nmt.errors import TryAgain
+from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 
 _LIST_DOMAINS = re.compile(
     r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
@@ -39,6 +36,8 @@ _WORDS = frozenset("bak bin ext kde man min mo new run sh src".split())  # noqa:
 _MINIMUM_LIST = 40
 _LIST_SHARE = 0.9
 _BUCKETS = 1000
+_PART = 16
+"""The number of catalogues that a worker process reads at a time."""
 _Row = tuple[str, str]  # translation, English
 
 
@@ -234,20 +233,19 @@ def write_corpus(harvest: Harvest, out: Path, minimum_pairs: int = 1) -> list[st
 def _read_all(
     catalogues: Sequence[Catalogue], workers: int
 ) -> Iterator[tuple[Catalogue, list[Message] | None, Mapping[str, int], bool]]:
-    """Yields what `_read_one` returns. Raises TryAgain if a worker process is ended from outside."""
-    workers = workers or usable_cpus()
-    if workers == 1 or len(catalogues) < 8:
-        yield from map(_read_one, catalogues)
-        return
-    # We use a forkserver, because it is not safe to fork a process that has threads.
-    try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver")) as pool:
-            yield from pool.map(_read_one, catalogues, chunksize=16)
-    except BrokenProcessPool:
-        raise TryAgain(
-            "a worker process was ended from outside, perhaps for lack of memory. Nothing was written; "
-            "give the same command again."
-        ) from None
+    """Yields what `_read_one` returns, in order. Raises UserError if a worker process is killed."""
+    parts = [catalogues[i : i + _PART] for i in range(0, len(catalogues), _PART)]
+    ready, following = {}, 0
+    with WorkerPool(workers or usable_cpus()) as pool:
+        for number, results in pool.map(_read_part, [(part,) for part in parts]):
+            ready[number] = results
+            while following in ready:
+                yield from ready.pop(following)
+                following += 1
+
+
+def _read_part(catalogues: Sequence[Catalogue]) -> list[Any]:
+    return [_read_one(catalogue) for catalogue in catalogues]
 
 
 def _read_one(

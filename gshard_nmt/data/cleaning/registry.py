@@ -128,14 +128,16 @@ def identity(settings: Cleaning) -> dict[str, Any]:
     imported modules beside it, and the version of the package that tells languages.
     """
     used = filters(settings)
-    fields = {key: _plain(value) for key, value in vars(settings).items()}
-    modules = {}
+    # The same module may be named by a relative or an absolute path.
+    fields = {key: _plain(value) for key, value in vars(settings).items() if key != "modules"}
+    modules = []
     for name in settings.modules:
         file = _load(name).__file__
         content = b"".join(map(Path.read_bytes, _with_helpers(Path(file)))) if file else b""
-        modules[name] = hashlib.sha256(content).hexdigest()[:16] if file else ""
+        digest = hashlib.sha256(content).hexdigest()[:16] if file else ""
+        modules.append([Path(name).name, digest])
     identifier = _version_of("py3langid") if "language" in used else ""
-    return fields | {"version": VERSION, "module_hashes": modules, "identifier": identifier}
+    return fields | {"version": VERSION, "modules": modules, "identifier": identifier}
 
 
 def _with_helpers(file: Path) -> list[Path]:

@@ -18,7 +18,12 @@ from pathlib import Path
 from gshard_nmt.data.language_codes import nearest
 from gshard_nmt.data.reading.notes import note
 from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, one_line, score_of
-from gshard_nmt.data.reading.text_lines import line_blocks, lines, without_compression
+from gshard_nmt.data.reading.text_lines import (
+    LONGEST_LINE,
+    line_blocks,
+    lines,
+    without_compression,
+)
 from gshard_nmt.errors import UserError
 
 SAMPLE = 100
@@ -101,6 +106,7 @@ def _csv_tables(path: Path) -> Iterator[_Table]:
     """Yields the rows of a .csv file. A field in quotes may have several lines."""
     stream = (f"{line}\n" for line in lines(path))
     first = next(stream, "")
+    csv.field_size_limit(LONGEST_LINE)
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(itertools.chain([first], stream), delimiter=delimiter, strict=True)
     rows = ((reader.line_num, row) for row in reader)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.catalogues.finding import Catalogue
 from gshard_nmt.data.normal_form import message_form
-from gshard_nmt.errors import TryAgain
+from gshard_nmt.errors import UserError
 from tests.data.catalogues.mo_file import mo
 
 
@@ -159,8 +159,9 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
 def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
     for number in range(8):
         write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
-    monkeypatch.setattr(finding, "_read_one", _die)
-    with pytest.raises(TryAgain, match="a worker process was ended from outside"):
+    monkeypatch.setattr(finding, "_PART", 2)
+    monkeypatch.setattr(finding, "_read_part", _die)
+    with pytest.raises(UserError, match="a worker process was ended from outside"):
         finding.read_and_split(finding.find_catalogues([tmp_path]), workers=2)
 
 

@@ -52,7 +52,9 @@ def test_only_newlines_end_a_line(tmp_path):
 
 def test_a_file_with_the_line_ends_of_old_macs_is_refused(tmp_path):
     (tmp_path / "train.fr").write_bytes(b"un\rdeux\rtrois\r")
-    with pytest.raises(UserError, match=r"no newline characters.*tr '\\r' '\\n' < train\.fr > new$"):
+    with pytest.raises(
+        UserError, match=r"no newline characters.*tr '\\r' '\\n' < train\.fr > new$"
+    ):
         list(lines(tmp_path / "train.fr"))
 
 
