@@ -150,5 +150,5 @@ def failure(what: str | Path, problem: UnreadableError) -> UserError | TryAgain:
         return UserError(f"{what}: {problem}. {problem.advice}, then start the same command again.")
     return TryAgain(
         f"{what}: {problem}. It may be sound, so it was not touched. Start the same command again when "
-        "the disk or the server answers. If it never will, restore the folder from a copy, or move it away."
+        "the disk or the server answers. If it never will, restore it from a copy, or move it away."
     )

@@ -144,7 +144,7 @@ def test_runs_that_differ_in_their_seeds_have_a_mean_and_an_interval_over_runs(t
     config = run.config.read_text()
     others = [
         make_run(tmp_path / name, config=config + f"Train.seed = {n}\n")
-        for n, name in enumerate("ab", 1)
+        for n, name in enumerate("ab", 2)
     ]
     others.append(make_run(tmp_path / "wide", config=config + "Model.heads = 8\n"))
     lines, folders = [POOR, GOOD, POOR], [other.path for other in others]

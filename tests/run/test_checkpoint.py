@@ -384,7 +384,7 @@ def test_a_checkpoint_has_the_same_problem_for_all_processes(written, number, ki
 
 
 def test_every_process_is_told_what_is_wrong_for_another_one(written):
-    reason = np.frombuffer(b"_CHECKPOINT is missing  ", np.int64)
+    reason = np.frombuffer(b"\n_CHECKPOINT is missing ", np.int64)
     checkpoints = Checkpoints(written, processes=OtherProcesses([2, *reason]))
     message = "^process 0 cannot read it: _CHECKPOINT is missing *$"
     with pytest.raises(UnsoundError, match=message):
