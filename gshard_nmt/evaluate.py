@@ -11,6 +11,7 @@ from rich.progress import Progress
 
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import (
     baselines_section,
     comparison,
@@ -111,9 +112,7 @@ def evaluate(
         written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
-    outputs.check_folder("--report", folder)
-    for name in report.FILES if folder.is_dir() else ():
-        outputs.check_file("--report", folder / name)
+    _check_report(folder)
     console = Console(stderr=True, highlight=False, markup=False)
     run, request = RunFolder(workdir), request or Request()
     published, options, others = request.published, request.options, request.others
@@ -278,12 +277,29 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
       UserError: a file is empty, the numbers of lines differ, or the report cannot be written.
     """
     if folder:
-        outputs.check_folder("--report", folder)
+        _check_report(folder)
     evaluation = hypothesis_files.report_of(files, options)
     if folder:
         with outputs.named(folder):
             report.write(evaluation, folder)
     terminal.show(evaluation, folder)
+
+
+def _check_report(folder: Path) -> None:
+    """Checks that a report can be written into a folder, and that it replaces reports only.
+
+    Raises:
+      UserError: it cannot, or the folder has a file of the user with the name of one of a report.
+    """
+    outputs.check_folder("--report", folder)
+    for name in report.FILES if folder.is_dir() else ():
+        outputs.check_file("--report", folder / name)
+    own = next((name for name in ("index.html", "bleu.json") if (folder / name).exists()), "")
+    if own and not report.is_in(folder):
+        raise UserError(
+            f"--report {folder} has a file {own} that is not of a report. Move it away, or give another "
+            "folder."
+        )
 
 
 def _result(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gshard_nmt import outputs
+from gshard_nmt import outputs, paths
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.corpus import CorpusPair, list_corpus
 from gshard_nmt.data.directions import candidates
@@ -57,6 +57,12 @@ def prepare(
     if old is None:
         outputs.check_folder("--out", out, replaced=True)
     corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
+    for folder in corpora.values():
+        if paths.absolute(folder) in paths.absolute(out).parents:
+            raise UserError(
+                f"--out {out} is inside of --corpus {folder}, and nothing is written into a corpus. "
+                "Give a folder beside it."
+            )
     pairs: list[CorpusPair] = []
     notes: list[str] = []
     for subset, folder in corpora.items():

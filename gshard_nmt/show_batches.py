@@ -16,6 +16,9 @@ from gshard_nmt.data.vocabulary import Vocabulary
 from gshard_nmt.data_tools.batch_text import BatchReader, RowText, Sentence
 from gshard_nmt.data_tools.safe_text import escaped, isolates
 from gshard_nmt.data_tools.terminal import Terminal
+from gshard_nmt.errors import UserError
+
+_LAST_STEP = 10_000_000
 
 _STYLES = {"tag": "cyan", "bytes": "bold yellow", "unknown": "bold red"}
 _MARKS = {"bytes": "⟦{}⟧", "unknown": "⟦{}⟧"}
@@ -46,6 +49,11 @@ def show_batches(
     Raises:
       UserError: the data does not fit the config, or is damaged.
     """
+    if step + batches > _LAST_STEP:
+        raise UserError(
+            f"--step {step} and --batches {batches} end after step {_LAST_STEP:,}, and all batches "
+            "before are drawn. Give smaller numbers."
+        )
     data = PreparedData.open(folder)
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
     reader = BatchReader(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -310,3 +311,19 @@ def test_a_tag_of_a_subset_that_no_corpus_has_is_noted(corpus, tmp_path, capsys)
     prepare(dataclasses.replace(CONFIG, subset_tags=("bakc",)), corpus, tmp_path / "out")
     note = "note: Data.subset_tags names bakc, but no --corpus has this name."
     assert note in capsys.readouterr().err
+
+
+def test_data_is_not_made_inside_of_a_corpus(corpus):
+    with pytest.raises(
+        UserError, match=r"prepared is inside of --corpus .* nothing is written into"
+    ):
+        prepare(CONFIG, corpus, corpus / "prepared")
+    assert not (corpus / "prepared").exists()
+
+
+def test_a_pipe_in_a_corpus_is_no_text(tmp_path):
+    (tmp_path / "corpus" / "fr-en").mkdir(parents=True)
+    for side in ("fr", "en"):
+        os.mkfifo(tmp_path / "corpus" / "fr-en" / f"train.{side}")
+    with pytest.raises(UserError):
+        prepare(CONFIG, tmp_path / "corpus", tmp_path / "out")

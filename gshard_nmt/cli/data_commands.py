@@ -71,7 +71,11 @@ def _plan(values: FlagValues) -> None:
         )
     config = read_config(values)
     out = _output(values, "out", (".html", ".png", ".svg", ".json"))
+    from gshard_nmt.ranges import MOST
+
     steps = values["steps"].value or config.train.steps
+    if steps > MOST:
+        raise UserError(f"--steps is {steps}; it must be at most {MOST:,}. Give fewer.")
     from gshard_nmt import plan_mixture
 
     if values.sizes:

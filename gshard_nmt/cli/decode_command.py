@@ -113,6 +113,8 @@ def _translate_files(values: FlagValues, job: Job) -> None:
         raise UserError(
             "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
         )
+    if output_file is None and getattr(sys.stdout, "was_closed", False):
+        raise UserError("stdout is closed. Give a file with --output, or redirect stdout to one.")
     check_output(source_file, output_file, job.run)
     for name, words in (("prefix", "of prefixes"), ("score", "of translations")):
         path = existing_file(values, name, f"give a text file {words}, or leave out --{name}")

@@ -146,6 +146,11 @@ def _evaluate(
             f"--baselines {baselines}: there is no such folder or file; give the --workdir of "
             "gshard-train --baselines_of, or a JSON file with the BLEU of each language."
         )
+    if values.leave_out_overlap and corpus is None:
+        raise UserError(
+            "--leave_out_overlap compares test text with training text, and none is given. Give --corpus "
+            "too."
+        )
     if "/" in values.split:
         raise UserError(
             f"--split {values.split} is a path. Give the name of a split, such as test."

@@ -53,6 +53,8 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         return _print_error(command, str(error), EXIT_TRY_AGAIN, error)
     except KeyboardInterrupt as interruption:
         message = str(interruption) or "interrupted"
+        if "codec failed" in message:
+            message = "interrupted"  # Python's codecs put a text of theirs into it
         code = _print_error(command, message, EXIT_INTERRUPTED, interruption)
         if isinstance(interruption, Stopped) or _was_in_jax(interruption) or work_goes_on():
             # Threads run on after the interruption. XLA's crash when the interpreter shuts down, and it
@@ -141,7 +143,8 @@ def _open_closed_streams() -> None:
     """Opens /dev/null as stdin, stdout or stderr if the caller has closed it, as the shell's `>&-` does.
 
     The next file that is opened would otherwise get the number 0, 1 or 2, and libraries print there.
-    `sys.stdin` stays None, so that a command that needs it can tell the user.
+    `sys.stdin` stays None, and `sys.stdout` gets an attribute, so that a command that needs one of them
+    can tell the user.
     """
     for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
@@ -150,7 +153,9 @@ def _open_closed_streams() -> None:
                 os.dup2(devnull, number)
                 os.close(devnull)
             if number:
-                setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
+                stream = os.fdopen(number, "w", encoding="utf-8", closefd=False)
+                stream.was_closed = True  # type: ignore[attr-defined]
+                setattr(sys, name, stream)
 
 
 def _show_any_text() -> None:

@@ -280,7 +280,8 @@ def _pair(folder: Path, languages: tuple[str, str], subset: str, text: PairFiles
 
 
 def _file_names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
+    # A named pipe would wait for its writer for ever.
+    return [path.name for path in folder.iterdir() if paths.is_url(path) or not path.is_fifo()]
 
 
 def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterator[tuple[str, str]]:

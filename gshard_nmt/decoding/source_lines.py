@@ -122,7 +122,13 @@ class SourceLines:
         if not block:
             self._ended = True
             if self._begun:
-                self._waiting.append(b"".join(self._begun))
+                last = b"".join(self._begun)
+                if not self.number and not self._waiting and b"\r" in last.rstrip(b"\r"):
+                    raise UserError(
+                        f"{self._name} has carriage returns and no newline characters, so it is one "
+                        "line; they end the lines of old Macs. Convert it: tr '\\r' '\\n' < OLD > NEW"
+                    )
+                self._waiting.append(last)
             return
         first, *others = block.split(b"\n")
         self._begun.append(first)

@@ -171,6 +171,14 @@ def write(report: Report, folder: Path) -> None:
     files.write(folder / "index.html", page.render(_page_content(report)))
 
 
+def is_in(folder: Path) -> bool:
+    """Returns whether a folder has a report."""
+    try:
+        return "signature" in json.loads((folder / "bleu.json").read_bytes())
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 def as_json(report: Report) -> dict[str, Any]:
     """Returns the contents of bleu.json."""
     languages = [

@@ -418,11 +418,17 @@ def test_a_missing_input_is_named(capsys, run_folder):
     )
 
 
-def test_a_closed_stdin_is_an_error(run_folder):
+@pytest.mark.parametrize(
+    ("closed", "message"),
+    [
+        ("<&-", "stdin is closed. Give a file with --input, or pipe text into gshard-decode.\n"),
+        (">&-", "stdout is closed. Give a file with --output, or redirect stdout to one.\n"),
+    ],
+)
+def test_a_closed_stream_is_an_error(run_folder, closed, message):
     words = [sys.executable, "-m", "gshard_nmt", "decode", f"--workdir={run_folder}", "--lang=fr"]
-    command = ["sh", "-c", 'exec "$@" <&-', "sh", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "gshard-decode: stdin is closed. Give a file with --input, or pipe text into gshard-decode.\n"
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *words]
+    done = subprocess.run(
+        command, input="", capture_output=True, text=True, timeout=60, check=False
     )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gshard-decode: {message}")

@@ -116,3 +116,8 @@ def test_a_compressed_file_has_the_survey_of_its_text(tmp_path):
     (tmp_path / "text.gz").write_bytes(gzip.compress(text.encode())[:50])
     with pytest.raises(UserError, match=r"text.gz is damaged after line"):
         survey(tmp_path / "text.gz", "x")
+
+
+def test_line_ends_of_old_macs_are_refused():
+    with pytest.raises(UserError, match=r"^x has carriage returns and no newline characters.* tr "):
+        lines_of(b"one\rtwo\rthree\r")

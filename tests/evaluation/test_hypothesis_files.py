@@ -114,3 +114,14 @@ def test_all_files_are_systems(folder):
     assert (row["bleu"], row["difference"]) == (round(compared["bleu"], 2), compared["delta_bleu"])
     assert row["difference_adjusted_p"] == compared["adjusted_p"]
     assert third["languages"][0]["difference"] == 0
+
+
+def test_a_report_replaces_reports_and_no_other_pages(folder):
+    files = Files([folder / "good"], [folder / "ref"], "fr")
+    for _ in range(2):
+        evaluate_files(files, folder / "report")
+    (folder / "own").mkdir()
+    (folder / "own" / "index.html").write_text("my page")
+    with pytest.raises(UserError, match=r"own has a file index\.html that is not of a report"):
+        evaluate_files(files, folder / "own")
+    assert (folder / "own" / "index.html").read_text() == "my page"

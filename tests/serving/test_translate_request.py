@@ -105,7 +105,7 @@ def test_a_wrong_field_is_named(changes, problem):
         (FORM, b"q=%ff", 400, "the body or the query is not UTF-8"),
         (FORM, b"q=\xff", 400, "the body or the query is not UTF-8"),
         (FORM, b"q=1&" * 2_000, 400, "the body has too many fields"),
-        (FORM, b'{"q": "un"}', 400, "missing q parameter"),
+        (FORM, b'{"q": "un"', 400, "the body is not JSON"),
         ("multipart/form-data; boundary=X", b"--X", 415, "Content-Type must be application/json"),
         ("text/plain", b"{}", 415, "Content-Type must be application/json"),
         ("", b"{}", 415, "Content-Type must be application/json"),
