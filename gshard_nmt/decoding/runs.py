@@ -16,7 +16,7 @@ from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.processes import ALONE, Processes
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Raise it if the same weights, settings and text give other translations than before.
 
 Translations that were stored with another version are not used again."""
