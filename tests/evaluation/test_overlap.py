@@ -1,5 +1,7 @@
 """Test sentences in the training text."""
 
+import dataclasses
+
 import pytest
 
 from gshard_nmt.errors import UserError
@@ -57,6 +59,12 @@ def test_a_training_pair(source, target, expected):
 def test_both_sides_must_be_in_one_training_pair():
     result = search_for(("Ouvrir", "x"), ("y", "Open"))
     assert counts(result) == {"source_exact": 1, "target_exact": 1}
+
+
+def test_an_exact_copy_of_any_reference_counts():
+    several = dataclasses.replace(TEST, other_references=(["x", "Please open %s", "z"],))
+    result = search_for(("ouvrir 3", "please open 7"), tests=(several,))
+    assert counts(result)["both_sides_exact"] == 1
 
 
 def test_an_exact_copy_is_counted_once_and_wins_over_a_near_copy():

@@ -138,6 +138,11 @@ class OverlapSearch(Generic[Text]):
                         self._sizes[side, (number, n)] = len(shingles)
                         for shingle in shingles:
                             near[shingle].append((number, n))
+            # Near copies are looked for of the first reference alone.
+            for lines in getattr(test, "other_references", ()):
+                for n, line in enumerate(lines):
+                    if form := normal_form.sentence_form(line):
+                        self._exact[test.target, "target"][hash(form)].append((number, n))
 
     def add(
         self,
