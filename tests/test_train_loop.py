@@ -120,12 +120,6 @@ def test_a_run_may_stop_at_a_bad_step_and_go_on_after_it(run):
     assert final(run) == (6, 5.0, 600)
 
 
-def test_a_run_stops_at_a_bad_step_that_validates_too(run, validations):
-    bad_calls.add(6)
-    with pytest.raises(UserError, match="diverged at step 6"):
-        run(on_divergence="stop", dev_every=3)
-
-
 def test_a_run_may_go_back_and_on_with_other_batches(run, prepared, capsys):
     bad_calls.add(5)
     assert run(on_divergence="rollback")

@@ -26,6 +26,12 @@ class Killed(BaseException):
     """What a kill does, as far as a test can."""
 
 
+def test_a_run_stops_at_a_bad_step_that_validates_too(run, validations):
+    bad_calls.add(6)
+    with pytest.raises(UserError, match="diverged at step 6"):
+        run(on_divergence="stop", dev_every=3)
+
+
 def test_a_validation_that_fails_is_made_up_for(run, validations):
     seen, fails = validations
     fails.add(3)
