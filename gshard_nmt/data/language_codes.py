@@ -102,7 +102,8 @@ def folder_tag(code: str) -> str | None:
     if parts is None or not _is_variant(parts[3]):
         return None
     language, script, region, variant = parts
-    if len(language) == 2 and not {language} & {*_cldr("likely_subtags"), *_ALIASES}:
+    is_known = language in _cldr("likely_subtags") or language in _ALIASES
+    if len(language) == 2 and not is_known:
         return None
     if language != "zh" and region == _likely(language, script, "")[1]:
         region = ""
