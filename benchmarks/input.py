@@ -18,15 +18,15 @@ from harness import environment, page
 from harness.records import Figure
 from harness.rounds import median_text
 
-from gshard_nmt.data.batches import new_position
+from gshard_nmt.data.batching.batches import new_position
+from gshard_nmt.data.batching.draws import Draws
+from gshard_nmt.data.batching.packing import batch_arrays
+from gshard_nmt.data.batching.streams import Streams
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.draws import Draws
-from gshard_nmt.data.manifest import PreparedPair, SplitData, write_manifest
-from gshard_nmt.data.packing import batch_arrays
-from gshard_nmt.data.records import OpenShards, ShardWriter
-from gshard_nmt.data.shards import PreparedData, word_type
-from gshard_nmt.data.streams import Streams
-from gshard_nmt.data.vocabulary import EOS, SPECIALS
+from gshard_nmt.data.sets.manifest import PreparedPair, SplitData, write_manifest
+from gshard_nmt.data.sets.records import OpenShards, ShardWriter
+from gshard_nmt.data.sets.shards import PreparedData, word_type
+from gshard_nmt.data.text.vocabulary import EOS, SPECIALS
 
 LANGUAGES, VOCABULARY = 8, 8000
 CONFIG = Data(source_length=64, target_length=64, rows=64)

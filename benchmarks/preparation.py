@@ -30,8 +30,8 @@ from harness import environment, page
 from harness.records import Figure
 from harness.rounds import Limit, median_text
 
-from gshard_nmt.data.corpus import find_pairs, read_pairs
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
+from gshard_nmt.data.text.vocabulary import Vocabulary
 
 WAYS = {
     "filters off": ["--gin", "Cleaning.filters = []", "--gin", "Cleaning.duplicates = []"],

@@ -39,7 +39,7 @@ from racers.text import make_text
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu
+from gshard_nmt.evaluation.metrics import bleu
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"

@@ -33,8 +33,8 @@ from gshard_nmt import train
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.compiled_steps import CompiledSteps, lower_train_step
-from gshard_nmt.run.counters import RunCounters
-from gshard_nmt.run.monitor import Monitor
+from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.monitor import Monitor
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import LoweredFunction
 from gshard_nmt.spmd.program import Program

@@ -2,8 +2,10 @@
 
 It puts other parts together, in this order:
 
-1. The vocabularies of the run get a tag and pieces for the new language (`data/vocabulary_growth.py`).
-2. The new text is prepared with them. Its shards come beside those of the run (`data/joined_data.py`).
+1. The vocabularies of the run get a tag and pieces for the new language
+   (`data/preparation/vocabulary_growth.py`).
+2. The new text is prepared with them. Its shards come beside those of the run
+   (`data/sets/joined_data.py`).
 3. The old run translates its dev text. The guard compares with this (`evaluation/language_guard.py`).
 4. A new run starts from the old one and trains on both texts. Its best checkpoint passes the guard. At
    the end, parts of the change since the start are judged too (`run/blend.py`).
@@ -17,16 +19,16 @@ from pathlib import Path
 from rich.console import Console
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.data.batches import dev_pairs
-from gshard_nmt.data.corpus import CorpusPair, find_pairs
-from gshard_nmt.data.directions import candidates, directions_of
-from gshard_nmt.data.joined_data import ADDED, join
+from gshard_nmt.data.batching.batches import dev_pairs
+from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.language_codes import folder_tag
-from gshard_nmt.data.manifest import read_manifest
 from gshard_nmt.data.preparation.job import Job, Options
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary_pair_growth import Newcomer, grow_pair
-from gshard_nmt.data_tools.terminal import Terminal, narrow_table
+from gshard_nmt.data.preparation.vocabulary_pair_growth import Newcomer, grow_pair
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs
+from gshard_nmt.data.sets.directions import candidates, directions_of
+from gshard_nmt.data.sets.joined_data import ADDED, join
+from gshard_nmt.data.sets.manifest import read_manifest
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict

@@ -16,13 +16,13 @@ from rich.console import Console
 
 from gshard_nmt import paths
 from gshard_nmt.data.schedule import of_part
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import baseline_files as files
 from gshard_nmt.run.baseline_search import AS_CONFIG, Candidate, Request, best
 from gshard_nmt.run.bucket_lock import run_lock
-from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.folder import CANDIDATES, RunFolder
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes

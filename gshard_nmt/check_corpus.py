@@ -9,15 +9,16 @@ from pathlib import Path
 from rich.progress import Progress
 
 from gshard_nmt import files
+from gshard_nmt.data.cleaning import check_page, languages, line_checks
+from gshard_nmt.data.cleaning import corpus_leaks as leaks
+from gshard_nmt.data.cleaning.findings import Finding
 from gshard_nmt.data.cleaning.leaks import OverlapSearch
+from gshard_nmt.data.cleaning.safe_text import shown
+from gshard_nmt.data.cleaning.scan import SAMPLE, Scan, Scanner, files_of, read_rows
+from gshard_nmt.data.cleaning.terminal import Terminal
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import SPLITS, CorpusPair, find_pairs
-from gshard_nmt.data.shards import unknown_language
-from gshard_nmt.data_tools import check_page, languages, leaks, line_checks
-from gshard_nmt.data_tools.findings import Finding
-from gshard_nmt.data_tools.safe_text import shown
-from gshard_nmt.data_tools.scan import SAMPLE, Scan, Scanner, files_of, read_rows
-from gshard_nmt.data_tools.terminal import Terminal
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs
+from gshard_nmt.data.sets.shards import unknown_language
 from gshard_nmt.errors import UserError
 
 _HELD_OUT = 20_000

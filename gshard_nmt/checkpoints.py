@@ -23,12 +23,12 @@ from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.reading import UnreadableError, UnsoundError, failure
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checksums import slice_name
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checksums import slice_name
+from gshard_nmt.run.checkpoint.manifest import DECODED, Manifest, Tensor
+from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import DECODED, Manifest, Tensor
-from gshard_nmt.run.retention import Retention
 from gshard_nmt.settings.values import read_run_config
 
 Item = TypeVar("Item")

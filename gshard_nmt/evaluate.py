@@ -12,37 +12,33 @@ from rich.progress import Progress
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import (
+from gshard_nmt.evaluation import kept_counts, routing, routing_page
+from gshard_nmt.evaluation.metrics.metrics import Measures
+from gshard_nmt.evaluation.report import (
     baselines_section,
     comparison,
-    corpora,
-    decodes,
     differences,
     faults,
     hypothesis_files,
-    kept_counts,
     report,
-    routing,
-    routing_page,
     samples,
     studies,
     tables,
     terminal,
-    test_sets,
 )
-from gshard_nmt.evaluation.baselines import (
+from gshard_nmt.evaluation.report.baselines import (
     Baselines,
     budget_facts,
     directions_without,
     read_baselines,
 )
-from gshard_nmt.evaluation.candidates import Candidate, Others, read_candidates
-from gshard_nmt.evaluation.comparison import Lines
-from gshard_nmt.evaluation.hypothesis_files import Files
-from gshard_nmt.evaluation.metrics import Measures
-from gshard_nmt.evaluation.studies import Options, Studied
-from gshard_nmt.evaluation.test_sets import Published, open_folder
-from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
+from gshard_nmt.evaluation.report.comparison import Lines
+from gshard_nmt.evaluation.report.hypothesis_files import Files
+from gshard_nmt.evaluation.report.studies import Options, Studied
+from gshard_nmt.evaluation.systems.candidates import Candidate, Others, read_candidates
+from gshard_nmt.evaluation.texts import corpora, decodes, test_sets
+from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
+from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
 from gshard_nmt.run import training_command
 from gshard_nmt.run.folder import RunFolder
 

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
-from gshard_nmt.data.corpus import CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.language_codes import known_as
-from gshard_nmt.data.manifest import checksum
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
+from gshard_nmt.data.sets.manifest import checksum
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.smaller import (
@@ -30,7 +30,7 @@ from gshard_nmt.exchange.smaller import (
 )
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config

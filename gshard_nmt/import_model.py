@@ -16,8 +16,8 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
 from gshard_nmt.data.language_codes import known_as
-from gshard_nmt.data.manifest import checksum
-from gshard_nmt.data.vocabulary import PAD
+from gshard_nmt.data.sets.manifest import checksum
+from gshard_nmt.data.text.vocabulary import PAD
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order
 from gshard_nmt.exchange.generation import GENERATION, read_generation
@@ -33,7 +33,7 @@ from gshard_nmt.exchange.tensors import Tensors
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.transformer import declare
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RUN_FORMAT, RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config, Decode, Train

@@ -10,18 +10,18 @@ import numpy as np
 
 from gshard_nmt import files, web_page
 from gshard_nmt.data import schedule
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching import plan_figure
+from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.batching.draws import streams_of
+from gshard_nmt.data.batching.mixture import FILL, Mixture
+from gshard_nmt.data.batching.plan import Component, Phase, Plan, make_plan
+from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import ENGLISH
-from gshard_nmt.data.directions import directions_of
-from gshard_nmt.data.draws import streams_of
-from gshard_nmt.data.mixture import FILL, Mixture
 from gshard_nmt.data.pair_names import split_pair
 from gshard_nmt.data.schedule import wrong_names
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data_tools import plan_figure
-from gshard_nmt.data_tools.plan import Component, Phase, Plan, make_plan
-from gshard_nmt.data_tools.terminal import Terminal, narrow_table
+from gshard_nmt.data.sets.corpus import ENGLISH
+from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import count_text, short_count
 

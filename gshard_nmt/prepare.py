@@ -8,10 +8,14 @@ from typing import Any
 from rich.console import Console
 
 from gshard_nmt import outputs, paths
+from gshard_nmt.data.batching.mixture import sampling_rates
+from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import CorpusPair, list_corpus
-from gshard_nmt.data.directions import candidates
-from gshard_nmt.data.manifest import (
+from gshard_nmt.data.preparation.job import Job, Options
+from gshard_nmt.data.preparation.tokenizing import TOO_LONG
+from gshard_nmt.data.sets.corpus import CorpusPair, list_corpus
+from gshard_nmt.data.sets.directions import candidates
+from gshard_nmt.data.sets.manifest import (
     FORMAT,
     MANIFEST,
     REPORTS,
@@ -19,11 +23,7 @@ from gshard_nmt.data.manifest import (
     files_of,
     read_manifest,
 )
-from gshard_nmt.data.mixture import sampling_rates
-from gshard_nmt.data.preparation.job import Job, Options
-from gshard_nmt.data.preparation.tokenizing import TOO_LONG
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data_tools.terminal import Terminal, narrow_table
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import short_count
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.text import Text
 
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching.batch_text import BatchReader, RowText, Sentence
+from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.cleaning.safe_text import escaped, isolates
+from gshard_nmt.data.cleaning.terminal import Terminal
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.manifest import VOCABULARIES
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.data_tools.batch_text import BatchReader, RowText, Sentence
-from gshard_nmt.data_tools.safe_text import escaped, isolates
-from gshard_nmt.data_tools.terminal import Terminal
+from gshard_nmt.data.sets.manifest import VOCABULARIES
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 
 _LAST_STEP = 10_000_000

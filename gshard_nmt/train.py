@@ -6,28 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import paths
-from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import divergence, messages, training_command, training_state
-from gshard_nmt.run.alarms import CollapseAlarm
+from gshard_nmt.run import divergence, training_command, training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
 from gshard_nmt.run.bucket_lock import run_lock
+from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
-from gshard_nmt.run.figures import FigureNames
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock
-from gshard_nmt.run.monitor import Monitor
+from gshard_nmt.run.log import messages
+from gshard_nmt.run.log.alarms import CollapseAlarm
+from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.figures import FigureNames
+from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.progress import Interrupt, MetricsLog, TrainingProgress
-from gshard_nmt.run.retention import check_metric
 from gshard_nmt.run.start import Start
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.run.training_state import TrainingState

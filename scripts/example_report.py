@@ -4,9 +4,9 @@ import dataclasses
 import math
 import random
 
-from gshard_nmt.evaluation import report
-from gshard_nmt.evaluation.report import LanguageResult, Sample, Section
-from gshard_nmt.evaluation.systems import Budget, System
+from gshard_nmt.evaluation.report import report
+from gshard_nmt.evaluation.report.report import LanguageResult, Sample, Section
+from gshard_nmt.evaluation.systems.systems import Budget, System
 
 _LANGUAGES = (
     *("fr", "zh-CN", "ar", "de", "hi", "sr-Latn", "he", "th", "ja", "fa", "ru", "ko", "am", "my"),

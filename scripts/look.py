@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gshard_nmt.errors import UserError  # noqa: E402
-from gshard_nmt.evaluation import report  # noqa: E402
+from gshard_nmt.evaluation.report import report  # noqa: E402
 from scripts.browser import Browser, find_browser  # noqa: E402
 from scripts.example_report import example_report  # noqa: E402
 

@@ -4,8 +4,8 @@ import random
 import shlex
 from pathlib import Path
 
-from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.prepare import Options, prepare
 from gshard_nmt.run import training_command
 from gshard_nmt.run.folder import RunFolder

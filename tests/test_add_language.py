@@ -10,8 +10,8 @@ import pytest
 
 from gshard_nmt import add_language as program
 from gshard_nmt.add_language import Request, add_language
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary_match import match_rows
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary_match import match_rows
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import NAME, Change, DevOutput, Guard, Verdict
 from gshard_nmt.run.folder import RunFolder

@@ -7,15 +7,15 @@ import shutil
 import pytest
 
 from gshard_nmt.baselines import train_baselines
-from gshard_nmt.data.manifest import MANIFEST
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.manifest import MANIFEST
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import baseline_files
 from gshard_nmt.run.baseline_search import Request, SearchSpace
-from gshard_nmt.run.clock import TimeLimit
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_manifest
 from gshard_nmt.run.lock import RunLock
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 

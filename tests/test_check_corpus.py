@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from gshard_nmt.check_corpus import check_corpus
+from gshard_nmt.data.cleaning.findings import Example
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data_tools.findings import Example
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.errors import UserError
-from tests.data_tools import corpora
+from tests.data.cleaning import corpora
 
 
 @pytest.fixture(scope="module")

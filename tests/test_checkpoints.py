@@ -11,10 +11,10 @@ from gshard_nmt import checkpoints as program
 from gshard_nmt import paths
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import tensor_files
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.checkpoint import tensor_files
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.settings.gin_reader import load_config
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 

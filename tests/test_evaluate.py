@@ -5,16 +5,17 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs, write_pairs
 from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Request, evaluate
-from gshard_nmt.evaluation import corpora, samples, test_sets
-from gshard_nmt.evaluation.candidates import Others
-from gshard_nmt.evaluation.metrics import Measures
-from gshard_nmt.evaluation.studies import Options
+from gshard_nmt.evaluation.metrics.metrics import Measures
+from gshard_nmt.evaluation.report import samples
+from gshard_nmt.evaluation.report.studies import Options
+from gshard_nmt.evaluation.systems.candidates import Others
+from gshard_nmt.evaluation.texts import corpora, test_sets
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -267,7 +268,7 @@ def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, 
     def fail(*arguments):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("gshard_nmt.evaluation.decodes.store", fail)
+    monkeypatch.setattr("gshard_nmt.evaluation.texts.decodes.store", fail)
     assert len(scores_of(folders, Translator())["languages"]) == 2
     err = capsys.readouterr().err
     assert "decodes cannot be written (Read-only file system), so these translations are not" in err

@@ -7,7 +7,7 @@ import pytest
 
 from gshard_nmt import export_smaller as program
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
-from gshard_nmt.data.corpus import find_pairs, write_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.smaller import Cut
 from gshard_nmt.export_smaller import chosen_pairs, export_smaller, saved

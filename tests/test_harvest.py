@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.harvest import harvest
 

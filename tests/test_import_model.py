@@ -15,7 +15,7 @@ from gshard_nmt.exchange.huggingface_writer import layout_of
 from gshard_nmt.export import export
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime

@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import page, report
+from gshard_nmt.evaluation.report import page, report
 from scripts import browser, look
 from scripts.example_report import example_report
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt import plan_mixture
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data

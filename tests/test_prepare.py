@@ -9,10 +9,10 @@ import pytest
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import SPLITS, find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import EOS, Vocabulary
+from gshard_nmt.data.sets.corpus import SPLITS, find_pairs, read_pairs, write_pairs
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare as prepare_data
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gshard_nmt import inspect
+from gshard_nmt import inspect_config as inspect
 from gshard_nmt.checks.doctor import DoctorRequest, examine
 from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import (

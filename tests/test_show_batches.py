@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 from gshard_nmt.show_batches import show_batches
-from tests.data_tools import corpora
+from tests.data.cleaning import corpora
 
 CONFIG = Data(
     direction="many-to-many",

@@ -5,7 +5,7 @@ import pytest
 
 from gshard_nmt import train
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.settings.gin_reader import load_config

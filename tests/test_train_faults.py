@@ -22,10 +22,10 @@ from gshard_nmt import train
 from gshard_nmt.cli.failures import user_message
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import lock
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import LOCK_NAME, Owner
-from gshard_nmt.run.tensor_files import COMMIT_FILE
 from tests.data.synthetic import write_prepared_data
 from tests.faults import full_disk
 from tests.run.checkpoints import files_of, whole_state

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from gshard_nmt import train
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import divergence
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.lock import LOCK_NAME
-from gshard_nmt.run.retention import Scores
 from gshard_nmt.spmd.memory import ProgramMemory
 from tests.run.checkpoints import make_readable, make_unreadable
 from tests.train_loop import (

@@ -8,13 +8,13 @@ import pytest
 from gshard_nmt import train
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.language_guard import Guard
-from gshard_nmt.run import checkpoint_writer
 from gshard_nmt.run.arrays import weights_of
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint import checkpoint_writer
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import Manifest
-from gshard_nmt.run.progress import Interrupt
-from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.log.progress import Interrupt
 from tests.train_loop import bad_calls, calls, final, prepared, run, validations
 
 __all__ = ["prepared", "run", "validations"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gshard_nmt import translate_corpus as program
-from gshard_nmt.data.corpus import find_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.translate_corpus import Files, Limits, Report, translate_corpus
 

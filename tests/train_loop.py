@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from gshard_nmt import train
-from gshard_nmt.data.batches import TrainBatches
+from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.model.guard import BAD_LOSS, FINE
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.retention import Scores
 from gshard_nmt.run.training_state import without_arrays
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 
 STEPS = 60
 DECODED = 512

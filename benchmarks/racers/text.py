@@ -11,10 +11,10 @@ from racers import ours
 from racers.plan import Text
 
 from gshard_nmt import files
-from gshard_nmt.data.corpus import ENGLISH, find_pairs, read_pairs
-from gshard_nmt.data.examples import SIDES
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.sets.corpus import ENGLISH, find_pairs, read_pairs
+from gshard_nmt.data.sets.examples import SIDES
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 
 

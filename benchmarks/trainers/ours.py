@@ -7,7 +7,7 @@ import numpy as np
 from harness.turns import take_turns
 from trainers.workload import Workload, checked
 
-from gshard_nmt.data.vocabulary import BOS
+from gshard_nmt.data.text.vocabulary import BOS
 from gshard_nmt.inspection import hlo
 from gshard_nmt.inspection.compute import product_flops
 from gshard_nmt.run.arrays import step_functions, weight_specs

@@ -250,7 +250,7 @@ def data_problems(config: Config, folder: Path, reads_data: bool = False) -> Ite
       folder: the prepared data.
       reads_data: whether to read every file and yield an error for each that was changed.
     """
-    from gshard_nmt.data.shards import PreparedData
+    from gshard_nmt.data.sets.shards import PreparedData
 
     try:
         prepared = PreparedData.open(folder)

@@ -67,7 +67,7 @@ def add_language(values: FlagValues, init_from: Path) -> None:
     workdir = paths.local_path("workdir", values.workdir)
     outputs.check_folder("--workdir", workdir)
     from gshard_nmt import add_language as adding
-    from gshard_nmt.run.clock import TimeLimit
+    from gshard_nmt.run.log.clock import TimeLimit
     from gshard_nmt.run.start import Start
     from gshard_nmt.spmd.processes import ALONE
     from gshard_nmt.train import train

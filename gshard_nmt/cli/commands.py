@@ -282,7 +282,7 @@ def _train(values: FlagValues) -> None:
         become_worker(values, processes, workdir, worker.identity(values, config))
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
-    from gshard_nmt.run.clock import TimeLimit
+    from gshard_nmt.run.log.clock import TimeLimit
     from gshard_nmt.run.start import Init, Start
     from gshard_nmt.train import train
 
@@ -318,7 +318,7 @@ def _read_init(values: FlagValues) -> Path | None:
             "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
             "them out."
         )
-    from gshard_nmt.run.weights import Chosen
+    from gshard_nmt.run.checkpoint.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     return folder

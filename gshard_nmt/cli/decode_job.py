@@ -80,8 +80,8 @@ def read_job(values: FlagValues, workdir: Path) -> Job:
     Raises:
       UserError: the folder is not a run folder, or a flag does not fit it or another flag.
     """
+    from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.run.weights import Chosen
     from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
     from gshard_nmt.spmd.processes import ALONE

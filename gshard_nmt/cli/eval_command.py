@@ -160,7 +160,7 @@ def _evaluate(
     options = read_options(values)
     from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.evaluate import Others, Request, evaluate
-    from gshard_nmt.run.weights import Chosen
+    from gshard_nmt.run.checkpoint.weights import Chosen
 
     Chosen.parse(values.checkpoint)
     others = Others(

@@ -131,7 +131,7 @@ def _inspect(values: FlagValues) -> None:
         return
     config, name = read_config(values), Path(values.config).stem
     if values.parameters:
-        from gshard_nmt.inspect import show_parameters
+        from gshard_nmt.inspect_config import show_parameters
 
         show_parameters(config)
     elif values.equivalence:
@@ -165,7 +165,7 @@ def _examine(values: FlagValues, slice_link: float | None) -> None:
 
 def _compile(values: FlagValues, config: "Config", name: str, slice_link: float | None) -> None:
     """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
-    from gshard_nmt import inspect
+    from gshard_nmt import inspect_config as inspect
 
     if values.advise and len(values.topology) != 1:
         raise UserError(

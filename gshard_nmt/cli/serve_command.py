@@ -88,8 +88,8 @@ def _serve(values: FlagValues) -> None:
                 f"--cors is {origin!r}; it must be * or a scheme and a host, such as "
                 "https://example.org or http://localhost:8000. Give it without a path."
             )
+    from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.run.weights import Chosen
     from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 

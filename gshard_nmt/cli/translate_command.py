@@ -90,9 +90,9 @@ def _translate(values: FlagValues) -> None:
 def _decode_once(job: Job, source: Path, files: "Files") -> None:
     """Translates the input, unless the same translation is there already."""
     from gshard_nmt.decoding.source_lines import survey
-    from gshard_nmt.run.checkpoint import Checkpoints
-    from gshard_nmt.run.retention import Retention
-    from gshard_nmt.run.weights import Chosen, expected_label
+    from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+    from gshard_nmt.run.checkpoint.retention import Retention
+    from gshard_nmt.run.checkpoint.weights import Chosen, expected_label
 
     checkpoints = Checkpoints(
         job.run.checkpoints, Retention.of(job.config.train), job.run.identity(), job.processes

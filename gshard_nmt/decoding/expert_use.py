@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.examples import Example
-from gshard_nmt.data.packing import Row, to_arrays
+from gshard_nmt.data.batching.packing import Row, to_arrays
+from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.decoding.fitting import lowering_mesh
 from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.steps import StepFunctions

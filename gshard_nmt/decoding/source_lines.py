@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from gshard_nmt.data.reading import text_lines
-from gshard_nmt.data.vocabulary import LINE_BREAKS
+from gshard_nmt.data.text.vocabulary import LINE_BREAKS
 from gshard_nmt.errors import UserError
 
 _BLOCK = 1 << 16

@@ -15,10 +15,10 @@ from gshard_nmt.decoding.source_lines import copied, visible
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.retention import Retention
+from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.retention import Retention
-from gshard_nmt.run.weights import Chosen, load_weights
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes

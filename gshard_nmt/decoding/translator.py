@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.vocabulary import EOS
+from gshard_nmt.data.text.vocabulary import EOS
 from gshard_nmt.decoding import beam_search, expert_use
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.decoding.fitting import lowering_mesh

@@ -18,7 +18,7 @@ from gshard_nmt import files
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
 from gshard_nmt.evaluation.routing_page import CountExperts
-from gshard_nmt.evaluation.translations import expected_checkpoint
+from gshard_nmt.evaluation.texts.translations import expected_checkpoint
 from gshard_nmt.run.folder import RunFolder
 
 _ARRAYS = ("tokens", "chosen", "weight", "lost", "left_out")

@@ -18,7 +18,7 @@ import numpy as np
 
 from gshard_nmt import files, json_shape
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import significance
+from gshard_nmt.evaluation.metrics import significance
 
 NAME = "guard.json"
 

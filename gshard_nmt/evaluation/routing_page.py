@@ -12,9 +12,9 @@ import numpy as np
 from gshard_nmt import web_page
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.evaluation import routing
-from gshard_nmt.evaluation.report import Section
+from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.routing import RouterMap
-from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 
 _TITLE = "Which experts each language uses"

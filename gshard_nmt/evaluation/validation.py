@@ -8,23 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from gshard_nmt.data.batches import dev_batches, dev_examples, dev_pairs
-from gshard_nmt.data.examples import Example
-from gshard_nmt.data.manifest import PreparedPair
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.batching.batches import dev_batches, dev_examples, dev_pairs
+from gshard_nmt.data.sets.examples import Example
+from gshard_nmt.data.sets.manifest import PreparedPair
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu
 from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
-from gshard_nmt.run import agreement, blend
+from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.run import blend
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.blend import StartWeights
+from gshard_nmt.run.checkpoint import agreement
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.progress import MetricsLog
-from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.progress import MetricsLog
 from gshard_nmt.settings.config import Decode
 from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.program import Program

@@ -22,7 +22,7 @@ from typing import IO
 
 import numpy as np
 
-from gshard_nmt.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from gshard_nmt.data.text.vocabulary import BOS, EOS, UNK, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.attention import MAX_DISTANCE
 from gshard_nmt.model.config import SINUSOIDS, Model

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from gshard_nmt.data.vocabulary import SPECIALS, UNK
+from gshard_nmt.data.text.vocabulary import SPECIALS, UNK
 from gshard_nmt.errors import UserError
 
 NEVER = -100.0

@@ -18,7 +18,7 @@ from typing import Any
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.vocabulary import PAD, first_tag, source_tag, target_tag
+from gshard_nmt.data.text.vocabulary import PAD, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole

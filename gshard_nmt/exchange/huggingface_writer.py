@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import json_shape
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import NEVER, Order
 from gshard_nmt.exchange.generation import GENERATION

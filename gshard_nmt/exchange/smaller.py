@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.data.vocabulary import (
+from gshard_nmt.data.text.vocabulary import (
     SPACE,
     SPECIALS,
     Vocabulary,

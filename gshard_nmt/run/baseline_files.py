@@ -19,11 +19,11 @@ from typing import Any
 
 import gshard_nmt
 from gshard_nmt import json_shape
-from gshard_nmt.data.manifest import VOCABULARIES
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.manifest import VOCABULARIES
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.run.baseline_search import Candidate
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import CANDIDATES, RunFolder
 from gshard_nmt.run.identity import hash_of_manifest
 from gshard_nmt.settings.config import Config, Train, as_gin

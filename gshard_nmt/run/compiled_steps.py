@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import tensor_files
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, weights_of
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpecs, LoweredFunction, lower

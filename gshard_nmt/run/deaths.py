@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gshard_nmt import files, json_shape
 from gshard_nmt.json_shape import fields, mapping_of, text, whole
-from gshard_nmt.run.tensor_files import COMMIT_FILE
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 
 DEATHS = "deaths.json"
 """File of a run folder: the death of a worker since the newest checkpoint."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.model.guard import FINE, JUMP, REASONS
 from gshard_nmt.run.folder import RunFolder
 

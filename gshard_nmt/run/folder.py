@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import gshard_nmt
 from gshard_nmt import files, json_shape
 from gshard_nmt.data.config import ONLY_PREPARED
-from gshard_nmt.data.manifest import VOCABULARIES, checksum, read_manifest
+from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, read_manifest
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
@@ -38,8 +38,8 @@ from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
 
 if TYPE_CHECKING:
-    from gshard_nmt.data.shards import PreparedData
-    from gshard_nmt.data.vocabulary import Vocabulary
+    from gshard_nmt.data.sets.shards import PreparedData
+    from gshard_nmt.data.text.vocabulary import Vocabulary
 
 RUN_FORMAT = "gshard-nmt run 1"
 """The format of a run folder, as data.json records it."""
@@ -205,7 +205,7 @@ class RunFolder:
         Raises:
           UserError: a file is missing, or is not the one that the run was trained with.
         """
-        from gshard_nmt.data.vocabulary import Vocabulary
+        from gshard_nmt.data.text.vocabulary import Vocabulary
 
         for name, recorded in self.identity().items():
             if name in VOCABULARIES and not self._is_intact(name, recorded):

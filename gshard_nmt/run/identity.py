@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gshard_nmt.data.manifest import VOCABULARIES, checksum
+from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config, as_gin
 from gshard_nmt.spmd.processes import Processes
 
 if TYPE_CHECKING:
-    from gshard_nmt.data.shards import PreparedData
+    from gshard_nmt.data.sets.shards import PreparedData
 
 
 def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.batches import new_position
+from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.config import Data
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.runtime import Runtime

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.checkpoint.retention import Scores
 
 
 @dataclasses.dataclass

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gshard_nmt import paths
-from gshard_nmt.run.clock import TimeLimit
-from gshard_nmt.run.weights import Chosen
+from gshard_nmt.run.checkpoint.weights import Chosen
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.settings.config import Key
 
 

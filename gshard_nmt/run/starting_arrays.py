@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.vocabulary_match import RowMatch
+from gshard_nmt.data.text.vocabulary_match import RowMatch
 from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.runtime import Runtime

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gshard_nmt import json_shape, paths
-from gshard_nmt.data import vocabulary_match
-from gshard_nmt.data.manifest import VOCABULARIES, checksum
-from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.data.vocabulary_match import RowMatch
+from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
+from gshard_nmt.data.text import vocabulary_match
+from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary_match import RowMatch
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import inheritance
 from gshard_nmt.model.inheritance import Origin, Origins
@@ -26,13 +26,13 @@ from gshard_nmt.run import starting_table as table
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import state_specs, step_functions, weight_specs, weights_of
 from gshard_nmt.run.blend import StartWeights
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.retention import Retention
+from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import Manifest
-from gshard_nmt.run.retention import Retention
 from gshard_nmt.run.start import Init
 from gshard_nmt.run.starting_arrays import Recipe, assemble, comparable, placed
-from gshard_nmt.run.weights import Chosen, Loaded, load_weights
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
@@ -40,7 +40,7 @@ from gshard_nmt.spmd.processes import Processes
 from gshard_nmt.spmd.runtime import Runtime
 
 if TYPE_CHECKING:
-    from gshard_nmt.data.shards import PreparedData
+    from gshard_nmt.data.sets.shards import PreparedData
 
 NAME = "init.json"
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from gshard_nmt.data.vocabulary_match import RowMatch
+from gshard_nmt.data.text.vocabulary_match import RowMatch
 from gshard_nmt.model import inheritance
 from gshard_nmt.model.inheritance import Origins
 from gshard_nmt.run.arrays import as_groups

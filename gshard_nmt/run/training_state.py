@@ -18,17 +18,17 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import blend, input_state
 from gshard_nmt.run.arrays import as_groups, from_groups
-from gshard_nmt.run.checkpoint import Groups
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checksums import NotFiniteError
+from gshard_nmt.run.checkpoint.checkpoint import Groups
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checksums import NotFiniteError
+from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.counters import RunCounters
 from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.patience import Patience
-from gshard_nmt.run.retention import Retention, Scores
-from gshard_nmt.run.tensor_files import COMMIT_FILE
 from gshard_nmt.settings.config import Train
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.processes import Processes

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.cli import commands
-from tests.data_tools import corpora
+from tests.data.cleaning import corpora
 
 
 @pytest.mark.parametrize(

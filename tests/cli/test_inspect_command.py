@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
     def inspect_one(*_):
         raise AssertionError
 
-    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", inspect_one)
+    monkeypatch.setattr("gshard_nmt.inspect_config.inspect_one", inspect_one)
     for file, reason in (
         (tmp_path, "it is a folder. Give the path of a file."),
         (
@@ -94,11 +94,11 @@ def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", lambda *_: None)
-    monkeypatch.setattr("gshard_nmt.inspect.terminal.report", lambda *_: "")
-    monkeypatch.setattr("gshard_nmt.inspect.as_json", lambda inspection: {})
+    monkeypatch.setattr("gshard_nmt.inspect_config.inspect_one", lambda *_: None)
+    monkeypatch.setattr("gshard_nmt.inspect_config.terminal.report", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect_config.as_json", lambda inspection: {})
     monkeypatch.setattr("gshard_nmt.files.write", full)
-    monkeypatch.setattr("gshard_nmt.inspect.write_page", full)
+    monkeypatch.setattr("gshard_nmt.inspect_config.write_page", full)
     file = tmp_path / "report"
     assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--{flag}={file}"]) == 2
     assert capsys.readouterr().err == (

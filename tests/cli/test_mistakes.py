@@ -17,7 +17,7 @@ from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
 from gshard_nmt.cli.data_commands import LOOKING_VERBS
 from gshard_nmt.cli.translate_command import TRANSLATE
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import data_facts
@@ -161,7 +161,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     # What takes long must not begin.
     monkeypatch.setattr("gshard_nmt.data.catalogues.finding.read_and_split", pytest.fail)
     monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", pytest.fail)
-    monkeypatch.setattr("gshard_nmt.inspect.inspect_one", pytest.fail)
+    monkeypatch.setattr("gshard_nmt.inspect_config.inspect_one", pytest.fail)
     before = contents(folder)
     arguments = [f"--{name}={value}" for name, value in (GOOD[program] | {flag: wrong}).items()]
     assert commands.main([*NAMES.get(program, program).split(), *arguments]) == 2

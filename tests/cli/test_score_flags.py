@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from tests.run.facts import data_facts
 
 

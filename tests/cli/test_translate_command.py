@@ -7,7 +7,7 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.data.corpus import find_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import TryAgain
 from gshard_nmt.settings.gin_reader import load_config
@@ -41,7 +41,9 @@ def model(monkeypatch):
     monkeypatch.setattr(
         "gshard_nmt.decoding.text_translator.load_translator", lambda *_, **__: model
     )
-    monkeypatch.setattr("gshard_nmt.run.weights.expected_label", lambda *_: model.checkpoint)
+    monkeypatch.setattr(
+        "gshard_nmt.run.checkpoint.weights.expected_label", lambda *_: model.checkpoint
+    )
     return model
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gshard_nmt.data.examples import Examples
-from gshard_nmt.data.vocabulary import EOS
+from gshard_nmt.data.sets.examples import Examples
+from gshard_nmt.data.text.vocabulary import EOS
 
 
 class FakeReader:

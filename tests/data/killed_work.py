@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 
-from gshard_nmt.data.work import Stage, Unit, WorkFolder, key_of
+from gshard_nmt.data.preparation.work import Stage, Unit, WorkFolder, key_of
 from gshard_nmt.data.worker_pool import WorkerPool
 from tests.kills import kill_at
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
+from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError

@@ -5,10 +5,10 @@ import json
 import random
 from pathlib import Path
 
-from gshard_nmt.data.corpus import find_pairs
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.evaluation import faults
-from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.data.sets.corpus import find_pairs
+from gshard_nmt.evaluation.report import faults
+from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from tests.run.facts import budget_facts, data_facts
 

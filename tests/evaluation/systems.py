@@ -1,6 +1,6 @@
 """Systems with scores that a rule gives, for tests of reports that compare them."""
 
-from gshard_nmt.evaluation.systems import Budget, DirectionResult, System
+from gshard_nmt.evaluation.systems.systems import Budget, DirectionResult, System
 
 
 def result_of(

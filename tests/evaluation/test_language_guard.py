@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import bleu
 from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict, best_of
+from gshard_nmt.evaluation.metrics import bleu
 
 REFERENCES = [
     f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)

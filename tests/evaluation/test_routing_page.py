@@ -9,8 +9,9 @@ import pytest
 from matplotlib.image import imread
 
 from gshard_nmt.decoding.expert_use import ExpertUse
-from gshard_nmt.evaluation import routing_page, translations
+from gshard_nmt.evaluation import routing_page
 from gshard_nmt.evaluation.routing import RouterMap
+from gshard_nmt.evaluation.texts import translations
 from gshard_nmt.run.folder import RunFolder
 
 

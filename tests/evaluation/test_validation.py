@@ -12,8 +12,8 @@ from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.language_guard import Guard, Verdict
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.run.blend import SHARES
-from gshard_nmt.run.counters import RunCounters
-from gshard_nmt.run.retention import Scores
+from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.processes import ALONE
 

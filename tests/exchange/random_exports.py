@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.exchange import ctranslate2
 from gshard_nmt.exchange.huggingface import read_config
 from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer

@@ -5,7 +5,7 @@ import io
 import pytest
 import sentencepiece
 
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Tokens, piece_names, reordered
 

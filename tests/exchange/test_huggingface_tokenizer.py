@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.vocabulary import BOS, EOS, PAD, Vocabulary
+from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import piece_names
 from gshard_nmt.exchange.huggingface import read_config

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import huggingface_writer
 from gshard_nmt.exchange.foreign_vocabulary import NEVER

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt.data.vocabulary import (
+from gshard_nmt.data.text.vocabulary import (
     LINE_BREAKS,
     Vocabulary,
     VocabularySpec,

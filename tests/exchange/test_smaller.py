@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
-from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.exchange.smaller import (
     Cut,

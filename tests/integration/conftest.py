@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.spmd import program_cache
 
 WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.run.blend import SHARES
 from tests.integration.conftest import WORDS, program, succeed
 

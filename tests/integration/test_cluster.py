@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.worker_pool import DaskPool
 from gshard_nmt.errors import TryAgain, UserError
 from tests.data.preparation.small_corpus import sentences, write_corpus

@@ -6,10 +6,10 @@ import jax.monitoring
 import numpy as np
 import pytest
 
-from gshard_nmt.run import checksums
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checksums import on_host
+from gshard_nmt.run.checkpoint import checksums
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checksums import on_host
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gshard_nmt import inspect
+from gshard_nmt import inspect_config as inspect
 from gshard_nmt.inspection import ranking
 from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.run.arrays import state_specs, step_functions

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gshard_nmt import train
-from gshard_nmt.data.batches import TrainBatches
-from gshard_nmt.run.checkpoint import Checkpoints
+from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.spmd.lowering import ArraySpec
 from tests.run.checkpoints import whole_state

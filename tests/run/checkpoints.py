@@ -5,8 +5,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.manifest import Manifest
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.manifest import Manifest
 
 LETTERS = {"parameters": {"experts/w": "REMH", "b": "M"}, "optimizer": {}}
 NAMES = ("parameters/b", "parameters/experts/w", "optimizer/step")

@@ -5,12 +5,12 @@ import types
 
 import pytest
 
-from gshard_nmt.run import clock as clock_module
+from gshard_nmt.run.log import clock as clock_module
 
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time of `run/clock.py`; a test adds seconds to its `now`."""
+    """The time of `run/log/clock.py`; a test adds seconds to its `now`."""
     time = types.SimpleNamespace(now=100.0)
     time.perf_counter = lambda: time.now
     monkeypatch.setattr(clock_module, "time", time)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.data.manifest import VOCABULARIES
+from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.run.folder import RUN_FORMAT
 
 

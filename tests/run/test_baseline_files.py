@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.data.manifest import MANIFEST
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.manifest import MANIFEST
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import baseline_files as files
 from gshard_nmt.run.baseline_search import Candidate
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.training_state import write_budget
 from gshard_nmt.settings.gin_reader import load_config

@@ -4,10 +4,10 @@ import pytest
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.retention import Scores
-from gshard_nmt.run.tensor_files import COMMIT_FILE
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
 

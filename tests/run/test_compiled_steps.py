@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from gshard_nmt.run import compiled_steps, tensor_files
+from gshard_nmt.run import compiled_steps
 from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, step_functions
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config

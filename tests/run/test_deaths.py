@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.deaths import DEATHS, Cgroups, is_second, newest_steps
-from gshard_nmt.run.tensor_files import COMMIT_FILE
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.data.packing import SIDES
-from gshard_nmt.data.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.batching.packing import SIDES
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.model.guard import BAD_LOSS, FINE, JUMP
 from gshard_nmt.run import divergence
 from gshard_nmt.run.divergence import (

@@ -9,8 +9,8 @@ import pytest
 
 import gshard_nmt
 from gshard_nmt import files
-from gshard_nmt.data.manifest import checksum
-from gshard_nmt.data.shards import MANIFEST, PreparedData
+from gshard_nmt.data.sets.manifest import checksum
+from gshard_nmt.data.sets.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.gin_reader import load_config

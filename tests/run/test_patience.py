@@ -1,7 +1,7 @@
 """Early stopping."""
 
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.patience import Patience
-from gshard_nmt.run.retention import Scores
 
 
 def counted(patience: Patience, *values: float, **settings: object) -> Patience:

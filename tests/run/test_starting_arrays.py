@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.data.vocabulary_match import RowMatch
+from gshard_nmt.data.text.vocabulary_match import RowMatch
 from gshard_nmt.model import inheritance
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.inheritance import Origin

@@ -8,13 +8,13 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt.data.manifest import checksum
-from gshard_nmt.data.vocabulary import VocabularySpec, train_vocabulary
+from gshard_nmt.data.sets.manifest import checksum
+from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weights_of
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.retention import Scores
 from gshard_nmt.run.start import Init
 from gshard_nmt.run.starting_point import StartingPoint, start_weights
 from gshard_nmt.settings.gin_reader import load_config

@@ -7,10 +7,10 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import input_state, training_state
-from gshard_nmt.run.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.counters import RunCounters
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.manifest import Manifest, Tensor
+from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.patience import Patience
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.gin_reader import load_config

@@ -12,7 +12,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from gshard_nmt.run.tensor_files import COMMIT_FILE
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from tests.soak.campaign import Clock, Report, generator, last_lines, say
 from tests.soak.small_run import FinalState, abort, prepared_folder, remove, start
 

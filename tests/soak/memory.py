@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zstandard
 
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.shards import PreparedData
 from tests.soak.campaign import Clock, Report, generator, last_lines, say
 
 MIB = 1 << 20

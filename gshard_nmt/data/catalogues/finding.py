@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.catalogues.messages import Message, UnreadableError, clean, read_catalogue
-from gshard_nmt.data.corpus import ENGLISH, SPLITS, write_pairs
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
-from gshard_nmt.data.normal_form import message_form, sentence_form
+from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, write_pairs
+from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 
 _LIST_DOMAINS = re.compile(

@@ -14,12 +14,12 @@ import re
 import struct
 from pathlib import Path
 
-from gshard_nmt.data.normal_form import (
+from gshard_nmt.data.reading.text_lines import blocks, without_compression
+from gshard_nmt.data.text.normal_form import (
     split_at_placeholders,
     without_markup,
     without_placeholders,
 )
-from gshard_nmt.data.reading.text_lines import blocks, without_compression
 
 MAXIMUM_CHARACTERS = 200
 

@@ -14,10 +14,10 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from gshard_nmt.data import normal_form
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.corpus import SentencePair
-from gshard_nmt.data.scripts import script_of, scripts_of_language
+from gshard_nmt.data.sets.corpus import SentencePair
+from gshard_nmt.data.text import normal_form
+from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 
 VISIBLE, DIGIT, CONTROL, PLACEHOLDER, SUSPECT, MARK, VARIANT = (1 << bit for bit in range(7))
 """Flags of a line: it has a visible character, a digit, a control character, a character that begins

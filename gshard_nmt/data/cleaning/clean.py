@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gshard_nmt.data.cleaning import registry, samples
 from gshard_nmt.data.cleaning.block import About, Block
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from gshard_nmt.data.cleaning.block import Block
 from gshard_nmt.data.cleaning.config import DUPLICATES
 from gshard_nmt.data.cleaning.hashes import hashes, of_pairs
-from gshard_nmt.data.corpus import SentencePair
-from gshard_nmt.data.examples import SIDES
+from gshard_nmt.data.sets.corpus import SentencePair
+from gshard_nmt.data.sets.examples import SIDES
 
 Rows = NDArray[np.uint32]
 

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, Protocol, TypeVar
 
-from gshard_nmt.data import normal_form
+from gshard_nmt.data.text import normal_form
 
 NEAR = 0.7
 """Near copies share this part of the shingles of the longer sentence. So a long training sentence that

@@ -6,10 +6,10 @@ import unicodedata
 
 import numpy as np
 
-from gshard_nmt.data import normal_form
 from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.block import DIGIT, PLACEHOLDER, About, Block
 from gshard_nmt.data.cleaning.registry import Mask
+from gshard_nmt.data.text import normal_form
 
 _DIGITS = re.compile(r"\d+")
 _FORMAT = re.compile(

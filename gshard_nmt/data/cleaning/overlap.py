@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gshard_nmt.data import normal_form
 from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.hashes import Hashes, hashes
 from gshard_nmt.data.cleaning.registry import Mask
+from gshard_nmt.data.text import normal_form
 
 
 @registry.filter

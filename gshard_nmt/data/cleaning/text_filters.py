@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 
-from gshard_nmt.data import normal_form
 from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.block import CONTROL, SUSPECT, VISIBLE, About, Block, Side
 from gshard_nmt.data.cleaning.registry import Mask
-from gshard_nmt.data.scripts import script_of, scripts_of_language
+from gshard_nmt.data.text import normal_form
+from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 
 _RATIO_SLACK = 15
 """Characters that are added before lengths are compared, so short lines may differ more."""

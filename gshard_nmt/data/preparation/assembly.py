@@ -11,20 +11,20 @@ from typing import Any
 from gshard_nmt import files
 from gshard_nmt.data.cleaning import page
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.manifest import (
+from gshard_nmt.data.preparation.cleaning import CleanText, old_reports, report_of
+from gshard_nmt.data.preparation.plan import Models, Plan
+from gshard_nmt.data.preparation.stages import Tokens
+from gshard_nmt.data.preparation.texts import Direction
+from gshard_nmt.data.sets.manifest import (
     VOCABULARIES,
     PreparedPair,
     SplitData,
     pair_folder,
     write_manifest,
 )
-from gshard_nmt.data.preparation.cleaning import CleanText, old_reports, report_of
-from gshard_nmt.data.preparation.plan import Models, Plan
-from gshard_nmt.data.preparation.stages import Tokens
-from gshard_nmt.data.preparation.texts import Direction
-from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.data.vocabulary_pair import SIDES
-from gshard_nmt.data.vocabulary_report import REPORT, Fit, VocabularyReport
+from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary_pair import SIDES
+from gshard_nmt.data.text.vocabulary_report import REPORT, Fit, VocabularyReport
 
 SHARDED = ("train", "dev")
 """The splits that have shards. Evaluation reads test text from the corpus."""

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.corpus import Input, SentencePair, read_blocks
 from gshard_nmt.data.reading.aligned import read_columns
 from gshard_nmt.data.reading.rows import make_pair
+from gshard_nmt.data.sets.corpus import Input, SentencePair, read_blocks
 
 CHUNK_ROWS = 1 << 17
 """The largest number of rows in a chunk."""

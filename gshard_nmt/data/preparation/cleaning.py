@@ -12,7 +12,7 @@ from gshard_nmt.data.preparation import filtering, tokenizing
 from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.filtering import Choice, Dropping, Filtering, Finding, HoldingOut
 from gshard_nmt.data.preparation.texts import LanguageText, SplitText, folder_of
-from gshard_nmt.data.work import Finished, Unit, Work, key_of
+from gshard_nmt.data.preparation.work import Finished, Unit, Work, key_of
 
 _VERSION = 3
 """Changes whenever the functions of these stages give other files for the same text."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.data.batching.permutation import permute
 from gshard_nmt.data.cleaning import duplicates, overlap, registry, samples
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.permutation import permute
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, paths
-from gshard_nmt.data.corpus import CorpusPair, Input
 from gshard_nmt.data.preparation import chunks
-from gshard_nmt.data.work import Finished, Unit, key_of
+from gshard_nmt.data.preparation.work import Finished, Unit, key_of
+from gshard_nmt.data.sets.corpus import CorpusPair, Input
 from gshard_nmt.errors import UserError
 
 _VERSION = 2

@@ -14,12 +14,6 @@ from rich.console import Console
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import SPLITS, CorpusPair, Input
-from gshard_nmt.data.directions import choose
-from gshard_nmt.data.manifest import (
-    VOCABULARIES,
-    checksum,
-)
 from gshard_nmt.data.preparation import inputs, left_out
 from gshard_nmt.data.preparation.assembly import SHARDED, NewFolder, reusable
 from gshard_nmt.data.preparation.cleaning import CleanText
@@ -29,15 +23,21 @@ from gshard_nmt.data.preparation.progress import StageProgress
 from gshard_nmt.data.preparation.stages import Stages, Tokens
 from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
 from gshard_nmt.data.preparation.vocabularies import Sample
-from gshard_nmt.data.vocabulary import Vocabulary
-from gshard_nmt.data.vocabulary_pair import (
+from gshard_nmt.data.preparation.work import WorkFolder, key_of
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input
+from gshard_nmt.data.sets.directions import choose
+from gshard_nmt.data.sets.manifest import (
+    VOCABULARIES,
+    checksum,
+)
+from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary_pair import (
     SIDES,
     existing_models,
     existing_vocabularies,
     specs_of,
 )
-from gshard_nmt.data.vocabulary_report import LINES, Fit
-from gshard_nmt.data.work import WorkFolder, key_of
+from gshard_nmt.data.text.vocabulary_report import LINES, Fit
 from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import SPLITS, CorpusPair
-from gshard_nmt.data.directions import directions_of
 from gshard_nmt.data.preparation import inputs
 from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.inputs import Text
 from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
-from gshard_nmt.data.romanization import rules
-from gshard_nmt.data.vocabulary import vocabulary_of
-from gshard_nmt.data.vocabulary_pair import SIDES, existing_models, specs_of
-from gshard_nmt.data.work import key_of
+from gshard_nmt.data.preparation.work import key_of
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair
+from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.text.romanization import rules
+from gshard_nmt.data.text.vocabulary import vocabulary_of
+from gshard_nmt.data.text.vocabulary_pair import SIDES, existing_models, specs_of
 
 Models = dict[str, bytes]
 """The contents of the vocabularies by side."""

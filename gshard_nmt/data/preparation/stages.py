@@ -18,20 +18,20 @@ from typing import Any
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import Input
-from gshard_nmt.data.manifest import SplitData, checksum
 from gshard_nmt.data.preparation import inputs, tokenizing, vocabularies
 from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.cleaning import Cleaner, CleanText
 from gshard_nmt.data.preparation.inputs import Text
+from gshard_nmt.data.preparation.text_sample import quotas
 from gshard_nmt.data.preparation.texts import Direction
 from gshard_nmt.data.preparation.tokenizing import Tokenizing
 from gshard_nmt.data.preparation.vocabularies import Measuring, Sample, Sampling, Training
-from gshard_nmt.data.text_sample import quotas
-from gshard_nmt.data.vocabulary import VocabularySpec
-from gshard_nmt.data.vocabulary_pair import text_sides
-from gshard_nmt.data.vocabulary_report import Fit
-from gshard_nmt.data.work import Finished, Stage, Unit, Watch, WorkFolder, key_of
+from gshard_nmt.data.preparation.work import Finished, Stage, Unit, Watch, WorkFolder, key_of
+from gshard_nmt.data.sets.corpus import Input
+from gshard_nmt.data.sets.manifest import SplitData, checksum
+from gshard_nmt.data.text.vocabulary import VocabularySpec
+from gshard_nmt.data.text.vocabulary_pair import text_sides
+from gshard_nmt.data.text.vocabulary_report import Fit
 
 _VERSION = 1
 """Changes whenever the functions of the stages give other files for the same text."""

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.data.corpus import CorpusPair, Input
-from gshard_nmt.data.manifest import pair_folder
 from gshard_nmt.data.preparation.inputs import Text, name_of
-from gshard_nmt.data.work import key_of
+from gshard_nmt.data.preparation.work import key_of
+from gshard_nmt.data.sets.corpus import CorpusPair, Input
+from gshard_nmt.data.sets.manifest import pair_folder
 
 _VERSION = 1
 """Changes whenever the same text would give other shards."""

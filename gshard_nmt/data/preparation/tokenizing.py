@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.manifest import SplitData, checksum
 from gshard_nmt.data.preparation.chunks import CHUNK_ROWS, Part
-from gshard_nmt.data.records import ShardWriter
-from gshard_nmt.data.shards import word_type
-from gshard_nmt.data.vocabulary import EOS, Vocabulary
+from gshard_nmt.data.sets.manifest import SplitData, checksum
+from gshard_nmt.data.sets.records import ShardWriter
+from gshard_nmt.data.sets.shards import word_type
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
 
 SHARDS = 256
 """A split has about this number of shards before its shards become larger than a chunk."""
@@ -56,7 +56,7 @@ class Records:
     """The records of several examples, one after the other.
 
     Attributes:
-      words: <uint16 or uint32>[n], see `data/shards.py`.
+      words: <uint16 or uint32>[n], see `data/sets/shards.py`.
       ends: int64[examples], the end of each record in `words`.
       source_tokens, target_tokens: the number of their tokens.
       fallback_tokens: see `SplitData`.

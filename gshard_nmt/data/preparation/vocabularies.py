@@ -10,10 +10,10 @@ import numpy as np
 import zstandard
 
 from gshard_nmt.data.preparation.chunks import Part
-from gshard_nmt.data.text_sample import Candidates, Sampler, merge, text_seed
-from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
-from gshard_nmt.data.vocabulary_pair import SIDES
-from gshard_nmt.data.vocabulary_report import LINES, fit_of
+from gshard_nmt.data.preparation.text_sample import Candidates, Sampler, merge, text_seed
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.text.vocabulary_pair import SIDES
+from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.catalogues.finding import Catalogue
-from gshard_nmt.data.normal_form import message_form
+from gshard_nmt.data.text.normal_form import message_form
 from gshard_nmt.errors import UserError
 from tests.data.catalogues.mo_file import mo
 

@@ -4,7 +4,6 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
-from gshard_nmt.data import normal_form
 from gshard_nmt.data.cleaning import block as block_module
 from gshard_nmt.data.cleaning.block import (
     CONTROL,
@@ -17,8 +16,9 @@ from gshard_nmt.data.cleaning.block import (
     Block,
     Side,
 )
-from gshard_nmt.data.corpus import SentencePair
-from gshard_nmt.data.scripts import script_of
+from gshard_nmt.data.sets.corpus import SentencePair
+from gshard_nmt.data.text import normal_form
+from gshard_nmt.data.text.scripts import script_of
 
 
 def test_the_flags_of_a_line():

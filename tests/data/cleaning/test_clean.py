@@ -7,7 +7,7 @@ from gshard_nmt.data.cleaning import registry, samples
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
 
 GOOD = SentencePair("Das ist ein Haus.", "That is a house.")

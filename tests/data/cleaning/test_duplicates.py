@@ -9,7 +9,7 @@ from gshard_nmt.data.cleaning import duplicates
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import DUPLICATES
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 
 LINES = [
     "Ein Haus",

@@ -4,7 +4,7 @@ import pytest
 
 from gshard_nmt.data.cleaning import language
 from gshard_nmt.data.cleaning.block import About, Block
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
 
 GERMAN = "Die Datei konnte leider nicht geöffnet werden, weil sie gelöscht wurde."

@@ -2,7 +2,7 @@ import numpy as np
 
 from gshard_nmt.data.cleaning import overlap
 from gshard_nmt.data.cleaning.block import About, Block
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 
 TEST = [
     ("Das ist ein sehr schöner Tag.", "What a beautiful day it is."),

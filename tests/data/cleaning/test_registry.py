@@ -6,7 +6,7 @@ from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
 
 OWN = '''

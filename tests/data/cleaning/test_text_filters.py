@@ -3,7 +3,7 @@ import pytest
 from gshard_nmt.data.cleaning import text_filters
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.corpus import SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 
 
 def keeps(function, source, target, languages="de-en", **settings):

@@ -13,7 +13,7 @@ import shutil
 import sys
 
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.shards import PreparedData
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.prepare import prepare
 from tests.data.killed_work import CHANGES
 from tests.data.preparation.small_corpus import CLEANING, CONFIG, write_corpus

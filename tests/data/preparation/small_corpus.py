@@ -4,7 +4,7 @@ import pathlib
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 
 CONFIG = Data(
     source_vocabulary=330,

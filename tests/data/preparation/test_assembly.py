@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs
-from gshard_nmt.data.manifest import read_manifest
 from gshard_nmt.data.preparation.assembly import NewFolder, reusable
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.preparation.texts import Direction
+from gshard_nmt.data.sets.corpus import find_pairs
+from gshard_nmt.data.sets.manifest import read_manifest
 from gshard_nmt.prepare import prepare
 from tests.data.preparation.small_corpus import CLEANING, CONFIG, write_corpus
 

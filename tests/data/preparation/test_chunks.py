@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gshard_nmt.data.corpus import Input, SentencePair
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
+from gshard_nmt.data.sets.corpus import Input, SentencePair
 
 ROWS = [
     SentencePair("un chat", "one cat", 0.5),

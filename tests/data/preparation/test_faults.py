@@ -14,12 +14,12 @@ import pytest
 from gshard_nmt import files
 from gshard_nmt.cli.flags import Command
 from gshard_nmt.cli.runner import run
-from gshard_nmt.data import manifest
-from gshard_nmt.data.corpus import write_pairs
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.job import partial_folder
-from gshard_nmt.data.records import ShardWriter
-from gshard_nmt.data.work import WorkFolder
+from gshard_nmt.data.preparation.work import WorkFolder
+from gshard_nmt.data.sets import manifest
+from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
@@ -227,7 +227,7 @@ def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
 
 
 def test_a_full_disk_in_a_worker_process(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("gshard_nmt.data.work._SMALL", 0)
+    monkeypatch.setattr("gshard_nmt.data.preparation.work._SMALL", 0)
     corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
     with full_disk(), pytest.raises(OSError, match="File too large") as error:
         prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, workers=2))

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs, write_pairs
 from gshard_nmt.data.preparation import chunks, inputs
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
 
 ROWS = [("un", "one"), ("deux", "two"), ("", "three")]

@@ -9,13 +9,12 @@ import os
 import numpy as np
 import pytest
 
-from gshard_nmt.data import work
-from gshard_nmt.data.corpus import write_pairs
-from gshard_nmt.data.preparation import chunks, vocabularies
+from gshard_nmt.data.preparation import chunks, vocabularies, work
 from gshard_nmt.data.preparation.job import Options, partial_folder
 from gshard_nmt.data.preparation.vocabularies import Measuring
-from gshard_nmt.data.shards import PreparedData
-from gshard_nmt.data.vocabulary import Vocabulary
+from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 from tests.data.preparation.small_corpus import CLEANING, CONFIG, sentences, write_corpus

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gshard_nmt.data.manifest import SplitData
 from gshard_nmt.data.preparation import chunks, tokenizing
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.tokenizing import Tokenizing, group, tokenize, total_of
-from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.sets.manifest import SplitData
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 
 SOURCES = ["un deux", "", "trois " * 9, "東京 x", "deux un trois"]
 TARGETS = ["one two", "x", "three", "Tokyo ü", "two one three " * 5]

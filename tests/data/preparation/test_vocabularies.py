@@ -4,9 +4,9 @@ import pytest
 
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
+from gshard_nmt.data.preparation.text_sample import smallest, text_seed
 from gshard_nmt.data.preparation.vocabularies import Sample, Sampling, Training, sample, train
-from gshard_nmt.data.text_sample import smallest, text_seed
-from gshard_nmt.data.vocabulary import Vocabulary, VocabularySpec
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec
 
 SOURCES = [f"source {i % 700} é" for i in range(1500)]
 TARGETS = [f"target {i}" for i in range(1500)]

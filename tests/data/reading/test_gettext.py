@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs
 from gshard_nmt.data.reading.gettext import read_gettext
+from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 
 PO = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs
 from gshard_nmt.data.reading.jsonl import read_jsonl
+from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 
 

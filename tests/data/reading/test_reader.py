@@ -11,10 +11,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.corpus import find_pairs
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
 from gshard_nmt.data.reading.rows import SentencePair
+from gshard_nmt.data.sets.corpus import find_pairs
 
 # Text that every format can hold: XML has no control characters, and columns have no tabs.
 TEXTS = st.text(

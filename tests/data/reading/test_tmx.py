@@ -2,9 +2,9 @@
 
 import pytest
 
-from gshard_nmt.data.corpus import find_pairs
 from gshard_nmt.data.reading import tmx
 from gshard_nmt.data.reading.tmx import read_tmx
+from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 
 HEAD = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><body>\n'

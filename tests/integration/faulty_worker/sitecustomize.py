@@ -41,7 +41,7 @@ if "GSHARD_NMT_WATCHED" in os.environ:
     import numpy as np
 
     from gshard_nmt import train
-    from gshard_nmt.data.batches import TrainBatches
+    from gshard_nmt.data.batching.batches import TrainBatches
     from gshard_nmt.run import lock
     from gshard_nmt.run.arrays import CONTROL
     from gshard_nmt.run.folder import RunFolder

@@ -1,0 +1,1 @@
+"""From shards to global batches: mixture, packing, draws."""

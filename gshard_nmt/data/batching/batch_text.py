@@ -1,0 +1,230 @@
+"""Training batches as text: turns the arrays that a step sees back into sentences.
+
+Everything is read from the arrays themselves, so the text is what training sees: tags, truncation, byte
+fallback and padding included.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.data.sets.manifest import PreparedPair
+from gshard_nmt.data.text.vocabulary import EOS, UNK, Vocabulary
+
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What SentencePiece writes for a space."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A part of a sentence.
+
+    Attributes:
+      text: the text.
+      kind: "text", "tag" for a language tag, "bytes" for characters that the vocabulary lacks and spells
+        as bytes, or "unknown".
+    """
+
+    text: str
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """One side of a segment.
+
+    Attributes:
+      spans: the text in parts.
+      tokens: number of ids, with tags and EOS.
+      fallback: number of these ids that are single bytes or unknown.
+    """
+
+    spans: tuple[Span, ...]
+    tokens: int
+    fallback: int
+
+    @property
+    def plain(self) -> str:
+        """The text without marks."""
+        return "".join(span.text for span in self.spans)
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """A sentence pair in a row.
+
+    Attributes:
+      language: its language in the mixture.
+      pairs: the folders of prepared data that it may come from; more than one only if the batch does not
+        tell the subset.
+      source, target: the two sides.
+    """
+
+    language: str
+    pairs: tuple[str, ...]
+    source: Sentence
+    target: Sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class RowText:
+    """A row of a batch.
+
+    Attributes:
+      number: its number in the batch, from 1.
+      segments: the sentence pairs, in order.
+      lengths: the number of source and of target positions.
+    """
+
+    number: int
+    segments: tuple[Segment, ...]
+    lengths: tuple[int, int]
+
+    @property
+    def filled(self) -> tuple[int, int]:
+        """The number of source and of target positions that are not padding."""
+        sides = [[s.source.tokens for s in self.segments], [s.target.tokens for s in self.segments]]
+        return sum(sides[0]), sum(sides[1])
+
+    def to_json(self, step: int) -> dict[str, Any]:
+        """Returns the row as values for JSON."""
+        return {
+            "step": step,
+            "row": self.number,
+            "source_positions": self.lengths[0],
+            "target_positions": self.lengths[1],
+            "source_filled": self.filled[0],
+            "target_filled": self.filled[1],
+            "segments": [
+                {
+                    "language": segment.language,
+                    "pairs": list(segment.pairs),
+                    **{
+                        f"{side}{name}": value
+                        for side, sentence in (
+                            ("source", segment.source),
+                            ("target", segment.target),
+                        )
+                        for name, value in (
+                            ("", sentence.plain),
+                            ("_tokens", sentence.tokens),
+                            ("_fallback", sentence.fallback),
+                        )
+                    },
+                }
+                for segment in self.segments
+            ],
+        }
+
+
+class BatchReader:
+    """Turns rows of arrays into text."""
+
+    def __init__(
+        self,
+        pairs: Sequence[PreparedPair],
+        languages: Sequence[str],
+        vocabularies: tuple[Vocabulary, Vocabulary],
+        pieces: bool = False,
+    ) -> None:
+        """Prepares the tables.
+
+        Args:
+          pairs: the pairs of the run.
+          languages: the languages of the run, in the order of the ids in the arrays.
+          vocabularies: those of source and target.
+          pieces: whether to show the pieces of the vocabulary with spaces between them.
+        """
+        self._languages = languages
+        self._vocabularies = vocabularies
+        self._pieces = pieces
+        self._pairs = [
+            (pair, tuple(vocabularies[0].tags(pair.source, pair.target, pair.subset)))
+            for pair in pairs
+        ]
+
+    def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:
+        """Yields the rows of a batch as text.
+
+        Args:
+          arrays: the arrays of `TrainBatches`, each int32[rows, L].
+          numbers: the number in the batch of each row.
+        """
+        for r, number in enumerate(numbers):
+            segments = arrays["source_segments"][r]
+            yield RowText(
+                number,
+                tuple(
+                    self._segment(arrays, r, n) for n in range(1, int(segments.max(initial=0)) + 1)
+                ),
+                (len(segments), len(arrays["target_segments"][r])),
+            )
+
+    def _segment(self, arrays: Mapping[str, np.ndarray], row: int, number: int) -> Segment:
+        source = arrays["source_segments"][row] == number
+        target = arrays["target_segments"][row] == number
+        language = self._languages[int(arrays["source_languages"][row][source][0]) - 1]
+        source_ids = arrays["source_ids"][row][source].tolist()
+        target_ids = arrays["target_labels"][row][target].tolist()
+        return Segment(
+            language,
+            self._origins(language, tuple(source_ids)),
+            self._sentence(source_ids, 0),
+            self._sentence(target_ids, 1),
+        )
+
+    def _origins(self, language: str, ids: tuple[int, ...]) -> tuple[str, ...]:
+        """Returns the folders of the pairs of a language whose tags the source begins with."""
+        pairs = [(pair, tags) for pair, tags in self._pairs if pair.language == language]
+        longest = max((len(tags) for _, tags in pairs if ids[: len(tags)] == tags), default=0)
+        return tuple(
+            folder_name(pair)
+            for pair, tags in pairs
+            if len(tags) == longest and ids[:longest] == tags
+        )
+
+    def _sentence(self, ids: Sequence[int], side: int) -> Sentence:
+        vocabulary = self._vocabularies[side]
+        fallback = int(vocabulary.is_byte_fallback[np.asarray(ids, np.int64)].sum())
+        return Sentence(tuple(self._spans(ids, vocabulary)), len(ids), fallback)
+
+    def _spans(self, ids: Sequence[int], vocabulary: Vocabulary) -> Iterator[Span]:
+        """Yields the parts of a sentence. Neighboring bytes together are one part."""
+        pieces = vocabulary.pieces(ids)
+        if self._pieces:
+            for n, (token, piece) in enumerate(zip(ids, pieces, strict=True)):
+                yield from () if n == 0 else (Span(" ", "text"),)
+                yield Span(piece, _kind(token, piece, vocabulary))
+            return
+        spelled = bytearray()
+        is_first = True
+        for token, piece in zip([*ids, EOS], [*pieces, ""], strict=True):
+            kind = _kind(token, piece, vocabulary)
+            if kind == "bytes":
+                spelled.append(int(piece[3:-1], 16))
+                continue
+            if spelled:
+                yield Span(spelled.decode("utf-8", "replace"), "bytes")
+                spelled.clear()
+                is_first = False
+            if token == EOS:
+                continue
+            text = piece.replace(_SPACE, " ")
+            if kind == "text" and is_first:
+                text, is_first = text.lstrip(" "), False
+            yield Span(f"{text} " if kind == "tag" else text, kind)
+
+
+def folder_name(pair: PreparedPair) -> str:
+    """Returns the folder of a pair in the prepared data, such as "de-en" or "de-en.back"."""
+    return f"{pair.source}-{pair.target}" + (f".{pair.subset}" if pair.subset else "")
+
+
+def _kind(token: int, piece: str, vocabulary: Vocabulary) -> str:
+    if token == UNK:
+        return "unknown"
+    if vocabulary.is_byte_fallback[token]:
+        return "bytes"
+    return "tag" if token != EOS and vocabulary.tag(piece) == token else "text"

@@ -1,0 +1,188 @@
+"""Endless training batches, which resume exactly where a run stopped, and batches of dev text."""
+
+import dataclasses
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
+
+import numpy as np
+
+from gshard_nmt.data.batching.draws import Draws
+from gshard_nmt.data.batching.packing import Row, batch_arrays, to_arrays
+from gshard_nmt.data.batching.streams import CHUNKS, Streams
+from gshard_nmt.data.batching.subword_sampling import SubwordSampling
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.sets.examples import SIDES, Example
+from gshard_nmt.data.sets.manifest import PreparedPair
+from gshard_nmt.data.sets.records import OpenShards
+from gshard_nmt.data.sets.shards import PreparedData
+
+_PREFETCHED = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchInfo:
+    """Facts about a batch.
+
+    Attributes:
+      fill: fraction of the batch's positions that are not padding.
+    """
+
+    fill: float
+
+
+Batch = tuple[dict[str, np.ndarray], BatchInfo]
+State = dict[str, np.ndarray]
+
+
+class TrainBatches:
+    """An endless iterator of (arrays, info). A background thread prepares a few batches in advance."""
+
+    def __init__(
+        self,
+        data: PreparedData,
+        config: Data,
+        rows: Sequence[int] | None = None,
+        state: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Starts the background thread.
+
+        Args:
+          data: the prepared data.
+          config: the settings of the run.
+          rows: the rows of the batch that this process makes, in increasing order; None means all.
+          state: the result of `state()` at the checkpoint; None starts at the beginning. Only these rows
+            of it are used.
+        """
+        self._config = config
+        self.rows: Sequence[int] = range(config.rows) if rows is None else rows
+        self._shards = OpenShards()
+        self._draws = Draws.open(data, config, self._shards)
+        if sampling := SubwordSampling.of(data.folder, config):
+            self._draws.resample = sampling.resample_all
+        start = state or {"position": new_position(config)}
+        self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
+        self._queue: queue.Queue = queue.Queue(_PREFETCHED)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
+        self._thread.start()
+
+    def __iter__(self) -> Self:
+        """Returns this object."""
+        return self
+
+    def __next__(self) -> Batch:
+        """Returns the next batch. Raises the error of the background thread, if there was one."""
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        arrays, info, self._delivered = item
+        return arrays, info
+
+    def state(self) -> State:
+        """Returns the state of the input after the last batch that `__next__` returned.
+
+        Returns:
+          `position` int64[B, 2 + phases]: for each row the position of its stream, see `streams`. The
+          rows that other processes make are as they were at the start.
+        """
+        return {name: array.copy() for name, array in self._delivered.items()}
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Stops the background thread and closes the shards.
+
+        Args:
+          seconds: the longest time to wait for it. If it hangs on a dead file server, it stays behind and
+            does not keep the process alive.
+        """
+        self._stopping.set()
+        deadline = time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            try:
+                self._queue.get_nowait()
+            except queue.Empty:
+                self._thread.join(0.01)
+        if not self._thread.is_alive():
+            self._shards.close()
+
+    def _produce(self) -> None:
+        try:
+            rows = np.asarray(self.rows)
+            position = self.state()["position"]
+            # If the rows of a stream belong to several processes, each of them makes the whole stream.
+            owners = rows // (self._config.rows // self._draws.streams)
+            numbers, firsts = np.unique(owners, return_index=True)
+            positions = position[rows[firsts]]
+            streams = Streams(
+                self._draws, self._config, dict(zip(numbers.tolist(), positions, strict=True))
+            )
+            rows_of_streams = (numbers[:, None] * streams.width + np.arange(streams.width)).reshape(
+                -1
+            )
+            chosen = np.searchsorted(rows_of_streams, rows)
+            while not self._stopping.is_set():
+                arrays = self._arrays(streams, chosen)
+                position = position.copy()
+                position[rows] = np.stack([s.position for s in streams.streams])[
+                    np.searchsorted(numbers, owners)
+                ]
+                tokens = sum(np.count_nonzero(arrays[f"{side}_segments"]) for side in SIDES)
+                places = len(rows) * (self._config.source_length + self._config.target_length)
+                info = BatchInfo(tokens / places)
+                self._queue.put((arrays, info, {"position": position}))
+        except Exception as error:  # `__next__` raises it in the consumer's thread
+            self._queue.put(error)
+
+    def _arrays(self, streams: Streams, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the next batch: the rows int64[n] of these streams that this process makes."""
+        config = self._config
+        examples, rows = streams.next_rows()
+        size = len(streams.streams) * streams.width
+        arrays = batch_arrays(examples, rows, size, config.source_length, config.target_length)
+        if len(chosen) == size:
+            return arrays
+        return {name: array[chosen] for name, array in arrays.items()}
+
+
+def new_position(config: Data) -> np.ndarray:
+    """Returns the position at the beginning of a run, int64[B, 2 + phases]."""
+    return np.zeros((config.rows, CHUNKS + len(config.phases)), np.int64)
+
+
+def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedPair]:
+    """Returns the directions of a language that have dev text."""
+    pairs = data.pairs_of(config)
+    return [p for p in pairs if p.language == language and p.splits["dev"].examples]
+
+
+def dev_examples(data: PreparedData, pair: PreparedPair, limit: int) -> list[Example]:
+    """Returns the first `limit` dev examples of a direction; 0 means all."""
+    count = pair.splits["dev"].examples
+    return data.reader(pair, "dev").read(np.arange(min(count, limit or count)))
+
+
+def dev_batches(
+    data: PreparedData, config: Data, language: str, limit: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields at most `limit` packed batches of a language's dev text. The last is padded to B rows.
+
+    The directions of the language take turns, so that few batches have text of all of them.
+    """
+    directions = [dev_examples(data, pair, 0) for pair in dev_pairs(data, config, language)]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*directions))
+    examples = (example for example in turns if example is not None)
+    example = next(examples, None)
+    for _ in range(limit):
+        rows: list[Sequence[Example]] = []
+        while example is not None and len(rows) < config.rows:
+            row = Row(config.source_length, config.target_length)
+            while example is not None and row.add(example):
+                example = next(examples, None)
+            rows.append(row.examples)
+        if not rows:
+            return
+        rows += [()] * (config.rows - len(rows))
+        yield to_arrays(rows, config.source_length, config.target_length)

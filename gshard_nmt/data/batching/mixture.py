@@ -1,0 +1,197 @@
+"""The mixture: computes which corpus and which example each draw shows.
+
+The draws are dealt to a fixed number of streams, and each stream counts its own draws from 0 in each
+phase of the schedule. Draw i of a stream gets a label, (i * STEP + shift) mod PERIOD. STEP / PERIOD is
+near the golden ratio, so the labels of any consecutive draws lie evenly (Knuth, "The Art of Computer
+Programming", volume 3, section 6.4: Fibonacci hashing). Component c owns an interval of labels whose
+length is its rate times PERIOD. So draws show the components at their rates, without long waits, and
+the number of draws of a component before draw i is a sum of floors that needs no loop over the draws.
+
+The m-th draw of component c by stream s is number m * S + s of all draws of c (S streams). Draw number
+k shows example k mod n of epoch k // n, and `shuffle` decides which example this is. So each example
+occurs exactly once in the draws of an epoch, and nothing depends on the number of processes.
+
+Example: one component with 3 examples, 2 streams. Stream 0 has the draws 0, 2, 4 of the component,
+stream 1 the draws 1, 3, 5. The draws 0 to 2 show each of the examples once, and so do the draws 3 to 5.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gshard_nmt.data.batching.permutation import key_of
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.schedule import Component
+
+PERIOD = 1 << 31
+"""The labels are the whole numbers below PERIOD. A rate above 0 is a multiple of 1 / PERIOD."""
+
+STEP = 1327217885
+"""An odd number near PERIOD divided by the golden ratio."""
+
+FILL = 0.95
+"""The part of a row that is not padding, as `plan` assumes."""
+
+
+_SHIFTS = 1
+"""A number that makes the keys of this module differ from other keys of the same seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """An endless, reproducible sequence of draws from several components, for each stream.
+
+    Attributes:
+      rates: for each phase, the rates of the components; the sum is 1. A rate may be 0.
+      streams: S, the number of streams.
+      seed: decides the order.
+    """
+
+    rates: tuple[tuple[float, ...], ...]
+    streams: int
+    seed: int
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """int64[phases, components]: how many of the PERIOD labels each component owns in a phase."""
+        return np.stack([apportion(np.asarray(rates), PERIOD) for rates in self.rates])
+
+    def components(self, stream: int, phase: int, draws: npt.ArrayLike) -> np.ndarray:
+        """Returns int64[n], the component of these draws of a stream in a phase, int64[n] from 0."""
+        draws = np.asarray(draws, np.int64) % PERIOD
+        labels = (draws * STEP + self._shift(phase, np.int64(stream))) % PERIOD
+        return np.searchsorted(np.cumsum(self.counts[phase]), labels, side="right")
+
+    def counts_until(self, streams: npt.ArrayLike, phase: int, draws: npt.ArrayLike) -> np.ndarray:
+        """Returns how often each component occurs before a draw, in closed form.
+
+        Args:
+          streams: int64[n], the streams.
+          phase: the phase.
+          draws: int64[n], the number of draws that each stream has made in this phase.
+
+        Returns:
+          int64[n, components].
+        """
+        streams, draws = np.broadcast_arrays(np.atleast_1d(streams), np.atleast_1d(draws))
+        counts = self.counts[phase]
+        ends = np.cumsum(counts)
+        periods, rest = np.divmod(draws.astype(np.int64)[:, None], PERIOD)
+        shifts = self._shift(phase, streams)[:, None]
+        # A label y is in [begin, end) if floor((y - begin) / P) - floor((y - end) / P) is 1.
+        until_end = floor_sum(rest, PERIOD, STEP, shifts - ends + PERIOD)
+        until_begin = floor_sum(rest, PERIOD, STEP, shifts - (ends - counts) + PERIOD)
+        return periods * counts + until_begin - until_end
+
+    def _shift(self, phase: int, streams: npt.ArrayLike) -> np.ndarray:
+        keys = key_of(self.seed, _SHIFTS, phase, streams)
+        return (keys % np.uint64(PERIOD)).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will draw from each component, before it trains.
+
+    Attributes:
+      components: the components.
+      steps: int64[phases], the number of steps of each phase.
+      rates: float64[phases, components].
+      draws: float64[phases, components], the expected number of draws.
+    """
+
+    components: tuple[Component, ...]
+    steps: np.ndarray
+    rates: np.ndarray
+    draws: np.ndarray
+
+    @property
+    def epochs(self) -> np.ndarray:
+        """float64[components]: how often the run shows each example of a component."""
+        sizes = np.array([c.examples for c in self.components], np.float64)
+        return self.draws.sum(0) / np.maximum(sizes, 1)
+
+
+def plan(components: Sequence[Component], tokens: npt.ArrayLike, config: Data, steps: int) -> Plan:
+    """Computes what a run will draw from each component. The number of draws in a step is an estimate.
+
+    Args:
+      components: the components of the data, such as `PreparedData.components(config)`.
+      tokens: float64[components, 2], the mean number of source and target tokens of an example.
+      config: the settings of the run.
+      steps: the number of training steps.
+
+    Raises:
+      UserError: a phase of the schedule leaves nothing to draw from.
+    """
+    begins = np.minimum([phase.from_step for phase in config.phases] + [steps], steps)
+    lasting = np.diff(begins)
+    rates = np.stack([phase.rates(components) for phase in config.phases])
+    means = rates @ np.asarray(tokens, np.float64)
+    lengths = np.array([config.source_length, config.target_length])
+    in_a_row = FILL * (lengths / np.maximum(means, 1e-9)).min(1)
+    return Plan(
+        tuple(components), lasting, rates, rates * (lasting * config.rows * in_a_row)[:, None]
+    )
+
+
+def floor_sum(
+    number: npt.ArrayLike, modulus: npt.ArrayLike, step: npt.ArrayLike, start: npt.ArrayLike
+) -> np.ndarray:
+    """Returns the sum of floor((step * j + start) / modulus) over 0 <= j < number.
+
+    It follows Euclid's algorithm, so it takes a number of rounds like the number of digits. All arguments
+    are int64 of at least 0, with step * number + start < 2**63.
+    """
+    n, m, a, b = (
+        np.array(x)
+        for x in np.broadcast_arrays(*map(np.int64, (number, modulus, step, start)))  # type: ignore[arg-type]
+    )
+    total = np.zeros(n.shape, np.int64)
+    while n.any():
+        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        last = a * n + b
+        # Now count the lattice points below the line from the other axis.
+        n, b = last // m, last % m
+        m, a = np.where(n > 0, a, 1), np.where(n > 0, m, 0)
+    return total
+
+
+def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
+    """Returns float64[languages] in proportion to sizes ** (1 / temperature); the sum is 1.
+
+    For the sizes 1000 and 100, the rates are 0.909 and 0.091 at temperature 1, 0.613 and 0.387 at
+    temperature 5, 0.506 and 0.494 at temperature 100.
+    """
+    logs = np.log(np.asarray(sizes, np.float64)) / temperature
+    weights = np.exp(logs - logs.max())
+    return weights / weights.sum()
+
+
+def apportion(rates: np.ndarray, total: int) -> np.ndarray:
+    """Rounds rates * total to whole numbers that sum to total.
+
+    It is the method of the largest remainders. A rate above 0 gets at least 1, a rate of 0 gets 0.
+
+    Args:
+      rates: float64[n]; the sum is 1.
+      total: the sum of the result; at least the number of rates above 0.
+
+    Returns:
+      int64[n].
+    """
+    positive = rates > 0
+    if (least := int(positive.sum())) > total:
+        raise ValueError(f"{least} languages need a period of {least} draws, not {total}.")
+    quotas = rates * total
+    counts = np.maximum(np.floor(quotas), positive).astype(np.int64)
+    while (missing := total - counts.sum()) != 0:
+        # Add 1 to, or take 1 from, the counts that are furthest from their quotas.
+        may_change = positive & ((counts > 1) | (missing > 0))
+        surplus = np.where(may_change, np.sign(missing) * (counts - quotas), np.inf)
+        changed = np.argsort(surplus, kind="stable")[: min(abs(missing), may_change.sum())]
+        counts[changed] += np.sign(missing)
+    return counts

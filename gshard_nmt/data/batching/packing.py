@@ -1,0 +1,134 @@
+"""Packing: several sentences share a row, so a batch has fewer padding tokens.
+
+Attention sees only tokens of its own segment, so packing does not change the result. Segment 0 is
+padding. Here the languages of the two examples are 0 and 4:
+
+    sources  [7 8 1] [9 1]        source_ids       7 8 1 9 1 0
+                                  source_segments  1 1 1 2 2 0
+                                  source_positions 0 1 2 0 1 0
+                                  source_languages 1 1 1 5 5 0
+    targets  [5 1] [6 4 1]        target_inputs    3 5 3 6 4 0
+                                  target_labels    5 1 6 4 1 0
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gshard_nmt.data.sets.examples import SIDES, Example, Examples
+from gshard_nmt.data.text.vocabulary import BOS
+
+
+@dataclasses.dataclass
+class Row:
+    """A row that examples are added to.
+
+    Attributes:
+      source_length, target_length: the number of tokens that the row has room for.
+      examples: the examples of the row, in order.
+    """
+
+    source_length: int
+    target_length: int
+
+    def __post_init__(self) -> None:
+        self._used = [0, 0]
+        self.examples: list[Example] = []
+
+    def add(self, example: Example) -> bool:
+        """Adds an example if both sides have room for it. Returns whether it was added."""
+        used = [self._used[0] + len(example.source), self._used[1] + len(example.target)]
+        if used[0] > self.source_length or used[1] > self.target_length:
+            return False
+        self._used = used
+        self.examples.append(example)
+        return True
+
+
+def pack(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, source_length: int, target_length: int
+) -> np.ndarray:
+    """Divides examples among as few rows as it can, by best fit in the order of falling length.
+
+    The longest example comes first. Each goes into the row that has the least room left after it, or
+    into a new row if no row has room for it. See Garey, Graham, Johnson and Yao 1976, "Resource
+    constrained scheduling as generalized bin packing", for packing with two lengths.
+
+    Args:
+      source_lengths, target_lengths: int64[n], the lengths of the examples.
+      source_length, target_length: the number of tokens that a row has room for.
+
+    Returns:
+      int64[n], the row of each example. Rows are numbered from 0 in the order in which they were begun.
+    """
+    # A length is counted in parts of both limits, so that the two sides count alike.
+    size = source_lengths * target_length + target_lengths * source_length
+    longest = np.maximum(source_lengths * target_length, target_lengths * source_length)
+    rows = np.empty(len(size), np.int64)
+    room_source = np.full(len(size), source_length, np.int64)
+    room_target = np.full(len(size), target_length, np.int64)
+    left = np.full(len(size), 2 * source_length * target_length, np.int64)
+    begun = 0
+    for e in np.argsort(-longest, kind="stable").tolist():
+        s, t = source_lengths[e], target_lengths[e]
+        fits = np.flatnonzero((room_source[:begun] >= s) & (room_target[:begun] >= t))
+        row = fits[left[fits].argmin()] if len(fits) else begun
+        begun += row == begun
+        room_source[row] -= s
+        room_target[row] -= t
+        left[row] -= size[e]
+        rows[e] = row
+    return rows
+
+
+def to_arrays(
+    rows: Sequence[Iterable[Example]], source_length: int, target_length: int
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of a batch, as `batch_arrays` does, from the examples of its rows."""
+    lists = [list(row) for row in rows]
+    numbers = np.repeat(np.arange(len(lists)), [len(row) for row in lists])
+    examples = Examples.of(example for row in lists for example in row)
+    return batch_arrays(examples, numbers, len(lists), source_length, target_length)
+
+
+def batch_arrays(
+    examples: Examples, rows: np.ndarray, size: int, source_length: int, target_length: int
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of a batch, each int32[B, L].
+
+    The names are source_ids, target_inputs, target_labels, and segments, positions and languages of both
+    sides. The language of a token is 1 + the language of its example, so that 0 is padding.
+
+    Args:
+      examples: the examples of the batch, row by row.
+      rows: int64[n], the row of each example; it never falls.
+      size: B, the number of rows.
+      source_length, target_length: L of both sides.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    first = np.searchsorted(rows, rows)  # the first example of the same row
+    segments = np.arange(len(rows)) - first + 1
+    for name, length in zip(SIDES, (source_length, target_length), strict=True):
+        ids, lengths = examples.side(name)
+        begins = np.cumsum(lengths) - lengths
+        shift = rows * length - begins[first]
+        place = np.arange(len(ids)) + np.repeat(shift, lengths)
+        positions = np.arange(len(ids)) - np.repeat(begins, lengths)
+        columns = {
+            "ids": ids,
+            "segments": np.repeat(segments, lengths),
+            "positions": positions,
+            "languages": np.repeat(examples.languages + 1, lengths),
+        }
+        if name == "target":
+            # The decoder reads BOS, and then the labels of the same segment one position later.
+            inputs = np.concatenate([[BOS], ids[:-1]])[: len(ids)]
+            inputs[begins] = BOS
+            columns["inputs"] = inputs
+        for what, values in columns.items():
+            array = np.zeros(size * length, np.int32)
+            array[place] = values
+            arrays[f"{name}_{what}"] = array.reshape(size, length)
+    arrays["target_labels"] = arrays.pop("target_ids")
+    return arrays

@@ -1,0 +1,138 @@
+"""The streams that fill the rows of a batch, and their positions.
+
+Stream s fills the rows s * w to s * w + w - 1 of each batch. It reads its draws of the mixture in chunks,
+packs a chunk into as few rows as it can, and delivers these rows in random order, w in each batch. A
+chunk belongs to the phase of the schedule that holds when its first row is due.
+
+So a few numbers are the whole position of a stream, whatever its chunks hold:
+
+    steps done, rows delivered of the last chunk, chunks begun in phase 0, in phase 1, ...
+"""
+
+import numpy as np
+
+from gshard_nmt.data.batching.draws import Draws
+from gshard_nmt.data.batching.packing import pack
+from gshard_nmt.data.batching.permutation import key_of, permute
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.schedule import phase_at
+from gshard_nmt.data.sets.examples import Examples
+
+STEPS, ROWS, CHUNKS = 0, 1, 2
+"""The columns of a position; the columns from CHUNKS on are the chunks begun in each phase."""
+
+_ROW_ORDER = 4
+"""A number that makes the keys of this module differ from other keys of the same seed."""
+
+
+class Stream:
+    """One stream. `position` is int64[2 + phases], see the module."""
+
+    def __init__(self, number: int, position: np.ndarray) -> None:
+        """Continues at a position; all zeros are the beginning."""
+        self.number = number
+        self.position = np.array(position, np.int64)
+        self.counts = np.zeros(0, np.int64)
+        self._examples: Examples | None = None
+        self._rows = np.zeros(0, np.int64)
+        self._last = 0
+
+    @property
+    def rows_left(self) -> int:
+        """The number of rows of its chunk that it has not delivered."""
+        return self._last - int(self.position[ROWS])
+
+    def take(self, most: int) -> tuple[Examples, np.ndarray]:
+        """Delivers rows of its chunk, `most` or all that are left.
+
+        Returns:
+          The examples, row by row, and int64[n], the row of each, from 0.
+        """
+        assert self._examples is not None
+        first = int(self.position[ROWS])
+        last = min(first + most, self._last)
+        begin, end = np.searchsorted(self._rows, [first, last]).tolist()
+        self.position[ROWS] = last
+        return self._examples.part(begin, end), self._rows[begin:end] - first
+
+    def set_chunk(self, examples: Examples, rows: np.ndarray) -> None:
+        """Sets the chunk to deliver: its examples row by row, and the row of each, int64[n]."""
+        self._examples, self._rows = examples, rows
+        self._last = int(rows[-1]) + 1
+
+
+class Streams:
+    """The streams of the rows that a process makes."""
+
+    def __init__(self, draws: Draws, config: Data, positions: dict[int, np.ndarray]) -> None:
+        """Continues at the positions of the streams. Reads again what their last chunks still hold."""
+        self._draws, self._config = draws, config
+        self.width = config.rows // draws.streams
+        self.streams = [Stream(number, position) for number, position in positions.items()]
+        for stream in self.streams:
+            stream.counts = draws.counts_before(stream.number, self._before(stream))
+        self._read([stream for stream in self.streams if stream.position[CHUNKS:].any()])
+
+    def next_rows(self) -> tuple[Examples, np.ndarray]:
+        """Returns the examples of the next batch, and int64[n], the row of each among these rows."""
+        taken: list[list[tuple[Examples, np.ndarray]]] = [[] for _ in self.streams]
+        missing = dict.fromkeys(range(len(self.streams)), self.width)
+        while missing:
+            self._begin([self.streams[i] for i in missing if not self.streams[i].rows_left])
+            for place, number in list(missing.items()):
+                stream = self.streams[place]
+                have = place * self.width + self.width - number
+                before = stream.rows_left
+                examples, rows = stream.take(number)
+                taken[place].append((examples, rows + have))
+                missing[place] -= before - stream.rows_left
+                if not missing[place]:
+                    del missing[place]
+        for stream in self.streams:
+            stream.position[STEPS] += 1
+        parts = [part for parts in taken for part in parts]
+        return Examples.joined([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+    def _begin(self, streams: list[Stream]) -> None:
+        """Begins the next chunk of some streams."""
+        for stream in streams:
+            phase = phase_at(self._config.phases, int(stream.position[STEPS]))
+            stream.position[CHUNKS + phase] += 1
+            stream.position[ROWS] = 0
+        self._read(streams)
+
+    def _before(self, stream: Stream) -> np.ndarray:
+        """Returns the chunks of each phase that a stream has read before its last one, int64[phases]."""
+        chunks = stream.position[CHUNKS:].copy()
+        if chunks.any():
+            chunks[_last_phase(stream)] -= 1
+        return chunks
+
+    def _read(self, streams: list[Stream]) -> None:
+        """Reads and packs the chunk that each of some streams has begun last."""
+        if not streams:
+            return
+        chunks = self._draws.read(
+            [stream.number for stream in streams],
+            [_last_phase(stream) for stream in streams],
+            np.stack([self._before(stream) for stream in streams]),
+            [stream.counts for stream in streams],
+        )
+        config = self._config
+        for stream, examples in zip(streams, chunks, strict=True):
+            rows = pack(
+                examples.source_lengths,
+                examples.target_lengths,
+                config.source_length,
+                config.target_length,
+            )
+            number = stream.position[CHUNKS:].sum()
+            key = key_of(config.seed, _ROW_ORDER, stream.number, number)
+            rows = permute(rows, rows.max() + 1, key)
+            order = np.argsort(rows, kind="stable")
+            stream.set_chunk(examples.take(order), rows[order])
+
+
+def _last_phase(stream: Stream) -> int:
+    """Returns the phase of the last chunk that a stream has begun."""
+    return int(np.flatnonzero(stream.position[CHUNKS:])[-1])

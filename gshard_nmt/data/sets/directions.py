@@ -1,0 +1,256 @@
+"""Which language pairs of a corpus are used, and in which directions.
+
+`Data.direction` says it: "xx-en", "en-xx" and "many-to-many" use the pairs with English. "all" uses every
+pair in both directions. "as-named" uses every pair from the first to the second language of its folder.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.language_codes import same
+from gshard_nmt.data.sets.corpus import ENGLISH, CorpusPair
+from gshard_nmt.data.sets.shards import unknown_language
+from gshard_nmt.errors import UserError
+
+_HELD_OUT = ("dev", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The pairs of a corpus that a config may use.
+
+    Attributes:
+      pairs: the pairs. No two of them have the same languages and the same subset, unless the folders'
+        names decide the directions.
+      notes: what is left out or put together, as sentences without their full stops.
+    """
+
+    pairs: list[CorpusPair]
+    notes: list[str]
+
+
+def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
+    """Returns the pairs that have the right languages, whatever the size of their text.
+
+    Two folders with the same languages become one pair, in the order of the first one. dev and test of a
+    language come from the first corpus that has them, so that no sentence is counted twice.
+
+    Args:
+      config: the settings; `direction` and `languages` matter.
+      pairs: the pairs of all corpora, the one without a name first.
+
+    Raises:
+      UserError: a language of the config is in no pair, or there is no pair with English and the
+        direction needs it.
+    """
+    notes: list[str] = []
+    usable = joined(config.direction, pairs, notes)
+    if not _takes_any_pair(config.direction):
+        without = [pair.folder.name for pair in usable if not has_english(pair)]
+        usable = [pair for pair in usable if has_english(pair)]
+        if not usable:
+            names = ", ".join(pair.folder.name for pair in pairs[:5])
+            raise UserError(
+                f"the corpus has no language pair with English (en), only {names}. Add a folder such as "
+                f"{pairs[0].source}-en with the translations into English, or set Data.direction = "
+                "'all'.",
+                ["Data.direction"],
+            )
+        if without:
+            notes.append(
+                f"{_counted(without)} without English {_listed(without)} left out; Data.direction = "
+                "'all' or 'as-named' takes them"
+            )
+    if config.languages:
+        chosen = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
+        present = {tag for p in chosen for tag in (p.language, p.source, p.target)}
+        for language in config.languages:
+            if not any(same(language, tag) for tag in present):
+                known = list(dict.fromkeys(pair.language for pair in usable))
+                raise unknown_language(language, known, "the corpus")
+        usable = chosen
+    return Candidates(with_one_test_set(usable, notes), notes)
+
+
+def joined(
+    direction: str, pairs: Sequence[CorpusPair], notes: list[str] | None = None
+) -> list[CorpusPair]:
+    """Returns the pairs with one pair for each two languages of a subset.
+
+    With the direction "as-named", fr-en and en-fr stay two pairs. Then these words are their `language`,
+    so that their figures differ.
+
+    Args:
+      direction: the direction.
+      pairs: the pairs of all corpora.
+      notes: gets a sentence for each folder that is put together with another one.
+    """
+    is_named = direction == "as-named"
+    by_key: dict[tuple[str, str, str], CorpusPair] = {}
+    for pair in pairs:
+        key = (pair.subset, pair.source, pair.target)
+        if not is_named:
+            # The same two languages have the same order in all corpora.
+            orders = [(source, target) for _, source, target in by_key]
+            if (pair.target, pair.source) in orders or (
+                pair.source == ENGLISH and (pair.source, pair.target) not in orders
+            ):
+                pair = pair.reversed()
+            key = (pair.subset, pair.source, pair.target)
+        first = by_key.get(key)
+        if first is None:
+            by_key[key] = pair
+            continue
+        by_key[key] = dataclasses.replace(
+            first, texts=first.texts + pair.texts, problems={**pair.problems, **first.problems}
+        )
+        if notes is not None:
+            notes.append(
+                f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
+                f"{first.language}"
+            )
+    if not is_named:
+        return list(by_key.values())
+    names = {(source, target) for _, source, target in by_key}
+    return [
+        dataclasses.replace(p, label=f"{p.source}-{p.target}")
+        if (p.target, p.source) in names
+        else p
+        for p in by_key.values()
+    ]
+
+
+def choose(
+    config: Data,
+    pairs: Sequence[CorpusPair],
+    rows: Callable[[CorpusPair], int],
+    notes: list[str] | None = None,
+) -> list[CorpusPair]:
+    """Returns the candidates that have enough text, from the largest language to the smallest.
+
+    If the config names languages, all candidates are taken, in the order of these names.
+
+    Args:
+      config: the settings.
+      pairs: the candidates.
+      rows: returns the number of training pairs of a candidate.
+      notes: gets a sentence about the languages that have too few pairs.
+
+    Raises:
+      UserError: no language has enough pairs.
+    """
+    if config.languages:
+        return sorted(pairs, key=lambda pair: _place(config, pair))
+    sizes: dict[str, int] = {}
+    for pair in pairs:
+        sizes[pair.language] = sizes.get(pair.language, 0) + rows(pair)
+    ranked = sorted(sizes, key=lambda language: (-sizes[language], language))
+    enough = [language for language in ranked if sizes[language] >= config.minimum_pairs]
+    if not any(sizes.values()):
+        names = ", ".join(ranked[:5])
+        raise UserError(
+            f"the corpus has no training text, only empty or missing train files of {names}. Add lines "
+            "to them."
+        )
+    if not enough:
+        largest = ", ".join(f"{language} {sizes[language]:,}" for language in ranked[:5]) or "none"
+        raise UserError(
+            f"no language has {config.minimum_pairs:,} training pairs or more; the largest are "
+            f"{largest}. Lower Data.minimum_pairs."
+        )
+    small = [language for language in ranked if language not in enough]
+    if small and notes is not None:
+        few = f"fewer than {config.minimum_pairs:,} training pairs (Data.minimum_pairs)"
+        notes.append(
+            f"{len(small)} language{'s' * (len(small) != 1)} {_listed(small)} left out: "
+            + (few if config.minimum_pairs > 1 else "no training text")
+        )
+    if config.maximum_languages and len(enough) > config.maximum_languages:
+        places = np.linspace(0, len(enough) - 1, config.maximum_languages)
+        enough = [enough[round(place)] for place in places]
+    return sorted(
+        (pair for pair in pairs if pair.language in enough),
+        key=lambda pair: enough.index(pair.language),
+    )
+
+
+def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[str, str]]:
+    """Yields the (source, target) languages in which a pair is used; none if it is not used.
+
+    Args:
+      direction: `Data.direction`.
+      source, target: the languages of the pair, in the order of its name.
+    """
+    if _takes_any_pair(direction):
+        yield source, target
+        if direction == "all":
+            yield target, source
+        return
+    if ENGLISH not in (source, target):
+        return
+    other = target if source == ENGLISH else source
+    if direction in ("xx-en", "many-to-many"):
+        yield other, ENGLISH
+    if direction in ("en-xx", "many-to-many"):
+        yield ENGLISH, other
+
+
+def has_english(pair: CorpusPair) -> bool:
+    """Returns whether English is one of the languages of a pair."""
+    return ENGLISH in (pair.source, pair.target)
+
+
+def _takes_any_pair(direction: str) -> bool:
+    return direction in ("all", "as-named")
+
+
+def _place(config: Data, pair: CorpusPair) -> tuple[int, ...]:
+    """Returns the places of a pair's names in the list of the config, for sorting."""
+    own = config.place_of(pair.language)
+    places = [own] if own is not None else map(config.place_of, (pair.source, pair.target))
+    return tuple(sorted(place for place in places if place is not None))
+
+
+def with_one_test_set(
+    pairs: Sequence[CorpusPair], notes: list[str] | None = None
+) -> list[CorpusPair]:
+    """Returns the pairs with dev and test in one corpus only: the first one that has them.
+
+    Args:
+      pairs: the pairs of all corpora, the main one first.
+      notes: gets a sentence for each pair whose dev or test text is not used.
+    """
+    owners: dict[tuple[str, str, str], str] = {}
+    result = []
+    for pair in pairs:
+        unused = []
+        for split in _HELD_OUT:
+            has_split = split in pair.problems or any(text.split == split for text in pair.texts)
+            if not has_split:
+                continue
+            if owners.setdefault((pair.source, pair.target, split), pair.subset) != pair.subset:
+                unused.append(split)
+        if unused and notes is not None:
+            verb = "is" if len(unused) == 1 else "are"
+            notes.append(
+                f"{' and '.join(unused)} of {pair.folder} {verb} not used; an earlier corpus goes first"
+            )
+        if unused:
+            texts = tuple(text for text in pair.texts if text.split not in unused)
+            problems = {k: v for k, v in pair.problems.items() if k not in unused}
+            pair = dataclasses.replace(pair, texts=texts, problems=problems)
+        result.append(pair)
+    return result
+
+
+def _counted(names: Sequence[str]) -> str:
+    return f"{len(names)} pair{'s' * (len(names) != 1)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns the first names in brackets, and the verb for them."""
+    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"({', '.join(names[:5])}{rest}) {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,299 @@
+"""The files of tokenized examples (shards): a writer, and a reader with a bounded number of open files.
+
+A shard is its records, and then the offset of each record and of their end, as uint64. Everything is
+little-endian, and the manifest knows how many records there are. A record is one example: the CRC-32
+of the rest as uint32, the number of source ids, the source ids with tags and EOS, the target ids with
+EOS. The example [7, 8, EOS] -> [9, EOS] is `crc 3 7 8 1 9 1`. Ids are uint16 if both vocabularies have
+at most 65,536 ids, uint32 otherwise.
+
+Two reads at computed places fetch any record, so an open shard needs no memory, and a read of single
+records from hundreds of shards costs as little as a read of many from one.
+"""
+
+import collections
+import contextlib
+import functools
+import itertools
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from gshard_nmt.data.sets.examples import Example, Examples, gather
+from gshard_nmt.data.sets.local_copies import LocalCopies
+from gshard_nmt.data.sets.manifest import damaged
+from gshard_nmt.reading import UnsoundError, patiently_or_fail
+
+SHARD_EXAMPLES = 1 << 20
+"""The number of examples after which `ShardWriter` begins the next shard."""
+
+MOST_OPEN = 512
+"""The number of shards that are open at most. A process may have 1024 open files by default."""
+
+_CHECKSUM, _OFFSET = 4, 8
+"""Bytes of a CRC-32 and of an offset."""
+
+
+class ShardWriter:
+    """Writes the examples of one split."""
+
+    def __init__(self, folder: Path, prefix: str, word: np.dtype, first: int = 0) -> None:
+        """Prepares to write `folder/prefix-00000.ids` and so on.
+
+        Args:
+          folder: the folder of the shards; it is made if it is missing.
+          prefix: the first part of their names, such as "train".
+          word: the type of ids.
+          first: the number in the name of the first shard.
+        """
+        self._folder, self._prefix, self._word, self._first = folder, prefix, word, first
+        self._files: list[tuple[str, int, int]] = []
+        self._file: BinaryIO | None = None
+        self._ends = [0]
+
+    def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
+        """Appends examples. Each is a pair of source ids and target ids."""
+        words = [[len(source), *source, *target] for source, target in examples]
+        flat = np.fromiter(itertools.chain.from_iterable(words), self._word)
+        self.write_records(flat, np.cumsum([len(example) for example in words], dtype=np.int64))
+
+    def write_records(self, words: np.ndarray, ends: np.ndarray) -> None:
+        """Appends examples as they are in a record, without the checksums.
+
+        Args:
+          words: <uint>[n], the records one after the other, in the type of ids.
+          ends: int64[examples], the end of each record in `words`.
+        """
+        begin = 0
+        while begin < len(ends):
+            if self._file is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._file = (self._folder / self._name()).open("wb")
+            room = SHARD_EXAMPLES + 1 - len(self._ends)
+            part = ends[begin : begin + room]
+            first = ends[begin - 1] if begin else 0
+            content, sizes = _with_checksums(words[first : part[-1]], part - first, self._word)
+            self._append(content)
+            self._ends += (self._ends[-1] + np.cumsum(sizes)).tolist()
+            if len(self._ends) > SHARD_EXAMPLES:
+                self._finish()
+            begin += len(part)
+
+    def close(self) -> tuple[tuple[str, int, int], ...]:
+        """Closes the last shard and returns `SplitData.files` of all shards."""
+        if self._file is not None:
+            self._finish()
+        return tuple(self._files)
+
+    def _name(self) -> str:
+        return f"{self._prefix}-{self._first + len(self._files):05}.ids"
+
+    def _append(self, content: bytes) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(content)
+        except OSError:
+            # The disk is full. To close the file is to try the same write again.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            raise
+
+    def _finish(self) -> None:
+        """Writes the offsets and closes the shard."""
+        assert self._file is not None
+        self._append(np.array(self._ends, "<u8").tobytes())
+        size = self._file.tell()
+        self._file.close()
+        self._files.append((self._name(), size, len(self._ends) - 1))
+        self._file, self._ends = None, [0]
+
+
+def _with_checksums(
+    words: np.ndarray, ends: np.ndarray, word: np.dtype
+) -> tuple[bytes, np.ndarray]:
+    """Returns the bytes of examples with their checksums, and the size of each, int64[examples]."""
+    flat = words.astype(word, copy=False)
+    view, bounds = memoryview(flat.tobytes()), (ends * word.itemsize).tolist()
+    begins = [0, *bounds[:-1]]
+    sums = [zlib.crc32(view[a:b]) for a, b in zip(begins, bounds, strict=True)]
+    # A checksum takes the place of one or two ids.
+    head = _CHECKSUM // word.itemsize
+    sizes = np.diff(ends, prepend=0) + head
+    starts = np.cumsum(sizes) - sizes
+    result = np.empty(len(flat) + head * len(ends), word)
+    is_id = np.ones(len(result), bool)
+    checksums = np.array(sums, "<u4").view(word).reshape(-1, head)
+    for place in range(head):
+        result[starts + place] = checksums[:, place]
+        is_id[starts + place] = False
+    result[is_id] = flat
+    return result.tobytes(), sizes * word.itemsize
+
+
+class OpenShards:
+    """The shards that are open. If there are too many, the one that was not used for longest is closed.
+
+    Threads may share it; they read one after the other.
+    """
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        """Opens nothing yet; at most `most` shards will be open."""
+        self._most = most
+        self._files: collections.OrderedDict[Path, int] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def read(self, path: Path, size: int, count: int, places: Sequence[int]) -> list[bytes]:
+        """Returns the records of a shard at these places, with their checksums.
+
+        Args:
+          path: the shard.
+          size: its size in bytes by the manifest.
+          count: the number of its records.
+          places: the numbers of the records to read.
+
+        Raises:
+          OSError: it cannot be read.
+          UnsoundError: it is damaged.
+        """
+        with self._lock:
+            file = self._open(path, size)
+            try:
+                return list(_records(file, size - _OFFSET * (count + 1), places))
+            except OSError:
+                os.close(self._files.pop(path))  # a stale handle stays stale
+                raise
+
+    def close(self) -> None:
+        """Closes all shards. A shard that is read again is opened again."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+    def _open(self, path: Path, size: int) -> int:
+        if path in self._files:
+            self._files.move_to_end(path)
+            return self._files[path]
+        if len(self._files) >= self._most:
+            os.close(self._files.popitem(last=False)[1])
+        file = os.open(path, os.O_RDONLY)
+        try:
+            if (actual := os.fstat(file).st_size) != size:
+                raise UnsoundError(f"it has {actual} bytes instead of {size}")
+        except BaseException:
+            os.close(file)
+            raise
+        self._files[path] = file
+        return file
+
+
+def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
+    """Yields records of an open shard, whose offsets begin at `offsets`. Raises as `read` does."""
+    for place in places:
+        entry = os.pread(file, 2 * _OFFSET, offsets + _OFFSET * place)
+        if len(entry) < 2 * _OFFSET:
+            raise UnsoundError("it ends too early")
+        begin, end = struct.unpack("<QQ", entry)
+        if not begin + _CHECKSUM < end <= offsets:
+            raise UnsoundError(f"the offsets of record {place} are wrong")
+        record = os.pread(file, end - begin, begin)
+        if zlib.crc32(memoryview(record)[_CHECKSUM:]) != int.from_bytes(
+            record[:_CHECKSUM], "little"
+        ):
+            raise UnsoundError(f"record {place} does not have its checksum")
+        yield record
+
+
+class ShardReader:
+    """Random access to the examples of one split. Threads may share a reader."""
+
+    def __init__(
+        self,
+        copies: LocalCopies,
+        files: Sequence[tuple[str, int, int]],
+        word: np.dtype,
+        shards: OpenShards | None = None,
+    ) -> None:
+        """Opens no shard yet. A shard is copied and opened when an example of it is read first.
+
+        Args:
+          copies: the files of the data set, on this machine.
+          files: the shards: path in the data set, size in bytes, number of examples.
+          word: the type of ids.
+          shards: the open shards, which several readers may share; None opens its own.
+        """
+        self._copies = copies
+        self._files = files
+        self._counts = np.array([count for *_, count in files], np.int64)
+        self._ends = np.cumsum(self._counts)
+        self._open = OpenShards() if shards is None else shards
+        self._word = word
+
+    def __len__(self) -> int:
+        return int(self._counts.sum())
+
+    def read(self, indices: np.ndarray, language: int = 0) -> list[Example]:
+        """Returns the examples at int64[n] `indices`, in that order, with `language` set in each.
+
+        Raises:
+          UserError: a shard is missing or damaged. The checksum of each record is compared, so a changed
+            byte does not go unnoticed.
+          TryAgain: a shard cannot be read now.
+        """
+        shards = np.searchsorted(self._ends, indices, side="right")
+        places = indices - self._ends[shards] + self._counts[shards]
+        examples = self.read_many(shards, places)
+        sources = np.split(examples.source, np.cumsum(examples.source_lengths))
+        targets = np.split(examples.target, np.cumsum(examples.target_lengths))
+        pairs = zip(sources[:-1], targets[:-1], strict=True)
+        return [Example(source, target, language) for source, target in pairs]
+
+    def read_many(self, shards: np.ndarray, places: np.ndarray) -> Examples:
+        """Returns the examples at int64[n] `places` of int64[n] `shards`, in that order, of language 0.
+
+        Raises as `read` does.
+        """
+        # Each shard is read from its beginning to its end.
+        order = np.lexsort((places, shards))
+        records: list[bytes] = []
+        numbers, begins = np.unique(shards[order], return_index=True)
+        for shard, part in zip(numbers.tolist(), np.split(places[order], begins[1:]), strict=True):
+            records += self._read_shard(shard, part.tolist())
+        lengths = np.fromiter(map(len, records), np.int64, len(records)) // self._word.itemsize
+        words = np.frombuffer(b"".join(records), self._word)
+        head = _CHECKSUM // self._word.itemsize
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        starts, lengths = (np.cumsum(lengths) - lengths)[place], lengths[place]
+        starts += head + 1
+        sources = words[starts - 1].astype(np.int64)
+        targets = lengths - head - 1 - sources
+        return Examples(
+            gather(words, starts, sources),
+            gather(words, starts + sources, targets),
+            sources,
+            targets,
+            np.zeros(len(order), np.int64),
+        )
+
+    def _read_shard(self, shard: int, places: Sequence[int]) -> list[bytes]:
+        """Returns the records of a shard at these places. Raises as `read` does."""
+        name, size, count = self._files[shard]
+        path = self._copies.path(name, size)
+        read = functools.partial(self._open.read, path, size, count, places)
+        try:
+            return patiently_or_fail(read, path, f"--data {self._copies.source}")
+        except FileNotFoundError as error:
+            raise damaged(self._copies.source, f"{name} is missing") from error
+        except UnsoundError as error:
+            raise damaged(self._copies.source, f"{name} cannot be read ({error})") from error

@@ -1,0 +1,321 @@
+"""Prepared data on disk: tokenized examples in files (shards), vocabularies, and a manifest.
+
+manifest.json                   lists the contents and their origin; written last
+source.model, target.model      the vocabularies
+<source>-<target>/<split>-00000.ids ...     the shards, see `records`
+<source>-<target>.<subset>/...  the same for a named subset of the corpus
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt import paths
+from gshard_nmt.data.config import ONLY_PREPARED, Data
+from gshard_nmt.data.language_codes import same
+from gshard_nmt.data.schedule import Component, wrong_names
+from gshard_nmt.data.sets.local_copies import LocalCopies
+from gshard_nmt.data.sets.manifest import (
+    FORMAT,
+    MANIFEST,
+    VOCABULARIES,
+    PreparedPair,
+    SplitData,
+    checksum,
+    damaged,
+    files_of,
+    read_manifest,
+)
+from gshard_nmt.data.sets.records import OpenShards, ShardReader
+from gshard_nmt.errors import UserError
+from gshard_nmt.reading import patiently_or_fail
+from gshard_nmt.suggest import did_you_mean
+
+
+def word_type(*vocabularies: int) -> np.dtype:
+    """Returns the type of the ids on disk, for vocabularies of these sizes."""
+    return np.dtype("<u2" if max(vocabularies) <= 1 << 16 else "<u4")
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedData:
+    """A folder that `gshard-data prepare` made.
+
+    Attributes:
+      folder: its path.
+      manifest: the content of `manifest.json`.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, check_files: bool = True) -> "PreparedData":
+        """Reads the manifest and checks that every file exists and has its size.
+
+        The vocabularies are also compared with their checksums. Reading every shard would take too
+        long at each start; `changed_files` does it.
+
+        Args:
+          folder: the folder.
+          check_files: whether to look at every file. In a run of many processes only the first does, so
+            that a file server is not asked for each shard by each process. The size of a shard is
+            compared in any case when the shard is opened.
+
+        Raises:
+          UserError: the folder does not exist, is not prepared data, or is damaged.
+          TryAgain: it cannot be read now.
+        """
+        remedy = "make it with gshard-data prepare"
+        with paths.reaching("data", folder):
+            if not folder.is_dir():
+                raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
+            manifest = read_manifest(folder)
+        if manifest is None:
+            is_there = (folder / MANIFEST).exists()
+            what = f"its {MANIFEST} is of another program" if is_there else f"it has no {MANIFEST}"
+            raise UserError(f"--data {folder} is not prepared data: {what}; {remedy}.")
+        if manifest["format"] != FORMAT:
+            raise UserError(
+                f"--data {folder} has the format {manifest['format']!r}, but this version reads "
+                f"{FORMAT!r}. Make it again with gshard-data prepare, for a new run: a run of the "
+                "old data cannot be resumed."
+            )
+        data = cls(folder, manifest)
+        if check_files:
+            data._check_sizes()
+        data._check_counts()
+        data._check_vocabularies()
+        return data
+
+    @functools.cached_property
+    def pairs(self) -> tuple[PreparedPair, ...]:
+        """All directions of translation, from most to fewest training examples."""
+        return tuple(
+            PreparedPair(
+                pair["source"],
+                pair["target"],
+                pair["language"],
+                {name: SplitData.from_manifest(split) for name, split in pair["splits"].items()},
+                pair["subset"],
+            )
+            for pair in self.manifest["pairs"]
+        )
+
+    @property
+    def source_vocabulary(self) -> int:
+        """V, the size of the source vocabulary."""
+        return self.manifest["source_vocabulary"]
+
+    @property
+    def target_vocabulary(self) -> int:
+        """V, the size of the target vocabulary."""
+        return self.manifest["target_vocabulary"]
+
+    def pairs_of(self, config: Data) -> tuple[PreparedPair, ...]:
+        """Returns the directions of translation that a run uses, in the order of `pairs`.
+
+        Raises:
+          UserError: the data was prepared with settings that do not fit the run, or it does not have
+            a language of the run.
+        """
+        for error in self.misfits(config):
+            raise error
+        return tuple(p for p in self.pairs if config.uses(p.source, p.target, p.language))
+
+    def misfits(self, config: Data) -> Iterator[UserError]:
+        """Yields an error for each setting of a run that does not fit the prepared data."""
+        prepared, wanted = self.manifest["data"], config.shaping()
+        for name in ("source_length", "target_length"):
+            if wanted[name] < prepared[name]:
+                yield UserError(
+                    f"--data {self.folder} has examples of up to {prepared[name]} tokens, but "
+                    f"Data.{name} is {wanted[name]}; set it to {prepared[name]} or more, or prepare "
+                    "the data again.",
+                    [f"Data.{name}"],
+                )
+        for name in _ID_SETTINGS:
+            if wanted[name] != prepared.get(name, wanted[name]):
+                yield self._misfit(name, prepared[name], wanted[name])
+        known = list(dict.fromkeys(pair.language for pair in self.pairs))
+        used = [p for p in self.pairs if config.uses(p.source, p.target, p.language)]
+        present = {tag for p in used for tag in (p.language, p.source, p.target)}
+        for language in config.languages:
+            if not any(same(language, tag) for tag in present):
+                yield unknown_language(language, known, f"--data {self.folder}")
+        yield from wrong_names(config.phases, tuple(map(_component, self.pairs)))
+
+    def _misfit(self, name: str, prepared: object, wanted: object) -> UserError:
+        return UserError(
+            f"--data {self.folder} was prepared with Data.{name} = {prepared!r}, but the config has "
+            f"{wanted!r}; use the same value, or prepare the data again.",
+            [f"Data.{name}"],
+        )
+
+    def fitted(self, config: Data, set_by_user: Collection[str] = ()) -> Data:
+        """Returns the settings of a run, in which those that only `prepare` reads are those of the data.
+
+        Args:
+          config: the settings.
+          set_by_user: the names of those that may not be replaced.
+
+        Raises:
+          UserError: one of these differs, or as `pairs_of` does.
+        """
+        for error in self.misfits(config):
+            raise error
+        prepared = {**Data().shaping(), **self.manifest["data"]}
+        wanted = config.shaping()
+        changed = {name: prepared[name] for name in ONLY_PREPARED if prepared[name] != wanted[name]}
+        for name in [name for name in changed if name in set_by_user]:
+            raise self._misfit(name, changed[name], wanted[name])
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()
+        }
+        return dataclasses.replace(config, **values)
+
+    def languages(self, config: Data) -> list[str]:
+        """Returns the languages that a run uses, in the order of `pairs`. Raises as `pairs_of` does."""
+        return list(dict.fromkeys(pair.language for pair in self.pairs_of(config)))
+
+    def components(self, config: Data) -> tuple[Component, ...]:
+        """Returns what training draws from, in the order of `pairs_of`. Raises as `pairs_of` does."""
+        return tuple(map(_component, self.pairs_of(config)))
+
+    def reader(
+        self, pair: PreparedPair, split: str, shards: OpenShards | None = None
+    ) -> ShardReader:
+        """Returns a reader of the examples of a split. Readers may share the open shards."""
+        return self.reader_of_all([pair], split, shards)
+
+    def reader_of_all(
+        self, pairs: Sequence[PreparedPair], split: str, shards: OpenShards | None = None
+    ) -> ShardReader:
+        """Returns a reader of the examples of a split of several pairs, one pair after the other."""
+        files = [
+            (f"{pair.folder}/{name}", size, count)
+            for pair in pairs
+            for name, size, count in pair.splits[split].files
+        ]
+        word = word_type(self.source_vocabulary, self.target_vocabulary)
+        return ShardReader(self._copies, files, word, shards)
+
+    @functools.cached_property
+    def _copies(self) -> LocalCopies:
+        identity = json.dumps([str(self.folder), self.manifest], sort_keys=True)
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:32]
+        return LocalCopies.open(self.folder, digest, self.manifest.get("checksums"))
+
+    def summary(self, config: Data | None = None) -> dict[str, Any]:
+        """Returns the facts about the data that a run folder keeps, as values for JSON.
+
+        Args:
+          config: if given, only the language pairs that this run uses are listed.
+
+        Returns:
+          `direction`, `source_vocabulary` and `target_vocabulary` (sizes), `corpus_fingerprint`, and
+          `pairs`, one for each direction of translation, with `source`, `target`, `language`,
+          `train_pairs` (number of examples in all subsets), `dev_pairs` and `test_pairs`. If the corpus
+          has subsets, also `subset_fingerprints`, by name. If there is a config, also `mixture`: for each
+          phase of the schedule its `from_step`, and the `rates` at which training draws, by folder.
+        """
+        pairs = self.pairs if config is None else self.pairs_of(config)
+        directions: dict[tuple[str, str], dict[str, Any]] = {}
+        for pair in pairs:
+            counts = {
+                "train_pairs": pair.splits["train"].examples,
+                "dev_pairs": pair.splits["dev"].pairs,
+                "test_pairs": pair.splits["test"].pairs,
+            }
+            names = {"source": pair.source, "target": pair.target, "language": pair.language}
+            entry = directions.setdefault((pair.source, pair.target), names)
+            entry |= {name: entry.get(name, 0) + count for name, count in counts.items()}
+        keys = ("direction", "source_vocabulary", "target_vocabulary", "corpus_fingerprint")
+        facts = {name: self.manifest[name] for name in keys} | {"pairs": list(directions.values())}
+        if "subset_fingerprints" in self.manifest:
+            facts["subset_fingerprints"] = self.manifest["subset_fingerprints"]
+        return facts if config is None else facts | {"mixture": self._mixture(config)}
+
+    def _mixture(self, config: Data) -> list[dict[str, Any]]:
+        folders, components = [p.folder for p in self.pairs_of(config)], self.components(config)
+        return [
+            {
+                "from_step": phase.from_step,
+                "rates": dict(zip(folders, phase.rates(components).tolist(), strict=True)),
+            }
+            for phase in config.phases
+        ]
+
+    def changed_files(self) -> Iterator[str]:
+        """Yields the name of each file whose content is not what was prepared. Reads all of them.
+
+        Data of a version that recorded no checksums yields nothing.
+        """
+        for name, expected in self.manifest.get("checksums", {}).items():
+            if not (self.folder / name).is_file() or checksum(self.folder / name) != expected:
+                yield name
+
+    def _check_sizes(self) -> None:
+        expected = files_of(self.manifest)
+        sizes = patiently_or_fail(
+            lambda: paths.sizes(self.folder, expected), self.folder, f"--data {self.folder}"
+        )
+        for name, size in expected.items():
+            actual = sizes.get(name)
+            if actual is None or size not in (None, actual):
+                what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
+                raise damaged(self.folder, f"{name} {what}")
+
+    def _check_counts(self) -> None:
+        for pair in self.pairs:
+            for split in ("train", "dev"):
+                data = pair.splits[split]
+                if data.examples != (listed := sum(count for *_, count in data.files)):
+                    what = f"{data.examples} examples, but shards with {listed}"
+                    raise damaged(
+                        self.folder, f"{MANIFEST} lists {what} of {pair.language} {split}"
+                    )
+
+    def _check_vocabularies(self) -> None:
+        checksums = self.manifest.get("checksums", {})
+        for name in VOCABULARIES:
+            file = self.folder / name
+            try:
+                actual = patiently_or_fail(
+                    functools.partial(checksum, file), file, f"--data {self.folder}"
+                )
+            except FileNotFoundError as error:
+                raise damaged(self.folder, f"{name} is missing") from error
+            if name in checksums and actual != checksums[name]:
+                raise damaged(self.folder, f"{name} was changed")
+
+
+def _component(pair: PreparedPair) -> Component:
+    examples = pair.splits["train"].examples
+    return Component(pair.source, pair.target, pair.language, pair.subset, examples)
+
+
+_ID_SETTINGS = (
+    "direction",
+    "vocabulary",
+    "source_vocabulary",
+    "target_vocabulary",
+    "vocabulary_model",
+    "language_tags",
+)
+"""The settings of `Data` that decide which ids a sentence becomes."""
+
+
+def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:
+    """Returns the error for a language that `where` does not have."""
+    return UserError(
+        f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
+        f"It has: {', '.join(sorted(known))}.",
+        ["Data.languages"],
+    )

@@ -1,0 +1,1 @@
+"""What text is before it has numbers: normal forms, scripts, vocabularies."""

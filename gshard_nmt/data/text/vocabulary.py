@@ -1,0 +1,453 @@
+"""SentencePiece vocabularies, which turn text into ids and back, with fixed special ids and tags."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import io
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from gshard_nmt import files
+from gshard_nmt.data.text.romanization import normalization_arguments, romanized
+from gshard_nmt.data.worker_pool import usable_cpus
+from gshard_nmt.errors import UserError
+
+PAD, EOS, UNK, BOS = 0, 1, 2, 3
+SPECIALS = 4
+BYTES = 256
+# The result of unigram training depends on the number of threads, so this number is fixed.
+TRAINING_THREADS = 2
+SMALLEST_COVERAGE = 0.98
+"""The smallest coverage that SentencePiece takes."""
+CODING_THREADS = min(usable_cpus(), 16)
+_LONG_LINE = 4192
+"""The bytes of the longest line that SentencePiece reads if it is not told otherwise."""
+
+DOCUMENT_BREAK = "<doc>"
+"""A symbol that is reserved for the end of a sentence inside a document, on both sides."""
+PLACEHOLDER = "<ph>"
+"""A symbol that is reserved for text that is copied as it is, on both sides."""
+_RESERVED = (DOCUMENT_BREAK, PLACEHOLDER)
+_SPARE = "<spare{}>"
+SPACE = "\u2581"
+"""The character of SentencePiece for a space."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularySpec:
+    """The size and the kind of a vocabulary to train.
+
+    Attributes:
+      size: number of pieces, with special ids, bytes and tags. A small text may give fewer.
+      model: "bpe" or "unigram".
+      coverage: fraction of the characters in the text that get pieces; rarer ones become bytes.
+      tags: symbols such as `<2fr>`. No text is encoded to a tag, even if it contains `<2fr>`. The ids
+        of the tags begin at `SPECIALS`, in this order.
+      normalization: "nmt_nfkc"; "latin", which also writes other scripts in Latin letters
+        (`romanization`); or "identity", which keeps all characters. All remove spaces at the ends of a
+        text, and make one space of several. No other character is lost with "identity", except U+2581,
+        which SentencePiece uses for a space.
+    """
+
+    size: int
+    model: str = "bpe"
+    coverage: float = 0.9995
+    tags: tuple[str, ...] = ()
+    normalization: str = "nmt_nfkc"
+
+
+def source_tag(language: str) -> str:
+    """Returns the tag for the language of the source, such as `<de>`."""
+    tag = f"<{language}>"
+    # "doc" is also the code of a language, Northern Dong.
+    return f"<language:{language}>" if tag in _RESERVED else tag
+
+
+def target_tag(language: str) -> str:
+    """Returns the tag for the language to translate into, `<2fr>` (Johnson et al. 2017, section 3)."""
+    return f"<2{language}>"
+
+
+def first_tag(language: str) -> str:
+    """Returns the tag that a translation into a language begins with, `<begin:fr>`.
+
+    Our own vocabularies have none. The decoders of M2M-100 and NLLB begin with it.
+    """
+    return f"<begin:{language}>"
+
+
+def subset_tag(subset: str) -> str:
+    """Returns the tag for the corpus of a sentence, such as `<subset:back>` (Caswell et al. 2019)."""
+    return f"<subset:{subset}>"
+
+
+def reserved_symbols(spare_tags: int = 0) -> tuple[str, ...]:
+    """Returns the symbols that each new vocabulary has for later uses; they have the first free ids.
+
+    A symbol cannot be added to the vocabulary of a trained model. `spare_tags` symbols `<spare1>`,
+    `<spare2>` ... can become the tags of languages; see `with_tags`.
+    """
+    return (*_RESERVED, *(_SPARE.format(n + 1) for n in range(spare_tags)))
+
+
+class Vocabulary:
+    """A trained SentencePiece model. Its special ids are PAD 0, EOS 1, UNK 2, BOS 3."""
+
+    def __init__(self, model: bytes) -> None:
+        """Reads a model from `model`, the content of a SentencePiece model file."""
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        """Reads a vocabulary from its model file. Equal files give the same object.
+
+        Raises:
+          UserError: the file does not exist, or it is not a SentencePiece model with our special ids.
+        """
+        if not path.is_file():
+            raise UserError(f"there is no vocabulary {path}; make it with gshard-data prepare.")
+        model = path.read_bytes()
+        try:
+            # SentencePiece takes an empty text as no model at all.
+            vocabulary = vocabulary_of(model or b"empty")
+        except (RuntimeError, ValueError) as error:
+            raise UserError(
+                f"{path} is not a SentencePiece model: {str(error).rstrip('.')}. Copy it again from "
+                "where it was made, or make it with gshard-data prepare."
+            ) from error
+        p = vocabulary._processor
+        if (p.pad_id(), p.eos_id(), p.unk_id(), p.bos_id()) != (PAD, EOS, UNK, BOS):
+            raise UserError(
+                f"{path} has special ids other than PAD {PAD}, EOS {EOS}, UNK {UNK}, BOS {BOS}; "
+                "use a vocabulary that gshard-data prepare made, or train one with spm_train "
+                f"--pad_id={PAD} --eos_id={EOS} --unk_id={UNK} --bos_id={BOS} --byte_fallback "
+                f"--control_symbols={','.join(reserved_symbols(8))}."
+            )
+        return vocabulary
+
+    @property
+    def content(self) -> bytes:
+        """The content of the model file."""
+        return self._processor.serialized_model_proto()
+
+    @functools.cached_property
+    def algorithm(self) -> str:
+        """The algorithm of the model: "unigram" or "bpe"; "word" or "char" if it has no subwords."""
+        return {1: "unigram", 2: "bpe", 3: "word", 4: "char"}[
+            _parsed(self.content).trainer_spec.model_type
+        ]
+
+    @functools.cached_property
+    def subwords(self) -> dict[str, tuple[int, float]]:
+        """The id and the score of each piece of text: no special id, tag, byte or symbol of a user."""
+        pieces = _parsed(self.content).pieces
+        return {p.piece: (i, p.score) for i, p in enumerate(pieces) if p.type == p.NORMAL}
+
+    def keys(self) -> list[tuple[str, str]]:
+        """Returns the kind and the piece of each id. Ids of two vocabularies mean the same if they agree.
+
+        The kind is "special" for the first ids, "control" for a tag, "byte", or "text".
+        """
+        pieces = _parsed(self.content).pieces
+        kinds = {pieces[0].CONTROL: "control", pieces[0].BYTE: "byte"}
+        keys = [(kinds.get(p.type, "text"), p.piece) for p in pieces]
+        return [("special", str(i)) for i in range(SPECIALS)] + keys[SPECIALS:]
+
+    def split_pieces(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Returns the ids into which this vocabulary splits each piece of another one, as it stands."""
+        model = _parsed(self.content)
+        spec = model.normalizer_spec
+        spec.name, spec.precompiled_charsmap = "identity", b""
+        spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+        texts = [piece.replace(SPACE, " ") for piece in pieces]
+        return processor.encode(texts, num_threads=CODING_THREADS) if texts else []
+
+    def encoding_key(self, language: str, target: str, subset: str = "") -> str:
+        """Returns hex digits that change if `encode_source` or `encode_target` may give other ids.
+
+        The names of other tags make no difference: text that was encoded before a spare tag got a name
+        is still right.
+
+        Args:
+          language, target, subset: as in `tags`.
+        """
+        tags = repr([*self.tags(language, target, subset), *self.first(target)])
+        return hashlib.sha256(self._without_tags + tags.encode()).hexdigest()
+
+    @functools.cached_property
+    def _without_tags(self) -> bytes:
+        """The content of the model file without the names of tags."""
+        model = _parsed(self.content)
+        del model.trainer_spec.control_symbols[:]
+        for piece in model.pieces:
+            if piece.type == piece.CONTROL:
+                piece.piece = ""
+        content: bytes = model.SerializeToString(deterministic=True)
+        return content
+
+    @property
+    def size(self) -> int:
+        """V, the number of ids."""
+        return self._processor.get_piece_size()
+
+    @functools.cached_property
+    def is_byte_fallback(self) -> np.ndarray:
+        """bool[V], True for the 256 ids of single bytes, which spell rare characters, and for UNK."""
+        p = self._processor
+        return np.array([p.is_byte(i) or p.is_unknown(i) for i in range(self.size)])
+
+    @functools.cached_property
+    def byte_values(self) -> np.ndarray:
+        """int64[V]: the byte that an id spells, from 0 to 255; -1 for all other ids."""
+        p = self._processor
+        return np.array(
+            [int(p.id_to_piece(i)[3:5], 16) if p.is_byte(i) else -1 for i in range(self.size)]
+        )
+
+    def tag(self, symbol: str) -> int | None:
+        """Returns the id of a language tag; None if the vocabulary does not have the tag."""
+        tag_id = self._processor.piece_to_id(symbol)
+        return tag_id if tag_id >= SPECIALS and self._processor.is_control(tag_id) else None
+
+    def encode(
+        self, texts: Sequence[str] | Sequence[bytes], threads: int = CODING_THREADS
+    ) -> list[list[int]]:
+        """Returns the ids of each text, without EOS and tags. Bytes are text as UTF-8."""
+        return self._processor.encode(list[Any](texts), num_threads=threads) if texts else []
+
+    def encode_source(
+        self, texts: Sequence[str], language: str, target: str, subset: str = ""
+    ) -> list[list[int]]:
+        """Returns the ids that the encoder reads: the tags that the vocabulary has, the text, EOS.
+
+        Args:
+          texts: source sentences.
+          language: BCP 47 tag of the source language.
+          target: BCP 47 tag of the target language.
+          subset: the name of the corpus that the sentences are from; "" for text to translate.
+
+        Returns:
+          The ids of each text. If the target is fr and `<2fr>` is in the vocabulary, they are
+          [<2fr>, ..., EOS]. The tags stand in this order: target, source, subset.
+        """
+        tags = self.tags(language, target, subset)
+        return [[*tags, *ids, EOS] for ids in self.encode(texts)]
+
+    def tags(self, language: str, target: str, subset: str = "") -> list[int]:
+        """Returns the ids of the tags that stand before a source sentence, see `encode_source`."""
+        symbols = (target_tag(target), source_tag(language), subset_tag(subset))
+        return [tag_id for symbol in symbols if (tag_id := self.tag(symbol)) is not None]
+
+    def first(self, target: str) -> list[int]:
+        """Returns the ids that a translation into a language begins with: its tag, if there is one."""
+        tag_id = self.tag(first_tag(target))
+        return [] if tag_id is None else [tag_id]
+
+    def encode_target(self, texts: Sequence[str], target: str) -> list[list[int]]:
+        """Returns the ids that the decoder writes: the tag of the language if any, the text, EOS.
+
+        Args:
+          texts: target sentences.
+          target: BCP 47 tag of the target language.
+        """
+        first = self.first(target)
+        return [[*first, *ids, EOS] for ids in self.encode(texts)]
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of each list of ids, up to the first EOS.
+
+        A text is one line and one column. Byte fallback can spell any character, so whatever some
+        program takes as the end of a line or of a column becomes a space.
+        """
+        before_eos = [_until_eos(ids) for ids in sentences]
+        if not before_eos:
+            return []
+        texts = self._processor.decode(before_eos, num_threads=CODING_THREADS)
+        return [text.translate(_SPACES) for text in texts]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns the piece of each id, such as "▁the", "<0xE6>" for a byte, or a tag."""
+        return [self._processor.id_to_piece(int(token)) for token in ids]
+
+
+@functools.lru_cache(maxsize=4)
+def vocabulary_of(model: bytes) -> Vocabulary:
+    """Returns the vocabulary of the content of a model file. Equal contents give the same object.
+
+    So each part of a program can ask for the vocabulary that it needs, and it is read once.
+    """
+    return Vocabulary(model)
+
+
+LINE_BREAKS = "\0\t\n\v\f\r\x1c\x1d\x1e\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
+"""The characters that some program takes as the end of a line or of a column. NUL ends a text in C.
+
+A translation has spaces in their place, so that it is one line of a file, and one column of a table.
+"""
+
+_SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
+
+
+def _until_eos(ids: Sequence[int]) -> list[int]:
+    plain = [int(i) for i in ids]
+    return plain[: plain.index(EOS)] if EOS in plain else plain
+
+
+def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
+    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
+
+    Args:
+      texts: sentences. A sentence that occurs twice counts twice.
+      spec: size and kind of the vocabulary.
+      path: the model file to write.
+
+    Raises:
+      UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
+    """
+    if spec.normalization == "latin":
+        texts = list(map(romanized, texts))
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise UserError(
+            f"the training text for {path.name} is empty; add lines to the train files of the corpus."
+        )
+    room = spec.size - SPECIALS - BYTES - len(spec.tags)
+    if room < 2:
+        raise UserError(
+            f"a vocabulary of {spec.size} pieces has no room for text after {SPECIALS} special ids, "
+            f"{BYTES} bytes and {len(spec.tags)} tags; raise Data.source_vocabulary and "
+            "Data.target_vocabulary."
+        )
+    coverage = affordable_coverage(texts, spec.coverage, room // 2)
+    if coverage < SMALLEST_COVERAGE:
+        texts, coverage = without_rare_characters(texts, coverage), 1.0
+    model = io.BytesIO()
+    # SentencePiece skips longer lines in silence. The model file holds the number, so it is given only if
+    # it makes a difference.
+    longest = max((len(text.encode()) for text in texts if len(text) > _LONG_LINE // 4), default=0)
+    length: dict[str, Any] = {"max_sentence_length": longest} if longest > _LONG_LINE else {}
+    try:
+        with normalization_arguments(spec.normalization) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=model,
+                vocab_size=spec.size,
+                # If the text has fewer distinct pieces, the vocabulary is smaller; that is not an error.
+                hard_vocab_limit=False,
+                model_type=spec.model,
+                character_coverage=coverage,
+                byte_fallback=True,
+                control_symbols=list(spec.tags),
+                pad_id=PAD,
+                eos_id=EOS,
+                unk_id=UNK,
+                bos_id=BOS,
+                num_threads=TRAINING_THREADS,
+                minloglevel=2,
+                **length,
+                **normalization,
+            )
+    except RuntimeError as error:
+        raise UserError(
+            f"SentencePiece cannot learn {path.name} from this text ({str(error).strip()}). Add lines "
+            "with letters to the train files of the corpus."
+        ) from error
+    content = _without_rule_file(model.getvalue())
+    files.write(path, content)
+    return Vocabulary(content)
+
+
+def _without_rule_file(content: bytes) -> bytes:
+    """Returns a model without the path of its rules, so that equal texts give equal files."""
+    model = _parsed(content)
+    if not model.normalizer_spec.HasField("normalization_rule_tsv"):
+        return content
+    model.normalizer_spec.ClearField("normalization_rule_tsv")
+    without: bytes = model.SerializeToString(deterministic=True)
+    return without
+
+
+def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) -> float:
+    """Returns `coverage`, or less if it would give pieces to more than `characters` characters.
+
+    Otherwise thousands of Chinese and Korean characters would leave no room for other pieces. The
+    rarest characters become bytes instead.
+    """
+    counts = _counts(texts)
+    common = [count for _, count in counts.most_common(characters)]
+    return min(coverage, sum(common) / max(counts.total(), 1))
+
+
+def without_rare_characters(texts: Sequence[str], coverage: float) -> list[str]:
+    """Returns texts with spaces for the rarest characters. The others are `coverage` of them, or less."""
+    counts = _counts(texts)
+    seen = itertools.accumulate(count for _, count in counts.most_common())
+    kept = {" "}
+    for (character, _), total in zip(counts.most_common(), seen, strict=True):
+        # Half a character for the rounding of the product.
+        if total > coverage * counts.total() + 0.5 and len(kept) > 1:
+            break
+        kept.add(character)
+    rare = str.maketrans(dict.fromkeys(counts.keys() - kept, " "))
+    return [text.translate(rare) for text in texts]
+
+
+def _counts(texts: Iterable[str]) -> collections.Counter[str]:
+    """Returns how often the texts have each character but the space."""
+    counts: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        counts.update(text)
+    del counts[" "]
+    return counts
+
+
+def with_tags(
+    vocabulary: Vocabulary, tags: Sequence[str], name: str, grows: bool = False
+) -> Vocabulary:
+    """Returns a vocabulary that has these tags: spare tags get the names that are missing.
+
+    All ids stay the same, so a model that was trained with `vocabulary` can use the result.
+
+    Args:
+      vocabulary: an existing vocabulary.
+      tags: symbols such as `<2fr>`.
+      name: the setting and the file of the vocabulary, for messages.
+      grows: whether tags get new ids at the end if there are not enough spare tags.
+
+    Raises:
+      UserError: there are not enough spare tags.
+    """
+    missing = [tag for tag in tags if vocabulary.tag(tag) is None]
+    if not missing:
+        return vocabulary
+    model = _parsed(vocabulary.content)
+    spares = [
+        piece
+        for piece in model.pieces
+        if piece.type == piece.CONTROL and piece.piece.startswith(_SPARE.split("{")[0])
+    ]
+    if len(missing) > len(spares) and not grows:
+        raise UserError(
+            f"{name} lacks the tags {', '.join(missing)} and has {len(spares)} spare tags. Use a "
+            f"vocabulary that was trained with --control_symbols={','.join(missing)}, or leave out "
+            "languages."
+        )
+    for piece, tag in zip(spares, missing, strict=False):
+        piece.piece = tag
+    for tag in missing[len(spares) :]:
+        model.pieces.add(piece=tag, type=model.SentencePiece.CONTROL)
+    return Vocabulary(model.SerializeToString(deterministic=True))
+
+
+def _parsed(model: bytes) -> Any:
+    """Returns the content of a model file as a protocol buffer."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model)

@@ -1,0 +1,99 @@
+"""Compares two vocabularies piece by piece, so that a new model can take over the rows of an embedding.
+
+A piece that both vocabularies have keeps its row, whatever its ids are. A new piece of text begins as the
+mean of the rows of the pieces into which the old vocabulary splits it (Gee et al. 2022, "Fast Vocabulary
+Transfer for Language Model Compression", section 3). A new tag begins as the mean of the old tags of its
+kind, for instance of all `<2fr>`, `<2de>` ...
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from gshard_nmt.data.text.vocabulary import UNK, Vocabulary, reserved_symbols
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMatch:
+    """The rows of an embedding that the rows of a new one begin with.
+
+    Attributes:
+      sources: for each new id, the old ids whose mean is its row; () if the row is drawn at random.
+      old_size: the number of old ids.
+      is_known: for each new id, whether the old vocabulary has its piece. Such a row is copied.
+    """
+
+    sources: Sequence[Sequence[int]]
+    old_size: int
+    is_known: Sequence[bool]
+
+    @property
+    def copied(self) -> int:
+        """The number of new pieces that the old vocabulary has."""
+        return sum(self.is_known)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether each id has the same piece in both vocabularies."""
+        return self.copied == self.old_size == len(self.sources) and all(
+            tuple(ids) == (i,) for i, ids in enumerate(self.sources)
+        )
+
+    @property
+    def means(self) -> int:
+        """The number of new pieces that begin as a mean of old rows."""
+        return sum(map(bool, self.sources)) - self.copied
+
+    @property
+    def drawn(self) -> int:
+        """The number of new pieces whose rows are drawn at random."""
+        return len(self.sources) - sum(map(bool, self.sources))
+
+    @property
+    def left_out(self) -> int:
+        """The number of old pieces that the new vocabulary does not have."""
+        return self.old_size - self.copied
+
+    @property
+    def text(self) -> str:
+        """What becomes of the rows, in words."""
+        return (
+            f"{self.copied} rows copied by their pieces, {self.means} means of old rows, {self.drawn} "
+            f"new; {self.left_out} old rows left out"
+        )
+
+
+def match_rows(old: Vocabulary, new: Vocabulary) -> RowMatch:
+    """Returns which rows of the embedding of `old` the rows of an embedding of `new` begin with."""
+    old_keys, new_keys = old.keys(), new.keys()
+    old_ids = {key: i for i, key in enumerate(old_keys)}
+    tags: dict[str, list[int]] = {}
+    for i, key in enumerate(old_keys):
+        if kind := _tag_kind(key):
+            tags.setdefault(kind, []).append(i)
+    equal = [old_ids.get(key) for key in new_keys]
+    texts = {i: piece for i, (kind, piece) in enumerate(new_keys) if kind == "text"}
+    unknown = [i for i in texts if equal[i] is None]
+    splits = dict(zip(unknown, old.split_pieces([texts[i] for i in unknown]), strict=True))
+    sources: list[tuple[int, ...]] = []
+    for i, key in enumerate(new_keys):
+        known = equal[i]
+        if known is not None:
+            sources.append((known,))
+        elif i in splits:
+            sources.append(tuple(part for part in splits[i] if part != UNK))
+        else:
+            sources.append(tuple(tags.get(_tag_kind(key), ())))
+    return RowMatch(sources, len(old_keys), [known is not None for known in equal])
+
+
+def _tag_kind(key: tuple[str, str]) -> str:
+    """Returns "<2", "<subset:" or "<" for a tag; "" for any other piece. A spare tag is no tag yet."""
+    kind, piece = key
+    if kind != "control" or piece in reserved_symbols() or piece.startswith("<spare"):
+        return ""
+    return next(start for start in ("<2", "<subset:", "") if piece.startswith(start)) or "<"
+
+
+def identity(size: int) -> RowMatch:
+    """Returns the match of a vocabulary of `size` pieces with itself."""
+    return RowMatch([(i,) for i in range(size)], size, [True] * size)

@@ -1,0 +1,1 @@
+"""Scores of one system, and how sure they are."""

@@ -1,0 +1,1 @@
+"""Test sets and their translations."""

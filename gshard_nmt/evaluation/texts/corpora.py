@@ -1,0 +1,203 @@
+"""The test sets of a corpus, and whether it is the corpus that a run was trained on.
+
+A corpus may have several folders, as for `gshard-data prepare`: the main one, and subsets with names.
+The main one alone is enough for a report. Overlap is searched in all folders that are given.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.sets.corpus import (
+    CorpusPair,
+    find_pairs,
+    first_pairs,
+    read_pairs,
+)
+from gshard_nmt.data.sets.directions import joined, with_one_test_set
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.texts.translations import TestSet
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
+
+Folders = Mapping[str, Path]
+"""The folders of a corpus by the names of their subsets; the name of the main one is ""."""
+
+Pairs = Mapping[str, Sequence[CorpusPair]]
+"""The language pairs of a corpus by the names that a run has for them: the pair of each folder that has
+it, that of the main corpus first. dev and test are in one of them only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """How a corpus compares with the training text of a run.
+
+    Attributes:
+      corpus: fingerprint of the main corpus, of the languages of the run that it has.
+      trained: fingerprint of the main text that the run was trained on.
+      is_same: whether all folders that are given have the text of the run. None if this cannot be known,
+        because the run has a part of the languages of its data, or the corpus a part of those of the run.
+      others: the names of the folders with other text; "" is the main corpus. Those that perhaps have
+        other text, if `is_same` is None.
+      missing: the names of the folders that the run was trained on and that are not given.
+    """
+
+    corpus: str
+    trained: str
+    is_same: bool | None
+    others: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """What the report says about the training text."""
+        of_subsets = f" ({_listed(self.others)})" if any(self.others) else ""
+        if self.is_same is None:
+            return (
+                f"fingerprint {self.trained} of the prepared data. This run may use only some languages "
+                "of that data (Data.languages), so the fingerprint does not tell whether the corpus is "
+                f"the same{of_subsets}"
+            )
+        verdict = "the same corpus" if self.is_same else f"another corpus{of_subsets}"
+        if not self.missing:
+            return f"fingerprint {self.trained}: {verdict}"
+        return (
+            f"fingerprint {self.trained}: {verdict}. The run was also trained on "
+            f"{_listed(self.missing)}, which is not given, so overlap with it is not counted"
+        )
+
+
+def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
+    """Returns the pairs of a corpus by the names that the run has for them; see `Pairs`.
+
+    The order of the languages in the name of a folder matters only if the run's direction is "as-named".
+
+    Raises:
+      UserError: a folder has no language pair.
+    """
+    all_pairs = [p for subset, place in folders.items() for p in find_pairs(place, True, subset)]
+    direction = run.data.get("direction", "")
+    names = {(d["source"], d["target"]): d["language"] for d in run.data["pairs"]}
+    if direction != "as-named":
+        names |= {(target, source): name for (source, target), name in names.items()}
+    by_name: dict[str, list[CorpusPair]] = {}
+    for pair in with_one_test_set(joined(direction, all_pairs)):
+        name = names.get((pair.source, pair.target), pair.language)
+        by_name.setdefault(name, []).append(dataclasses.replace(pair, label=name))
+    return by_name
+
+
+def test_sets(
+    run: RunFolder, folders: Folders, pairs: Pairs, split: str, sentences: int
+) -> tuple[list[TestSet], list[str]]:
+    """Reads the test set of each direction of a run.
+
+    Returns:
+      The test sets, and a sentence for each direction that has none or cannot be read.
+
+    Raises:
+      UserError: there is no test set at all.
+    """
+    tests, notes, corpus = [], [], _flag(folders)
+    missing: list[str] = []
+    without: list[str] = []
+    for direction in run.data["pairs"]:
+        language, source, target = (direction[key] for key in ("language", "source", "target"))
+        if language not in pairs:
+            missing.append(f"{source}-{target}")
+            continue
+        try:
+            rows = [
+                row
+                for pair in pairs[language]
+                for row in first_pairs(read_pairs(pair, split, source, target), sentences)
+            ]
+        except UserError as error:
+            notes.append(f"{source}-{target} is not scored: {error}")
+            continue
+        if not rows:
+            without.append(f"{source}-{target}")
+            continue
+        sources, references = (list(side) for side in zip(*rows, strict=True))
+        train_pairs = direction["train_pairs"]
+        tests.append(TestSet(language, source, target, train_pairs, sources, references))
+    if without:
+        notes.append(_not_scored(without, f"{corpus} has no {split} text") + ".")
+    if missing:
+        start = _not_scored(missing, f"{corpus} has no text")
+        notes.insert(0, f"{start}, which {run.path} was trained on; give the corpus of the run.")
+    if not tests:
+        raise UserError(
+            f"{corpus} has no {split} text of any language of {run.path} that can be read: "
+            f"{notes[0]} Give another --split or the corpus of the run."
+        )
+    return tests, notes
+
+
+def facts(
+    run: RunFolder, folders: Folders, pairs: Pairs, split: str
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Returns what the report says about the text, and alarms if it is not the text of the run."""
+    places = " and ".join(map(str, folders.values()))
+    try:
+        text = origin(run, pairs)
+    except UserError as error:
+        return [("test text", f"{split} of {places}"), ("training text", f"unknown: {error}")], []
+    about = f"{split} of {places}; fingerprint {text.corpus} (text of the run's languages)"
+    rows = [("test text", about), ("training text", text.verdict)]
+    if text.is_same is not False:
+        return rows, []
+    return rows, [
+        f"{_flag({name: folders[name]})} is not the corpus that {run.path} was trained on."
+        for name in text.others
+    ]
+
+
+def origin(run: RunFolder, pairs: Pairs) -> Origin:
+    """Compares a corpus with the training text of a run.
+
+    Args:
+      run: the run.
+      pairs: the pairs of the corpus, as `pairs_of` returns them; {} if no corpus is given.
+    """
+    trained = fingerprints_of(run)
+    names = dict.fromkeys(pair.subset for own in pairs.values() for pair in own)
+    languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
+    known = [pair for language in languages for pair in pairs.get(language, ())]
+    digits = {name: fingerprint([p for p in known if p.subset == name]) for name in ("", *names)}
+    others = tuple(name for name in names if trained.get(name) != digits[name])
+    missing = tuple(name for name in trained if name not in names)
+    is_same = None if not names else not others
+    # The run has no text under a name that was not recorded, whatever its languages are.
+    if others and all(name in trained for name in others):
+        is_part = any(language not in pairs for language in languages)
+        if is_part or read_run_config(run.config).data.languages:
+            is_same = None
+    return Origin(digits[""], trained[""], is_same, others, missing)
+
+
+def fingerprints_of(run: RunFolder) -> dict[str, str]:
+    """Returns the fingerprint of each folder of the text that a run was trained on, by its name."""
+    return {"": run.data["corpus_fingerprint"]} | run.data.get("subset_fingerprints", {})
+
+
+def _flag(folders: Folders) -> str:
+    """Returns the flags that name some folders, for messages."""
+    return " ".join(
+        f"--corpus {name}={place}" if name else f"--corpus {place}"
+        for name, place in folders.items()
+    )
+
+
+def _not_scored(directions: Sequence[str], reason: str) -> str:
+    """Returns the beginning of a sentence on directions without text."""
+    if len(directions) == 1:
+        return f"{directions[0]} is not scored: {reason} of this direction"
+    rest = f" and {len(directions) - 5} more" if len(directions) > 5 else ""
+    names = ", ".join(directions[:5])
+    return f"{names}{rest} are not scored: {reason} of these directions"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(name or "the main corpus" for name in names)

@@ -1,0 +1,1 @@
+"""Checkpoints of a run: their files, their checksums, which ones stay."""

@@ -1,0 +1,421 @@
+"""The checkpoints of a run: found, read onto any mesh, and verified.
+
+A run has one series of checkpoints, `checkpoints/STEP/`. Each holds the whole state as named groups of
+arrays, so that a decoder can read the weights alone, and a manifest with checksums. It exists from the
+moment that its commit file exists. `checkpoint_writer.py` writes them.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gshard_nmt import paths
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import (
+    DENIED,
+    PAUSES,
+    UnreadableError,
+    UnsoundError,
+    exists,
+    failure,
+    patiently,
+    reading,
+)
+from gshard_nmt.run.checkpoint import agreement, tensor_files
+from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint.checksums import compute_checksums, on_host
+from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+Groups = Mapping[str, Mapping[str, Any]]
+"""Arrays by the names of their groups, then by their own names."""
+
+Wanted = Groups | Callable[[Manifest], Groups]
+"""The groups to read, or a function that chooses them for a checkpoint."""
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint that has been read and verified.
+
+    Attributes:
+      manifest: its manifest, with the step.
+      groups: the arrays.
+      passed_over: a line for each checkpoint that was tried before and could not be used.
+    """
+
+    manifest: Manifest
+    groups: dict[str, dict[str, Any]]
+    passed_over: tuple[str, ...]
+
+
+class Checkpoints:
+    """The checkpoints of a run folder.
+
+    Nothing in the folder is changed. Process 0 decides which checkpoints there are. If there are several
+    processes, all of them call the methods together.
+
+    Attributes:
+      pauses: seconds to wait before each further attempt if a file cannot be read.
+    """
+
+    pauses: Sequence[float] = PAUSES
+
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention | None = None,
+        identity: Mapping[str, str] | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+          folder: `checkpoints/` in the run folder.
+          retention: which checkpoints to keep; None gives the defaults.
+          identity: digests of what must not change in a run. They are recorded in each checkpoint, and a
+            checkpoint with other digests is not read.
+          processes: the processes of the run.
+        """
+        self.folder = folder
+        self.retention = retention or Retention()
+        self._identity = dict(identity or {})
+        self._processes = processes
+        self._known: dict[int, Scores | UnsoundError] = {}
+        """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
+        self._unread: dict[int, UnreadableError] = {}
+
+    def steps(self) -> list[int]:
+        """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
+
+        Raises:
+          UserError: the folder has checkpoints of an older version of this package, or may not be read.
+          TryAgain: it cannot be read now.
+        """
+        return agreement.numbers_of_first(self._processes, self._committed)
+
+    def newest(self) -> Manifest | None:
+        """Returns the newest manifest that can be read; None if there is none.
+
+        It skips the checkpoints whose arrays `restore` has found to be damaged.
+        """
+        for step in self._newest_first():
+            try:
+                return agreement.together(self._processes, self.manifest, step)
+            except UnsoundError as problem:
+                if not problem.is_damage:  # `restore` comes to the damaged ones, and reports them
+                    self._note(step, problem)
+        return None
+
+    def manifest(self, step: int) -> Manifest:
+        """Reads the manifest of a checkpoint.
+
+        Raises:
+          UnsoundError: it cannot be read, is damaged, or belongs to another run.
+        """
+        return patiently(lambda: self._committed_manifest(step), self.pauses)
+
+    def kept(self) -> dict[int, list[str]]:
+        """Returns why each committed checkpoint is kept: "last", "every", "best"; or nothing."""
+        return self.retention.reasons(self._read_scores())
+
+    def best_first(self) -> list[int]:
+        """Returns the steps in the order in which a decoder tries them: best, then newest first."""
+
+        def order() -> list[int]:
+            best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
+            return [*best, *(s for s in self._committed()[::-1] if s not in best)]
+
+        return agreement.numbers_of_first(self._processes, order)
+
+    def restore_best(self, groups: Wanted) -> Restored:
+        """Reads the best sound checkpoint as `restore` does, also if its run goes on meanwhile.
+
+        The run may remove a checkpoint while this reads it. So the checkpoints are listed again after
+        each one that cannot be used.
+        """
+        problems: dict[int, str] = {}
+        while steps := [step for step in self.best_first() if step not in problems]:
+            restored = self._try(steps[0], groups, problems)
+            if restored is not None:
+                return restored
+        raise self._nothing(problems)
+
+    def restore(self, groups: Wanted, steps: Sequence[int] | None = None) -> Restored:
+        """Reads the first sound checkpoint, places its arrays as their shardings say, and verifies them.
+
+        Args:
+          groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings; or a function
+            that returns this for a manifest.
+          steps: the checkpoints to try, in this order; None means all that are not known to be damaged,
+            the newest first.
+
+        Raises:
+          UserError: none of them is sound. The message says what is wrong with each.
+          TryAgain: one of them cannot be read now.
+        """
+        problems: dict[int, str] = {}
+        for step in self._newest_first() if steps is None else steps:
+            restored = self._try(step, groups, problems)
+            if restored is not None:
+                return restored
+        known = self._damaged() if steps is None else {}
+        raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
+
+    def sound(
+        self, groups: Wanted, problems: dict[int, str], steps: Sequence[int] | None = None
+    ) -> Iterator[Restored]:
+        """Yields each sound checkpoint as `restore` reads it. It is read when it is asked for.
+
+        Args:
+          groups, steps: as for `restore`.
+          problems: gets a line for each checkpoint that cannot be used, by step.
+        """
+        for step in self._newest_first() if steps is None else steps:
+            restored = self._try(step, groups, problems)
+            if restored is not None:
+                yield restored
+
+    def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
+        """Reads one tensor to the host, and verifies it.
+
+        Raises:
+          UnsoundError: it is damaged.
+        """
+        tensor = manifest.tensors[group][name]
+        arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
+        array = self._loading(_load_to_host, manifest.step, *arguments)
+        _check(group, {name: on_host(array, tensor.letters)}, manifest)
+        return array
+
+    def _try(self, step: int, groups: Wanted, problems: dict[int, str]) -> Restored | None:
+        """Reads a checkpoint. If it cannot be used, it adds a line to `problems` and returns None."""
+        try:
+            manifest, arrays = self._read(step, groups)
+        except UnsoundError as problem:
+            self._note(step, problem)
+            problems[step] = self._line(step, problem)
+            return None
+        return Restored(manifest, arrays, tuple(problems.values()))
+
+    def _nothing(self, problems: Mapping[int, str]) -> UserError | TryAgain:
+        """Returns the error that says why no checkpoint can be used."""
+        if not problems:
+            whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
+            if whole:
+                return UserError(
+                    f"{self.folder / str(whole[-1])} has no {COMMIT_FILE}, so it is not read. Start "
+                    "gshard-train with this run folder; it commits a checkpoint that is complete."
+                )
+            return UserError(
+                f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
+                "of a run that has saved one."
+            )
+        for step in problems:
+            if step in self._unread:
+                return failure(self.folder / str(step), self._unread[step])
+        return UserError(
+            "no checkpoint can be used:\n  "
+            + "\n  ".join(problems.values())
+            + "\nRestore one of these folders from a copy, or start again with a new --workdir."
+        )
+
+    def _line(self, step: int, problem: UnsoundError) -> str:
+        return f"{self.folder / str(step)}: {problem}"
+
+    def _read(self, step: int, groups: Wanted) -> tuple[Manifest, dict[str, dict[str, Any]]]:
+        """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all.
+
+        Raises:
+          UnsoundError: it is damaged, incomplete, or of another run.
+        """
+        manifest = self._agreed_manifest(step)
+
+        def load(step: int) -> dict[str, dict[str, Any]]:
+            chosen = groups(manifest) if callable(groups) else groups
+            for group, arrays in chosen.items():
+                manifest.check_arrays(group, arrays)
+            return self._loading(_load, step, chosen, manifest.places)
+
+        arrays = agreement.together(self._processes, load, step)
+        letters = {
+            f"{group}/{name}": tensor.letters
+            for group, tensors in manifest.tensors.items()
+            for name, tensor in tensors.items()
+        }
+        checksums = compute_checksums(flat(arrays), letters)
+        for group, names in arrays.items():
+            _check(group, {name: checksums[f"{group}/{name}"] for name in names}, manifest)
+        return manifest, arrays
+
+    def _agreed_manifest(self, step: int) -> Manifest:
+        """Reads the manifest, the same one in every process.
+
+        The run may replace it meanwhile, to add a blend. Then no process may read weights without it.
+        """
+        for pause in (*self.pauses, None):
+            manifest = agreement.together(self._processes, self.manifest, step)
+            if agreement.is_same(self._processes, manifest.label):
+                return manifest
+            if pause is not None:
+                time.sleep(pause)
+        raise UnreadableError("the processes read different manifests of it")
+
+    def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:
+        """Calls a function that reads arrays; raises UnsoundError if that fails."""
+        import jax
+
+        def attempt() -> Any:
+            try:
+                return load(self.folder / str(step), *arguments)
+            except (jax.errors.JaxRuntimeError, MemoryError):
+                raise  # the memory is too small, or a device has failed
+            except Exception as error:  # damaged files raise errors of many types
+                message = f"its arrays cannot be read: {tensor_files.reason(error)}"
+                if not tensor_files.proves_damage(error):
+                    advice = DENIED if tensor_files.is_denied(error) else ""
+                    raise UnreadableError(message, advice) from error
+                # Files are missing too if the run removes this checkpoint now.
+                self._check_committed(step)
+                raise UnsoundError(message) from error
+
+        return patiently(attempt, self.pauses)
+
+    def _committed_manifest(self, step: int) -> Manifest:
+        self._check_committed(step)
+        return self._parse(step)
+
+    def _check_committed(self, step: int) -> None:
+        """Raises UnreadableError if a checkpoint is not, or no longer, committed."""
+        if not exists(self.folder / str(step) / COMMIT_FILE):
+            raise UnreadableError(
+                f"{COMMIT_FILE} is missing: it was not finished, or has been removed"
+            )
+
+    def _parse(self, step: int) -> Manifest:
+        """Reads a manifest once, without a look at the commit file. The errors are as of `manifest`."""
+        file = self.folder / str(step) / manifests.NAME
+        try:
+            with reading(file):
+                text = file.read_bytes().decode("utf-8")
+        except FileNotFoundError:
+            raise UnsoundError(f"{manifests.NAME} is missing") from None
+        except UnicodeDecodeError as error:
+            raise UnsoundError(f"{manifests.NAME} is damaged: {error}") from None
+        manifest = Manifest.parse(text)
+        if manifest.step != step:
+            raise UnsoundError(f"its manifest is of step {manifest.step}")
+        manifest.check_files(self._identity)
+        return manifest
+
+    def _note(self, step: int, problem: UnsoundError) -> None:
+        """Remembers what is wrong with a checkpoint."""
+        self._known[step] = problem
+        if isinstance(problem, UnreadableError):
+            self._unread[step] = problem
+
+    def _damaged(self) -> dict[int, UnsoundError]:
+        """Returns what is wrong with each checkpoint that is known to be damaged, by step."""
+        return {
+            step: known
+            for step, known in self._known.items()
+            if isinstance(known, UnsoundError) and known.is_damage
+        }
+
+    def _newest_first(self) -> list[int]:
+        """Returns the steps that are not known to be damaged, as process 0 knows them."""
+        return agreement.numbers_of_first(
+            self._processes,
+            lambda: [step for step in self._committed()[::-1] if step not in self._damaged()],
+        )
+
+    def _folders(self) -> list[int]:
+        """Returns the steps of all folders of checkpoints, sorted, committed or not."""
+
+        def names() -> set[str]:
+            with reading(self.folder):
+                return {path.name for path in paths.entries(self.folder)}
+
+        listed = self._look(names)
+        if {"last", "best"} & listed:
+            raise UserError(
+                f"{self.folder} has checkpoints of an older version of gshard-nmt, in last/ and best/. "
+                "Use that version, or start again with a new --workdir."
+            )
+        return sorted(int(name) for name in listed if name.isdecimal())
+
+    def _committed(self) -> list[int]:
+        """Returns the steps of all committed checkpoints, sorted, as this process sees them."""
+        files = {step: self.folder / str(step) / COMMIT_FILE for step in self._folders()}
+        return [step for step, file in files.items() if self._look(functools.partial(exists, file))]
+
+    def _look(self, read: Callable[[], Result]) -> Result:
+        """Calls a function that looks at the folder; raises UserError or TryAgain if that fails."""
+        try:
+            return patiently(read, self.pauses)
+        except UnreadableError as problem:
+            raise failure(self.folder, problem) from problem
+
+    def _present(self) -> list[int]:
+        """Returns the steps whose scores count."""
+        return self._committed()
+
+    def _read_scores(self) -> dict[int, Scores]:
+        """Returns the scores of each checkpoint; none for a checkpoint that cannot be used.
+
+        A manifest that could not be read is read again at each call.
+        """
+        known: dict[int, Scores | UnsoundError] = {}
+        for step in self._present():
+            last = self._known.get(step)
+            try:
+                if last is None:
+                    known[step] = self.manifest(step).scores
+                elif isinstance(last, UnreadableError):
+                    known[step] = self._committed_manifest(step).scores
+                else:
+                    known[step] = last
+            except UnsoundError as problem:
+                known[step] = problem
+        self._known = known
+        return {step: s for step, s in known.items() if isinstance(s, Scores)}
+
+
+def _load(folder: Path, wanted: Groups, places: tensor_files.Places) -> dict[str, dict[str, Any]]:
+    """Reads groups of a checkpoint as `tensor_files.load` does, wherever they are in its folder."""
+    first = {group: arrays for group, arrays in wanted.items() if group not in manifests.ADDED}
+    loaded = tensor_files.load(folder, first, places)
+    for group in wanted.keys() - first.keys():
+        loaded |= tensor_files.load(folder / group, {group: wanted[group]}, places)
+    return loaded
+
+
+def _load_to_host(folder: Path, group: str, *arguments: Any) -> Any:
+    """Reads one array of a checkpoint as `tensor_files.load_to_host` does."""
+    own = folder / group if group in manifests.ADDED else folder
+    return tensor_files.load_to_host(own, group, *arguments)
+
+
+def flat(groups: Groups) -> dict[str, Any]:
+    """Returns the arrays of all groups by "group/name"."""
+    return {
+        f"{group}/{name}": array
+        for group, arrays in groups.items()
+        for name, array in arrays.items()
+    }
+
+
+def _check(group: str, checksums: Mapping[str, Any], manifest: Manifest) -> None:
+    """Raises UnsoundError if a tensor of a group has other checksums than the manifest."""
+    for name in sorted(checksums):
+        if where := manifest.tensors[group][name].damaged(checksums[name]):
+            raise UnsoundError(f"{group}/{name} is damaged: {where}")

@@ -1,0 +1,439 @@
+"""Writes the checkpoints of a run: sharded, asynchronous, atomic.
+
+Orbax writes the arrays in the background, then the manifest and the commit file are written. Nothing is
+renamed, because a rename is not atomic on object stores and on buckets that are mounted. A checkpoint
+is removed only after a newer one has been committed.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt import files
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
+from gshard_nmt.run.checkpoint import agreement, tensor_files
+from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat
+from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums, prepare_checksums
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
+from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+class CheckpointWriter(Checkpoints):
+    """The checkpoints of a run folder, for the processes that train it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        retention: Retention | None = None,
+        identity: Mapping[str, str] | None = None,
+        processes: Processes = ALONE,
+        on_commit: Callable[[Manifest], None] | None = None,
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+          folder, retention, identity, processes: as for `Checkpoints`.
+          on_commit: process 0 calls it in the background for each checkpoint, just before the commit.
+        """
+        super().__init__(folder, retention, identity, processes)
+        self._on_commit = on_commit
+        self._writer: Any = None
+        self._pending: Manifest | None = None
+        self._added_group = ""
+        """The group that is being added to a committed checkpoint; "" if a whole one is written."""
+
+    def adopt(self) -> list[int]:
+        """Commits the checkpoints that are complete except for their commit file.
+
+        A kill or a copy may have cost them this file. The manifest is written when everything else is
+        there, so a folder with a sound manifest is complete. Its arrays are verified when they are read.
+
+        Returns:
+          The steps of these checkpoints.
+
+        Raises:
+          TryAgain: the disk or the server fails.
+          UserError: a file may not be read, or the commit file cannot be written.
+        """
+        return agreement.numbers_of_first(self._processes, self._adopt)
+
+    def _adopt(self) -> list[int]:
+        adopted = []
+        for step in self._unfinished():
+            try:
+                patiently(functools.partial(self._parse, step), self.pauses)
+            except UnreadableError as problem:
+                raise failure(self.folder / str(step), problem) from problem
+            except UnsoundError:
+                continue
+            with self._writing(step):
+                text = "This checkpoint had lost this file. Its manifest is sound.\n"
+                files.write(self.folder / str(step) / tensor_files.COMMIT_FILE, text)
+            adopted.append(step)
+        return adopted
+
+    def _unfinished(self) -> list[int]:
+        """Returns the steps of the folders that are not committed."""
+        committed = set(self._committed())
+        return [step for step in self._folders() if step not in committed]
+
+    def start_saving(self) -> list[int]:
+        """Prepares to save: makes the folder, and removes what killed saves have left.
+
+        Checkpoints that are complete are adopted first.
+
+        Returns:
+          The steps of the checkpoints that were not finished and have been removed.
+        """
+        self.adopt()
+
+        def tidy() -> list[int]:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return [step for step in self._unfinished() if self._remove_unfinished(step)]
+
+        removed = agreement.numbers_of_first(self._processes, tidy)
+        self._processes.barrier("ready to save checkpoints")
+        self._writer = tensor_files.new_writer(self._write_manifest, self._processes.count)
+        return removed
+
+    def _remove_unfinished(self, step: int) -> bool:
+        """Removes a folder that is not committed, unless it belongs to another run."""
+        try:
+            self._parse(step)
+        except ForeignError:
+            return False
+        except UnsoundError as problem:
+            if not problem.is_damage:
+                return False
+        self._remove(step)
+        return True
+
+    def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
+        """Compiles the program that computes the checksums, if there is one, so that no save must.
+
+        Args:
+          groups: the shapes, dtypes and shardings of the arrays that will be saved.
+          letters: as for `save`.
+        """
+        prepare_checksums(flat(groups), flat(letters))
+
+    def save(
+        self,
+        step: int,
+        groups: Groups,
+        letters: Mapping[str, Mapping[str, str]],
+        facts: Mapping[str, Any],
+        scores: Scores | None = None,
+        average_of: Sequence[str] = (),
+    ) -> bool:
+        """Writes a checkpoint in the background, unless this step has a sound one.
+
+        It first waits until the previous checkpoint is committed, and removes those that are no longer
+        kept. Arrays on devices are copied before this returns, so the next step may reuse their memory.
+
+        Args:
+          step: training steps done.
+          groups: the arrays.
+          letters: the letters of the arrays of each group, for checksums of each expert.
+          facts: JSON values.
+          scores: the scores of this step, if it was validated.
+          average_of: the checkpoints whose average this is.
+
+        Returns:
+          Whether a checkpoint is being written.
+
+        Raises:
+          NotFiniteError: a value is infinite or not a number. Nothing is written.
+          UserError: this checkpoint or the previous one cannot be written.
+        """
+        if self._writer is None:
+            self.start_saving()
+        self.wait()
+        present = agreement.numbers_of_first(self._processes, lambda: [self._presence(step)])[0]
+        if present == _SOUND:
+            return False
+        if present == _UNREADABLE:
+            raise failure(
+                self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
+            )
+        if present == _FOREIGN:
+            raise UserError(
+                f"{self.folder / str(step)} is a checkpoint of another run or another version of "
+                "gshard-nmt. Move it away, or start again with a new --workdir."
+            )
+        manifest = self._describe(step, groups, letters, facts, scores or Scores(), average_of)
+        tree, places = tensor_files.pack(groups)
+        manifest = manifest.placed(places)
+        with self._writing(step):
+            if self._processes.is_first:
+                self._remove(step)
+            self._pending = manifest
+            self._known[step] = manifest.scores
+            save = tensor_files.orbax().args.PyTreeSave(tree)
+            # With `force` only process 0 asks whether the folder exists.
+            location = tensor_files.location(self.folder / str(step))
+            self._writer.save(location, args=save, force=True)
+        return True
+
+    def add(
+        self,
+        step: int,
+        groups: Groups,
+        letters: Mapping[str, Mapping[str, str]],
+        facts: Mapping[str, Any],
+        scores: Scores,
+    ) -> None:
+        """Adds a group of arrays to a committed checkpoint in the background, and changes its facts.
+
+        If this is killed, the checkpoint is as it was: its manifest is replaced when all arrays are
+        there.
+
+        Args:
+          step, letters, facts, scores: as for `save`.
+          groups: the arrays of one group of `manifests.ADDED`.
+
+        Raises:
+          NotFiniteError: a value is infinite or not a number. Nothing is written.
+          UserError: the checkpoint cannot be read, or the arrays cannot be written.
+        """
+        self.wait()
+        (group,) = groups
+        added = self._describe(step, groups, letters, facts, scores, ())
+        tree, places = tensor_files.pack(groups)
+        with self._writing(step):
+            manifest = self._sound(step)
+            tensors = {**manifest.tensors, **added.placed(places).tensors}
+            self._pending = dataclasses.replace(
+                manifest, tensors=tensors, facts=facts, scores=scores
+            )
+            self._known[step] = scores
+            self._added_group = group
+            save = tensor_files.orbax().args.PyTreeSave(tree)
+            location = tensor_files.location(self.folder / str(step) / group)
+            self._writer.save(location, args=save, force=True)
+
+    def change(self, step: int, facts: Mapping[str, Any], scores: Scores | None = None) -> None:
+        """Gives a committed checkpoint other facts and scores.
+
+        Args:
+          step, facts: as for `save`.
+          scores: as for `save`; None keeps those that it has.
+
+        Raises:
+          UserError: its manifest cannot be read or written.
+        """
+        self.wait()
+
+        def write() -> list[int]:
+            manifest = dataclasses.replace(self._sound(step), facts=facts)
+            if scores is not None:
+                manifest = dataclasses.replace(manifest, scores=scores)
+            files.write(self.folder / str(step) / manifests.NAME, manifest.text)
+            return []
+
+        with self._writing(step):
+            agreement.numbers_of_first(self._processes, write)
+        self._known.pop(step, None)  # it is read again when it is needed
+
+    def _sound(self, step: int) -> Manifest:
+        """Returns the manifest of a committed checkpoint; raises UserError or TryAgain without it."""
+        try:
+            return self.manifest(step)
+        except UnreadableError as problem:
+            raise failure(self.folder / str(step), problem) from problem
+        except UnsoundError as problem:
+            raise UserError(
+                f"{self.folder / str(step)}: {problem}. Start the same command again; it goes on from "
+                "the newest sound checkpoint."
+            ) from problem
+
+    def _presence(self, step: int) -> int:
+        """Returns what there is of a step: `_FREE`, `_SOUND`, `_FOREIGN` or `_UNREADABLE`."""
+        self._read_scores()
+        known = self._known.get(step)
+        if known is None or (isinstance(known, UnsoundError) and known.is_damage):
+            return _FREE
+        if isinstance(known, UnreadableError):
+            return _UNREADABLE
+        return _FOREIGN if isinstance(known, ForeignError) else _SOUND
+
+    def check_for_errors(self) -> None:
+        """Raises UserError if the checkpoint that is being written in the background has failed."""
+        if self._writer is not None and self._pending is not None:
+            with self._writing(self._pending.step):
+                self._writer.check_for_errors()
+
+    def wait(self) -> None:
+        """Waits until the last checkpoint is committed, then removes those that are no longer kept.
+
+        Raises:
+          UserError: it could not be written.
+        """
+        if self._writer is None or self._pending is None:
+            return
+        step = self._pending.step
+        with self._writing(step):
+            self._writer.wait_until_finished()
+        self._pending, self._added_group = None, ""
+        self.remove_superseded(step)
+
+    def remove_superseded(self, newest: int | None = None) -> None:
+        """Removes the checkpoints that no rule keeps, but never `newest`.
+
+        A run that was killed after its last commit may have left one.
+        """
+        if self._processes.is_first:
+            for step in sorted(self._superseded() - {newest}):
+                self._remove(step)
+
+    def _superseded(self) -> set[int]:
+        """Returns the steps of the checkpoints that no rule keeps.
+
+        A damaged checkpoint stays until there are `Retention.last` newer sound ones. Somebody may want
+        to save what can be read of it. One that cannot be read now may be sound, so it stays too.
+        """
+        reasons = self.kept()
+        superseded = {step for step, words in reasons.items() if not words}
+        for step in self._damaged():
+            newer = [other for other in reasons if other > step]
+            if len(newer) >= self.retention.last:
+                superseded.add(step)
+        return superseded
+
+    def _present(self) -> list[int]:
+        pending = set() if self._pending is None else {self._pending.step}
+        return sorted(pending.union(self._committed()))
+
+    def _note(self, step: int, problem: UnsoundError) -> None:
+        """Raises an error if a checkpoint cannot be read now: it may be the one to go on from."""
+        if isinstance(problem, UnreadableError):
+            raise failure(self.folder / str(step), problem) from problem
+        super()._note(step, problem)
+
+    def _remove(self, step: int) -> None:
+        tensor_files.remove(self.folder / str(step), manifests.NAME)
+
+    def close(self) -> None:
+        """Waits for the last checkpoint, then ends the background threads."""
+        try:
+            self.wait()
+        finally:
+            if self._writer is not None:
+                # It raises again what `wait` has reported.
+                with contextlib.suppress(OSError, ValueError, RuntimeError):
+                    self._writer.close()
+            self._writer = self._pending = None
+
+    def _describe(
+        self,
+        step: int,
+        groups: Groups,
+        letters: Mapping[str, Mapping[str, str]],
+        facts: Mapping[str, Any],
+        scores: Scores,
+        average_of: Sequence[str],
+    ) -> Manifest:
+        """Returns the manifest of a checkpoint; raises NotFiniteError if a value is not finite."""
+        flat_letters = flat(letters)
+        checksums = compute_checksums(flat(groups), flat_letters)
+        if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
+            raise NotFiniteError(bad)
+        tensors = {
+            group: {
+                name: Tensor(
+                    tuple(array.shape),
+                    np.dtype(array.dtype).name,
+                    flat_letters.get(f"{group}/{name}", ""),
+                    checksums[f"{group}/{name}"].sums,
+                )
+                for name, array in arrays.items()
+            }
+            for group, arrays in groups.items()
+        }
+        return Manifest(step, tensors, self._identity, facts, scores, tuple(average_of))
+
+    def _write_manifest(self) -> None:
+        """Writes the manifest; orbax calls it in process 0, just before it writes the commit file."""
+        manifest = self._pending
+        assert manifest is not None
+        files.write(self.folder / str(manifest.step) / manifests.NAME, manifest.text)
+        if self._on_commit is not None:
+            self._on_commit(manifest)
+
+    @contextlib.contextmanager
+    def _writing(self, step: int) -> Iterator[None]:
+        """Turns the errors of writing into a UserError or TryAgain that names the checkpoint."""
+        import jax
+
+        try:
+            yield
+        except jax.errors.JaxRuntimeError:
+            raise  # it is about another process, or about a device
+        except (OSError, ValueError, RuntimeError) as error:
+            self._pending = None
+            # A disk that does not answer has a number of the system, ETIMEDOUT.
+            if isinstance(error, TimeoutError) and error.errno is None:
+                raise self._too_slow(step, error) from error
+            group, self._added_group = self._added_group, ""
+            self._remove_failed(step, group)
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = getattr(error, "strerror", None) or lines[-1]
+            if group:
+                raise UserError(
+                    f"{group} cannot be added to the checkpoint of step {step} in {self.folder}: "
+                    f"{reason}. Free some space or mend the disk, then start the same command again; the "
+                    "checkpoint is as it was."
+                ) from error
+            raise UserError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
+                "space or mend the disk, then start the same command again; the earlier checkpoints are "
+                "still there."
+            ) from error
+
+    def _too_slow(self, step: int, error: TimeoutError) -> TryAgain:
+        hours = tensor_files.SAVE_HOURS
+        if self._processes.count == 1:
+            return TryAgain(
+                f"the checkpoint of step {step} was not written to {self.folder} within {hours} hours. "
+                "Look at the disk or the server, then start the same command again."
+            )
+        return TryAgain(
+            f"the checkpoint of step {step} was not finished within {hours} hours, because a disk or "
+            f"another process did not answer: {error} Start all processes again with the same commands."
+        )
+
+    def _remove_failed(self, step: int, group: str) -> None:
+        """Removes what a failed save has left, because the next start may need the space.
+
+        A folder with a manifest is complete: the next start adopts it.
+
+        Args:
+          step: the step of the checkpoint.
+          group: the group that was added to it; "" if all of it was saved.
+        """
+        if not self._processes.is_first:
+            return
+        # Some of orbax's threads may still write a file.
+        for pause in (0.0, 0.05, 0.2):
+            time.sleep(pause)
+            # The error of the save is reported, not another one.
+            with contextlib.suppress(Exception):
+                if group:
+                    if group not in self._parse(step).tensors:
+                        place = self.folder / str(step) / group
+                        tensor_files.remove(place, manifests.NAME)
+                elif not exists(self.folder / str(step) / manifests.NAME):
+                    self._remove(step)
+
+
+_FREE, _SOUND, _FOREIGN, _UNREADABLE = range(4)
+"""What there is of a step: nothing or a damaged checkpoint, a sound one, another run's, or unknown."""

@@ -1,0 +1,254 @@
+"""The manifest of a checkpoint: its contents, and the checksums that verify them.
+
+It is a JSON file in the folder of the checkpoint, written before the checkpoint is committed. It has a
+checksum of its own.
+"""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import gshard_nmt
+from gshard_nmt import json_shape
+from gshard_nmt.reading import UnsoundError
+from gshard_nmt.run import blend
+from gshard_nmt.run.checkpoint.checksums import Checksums, slice_name, sliced_dimensions
+from gshard_nmt.run.checkpoint.retention import Scores
+
+FORMAT = 1
+"""The version of the format of checkpoints. This package reads no other."""
+
+NAME = "manifest.json"
+
+DECODED = {blend.GROUP: "blend with the old weights", "ema": "Train.ema"}
+"""The groups of weights that are decoded in place of `parameters`, the first that there is, in words."""
+
+ADDED = (blend.GROUP,)
+"""The groups that are added to a checkpoint after its commit. Each has a folder of its own in that of the
+checkpoint."""
+
+_RECORD = json_shape.fields(
+    {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
+)
+"""The shape of the file. The shape of the manifest is not checked: the checksum detects damage."""
+
+
+class ForeignError(UnsoundError):
+    """A checkpoint is of another run, another model or another format. It may be sound for others."""
+
+    is_damage = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """Describes one tensor of a checkpoint.
+
+    Attributes:
+      shape: its dimensions.
+      dtype: the name of its dtype.
+      letters: its letters; "" if they are not known.
+      sums: uint32[R, E] checksums, without the dimensions that the tensor does not have.
+      place: its first word in the array that holds the small tensors; None if it has files of its own.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    letters: str
+    sums: np.ndarray
+    place: int | None = None
+
+    def damaged(self, checksums: Checksums) -> str:
+        """Returns the slices whose checksums differ, such as "repeat 0, expert 3"; "" if none differ."""
+        different = np.argwhere(checksums.sums != self.sums).tolist()
+        if not different:
+            return ""
+        if not self.sums.ndim:
+            return "all of it"
+        names = [slice_name(self.letters, index) for index in different[:3]]
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        return "; ".join(names) + more
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The contents of a manifest.
+
+    Attributes:
+      step: training steps done.
+      tensors: the tensors of each group, by name.
+      files: digests of everything that must not change in a run, such as its vocabularies, by name.
+      facts: further JSON values, such as the counters of the run.
+      scores: the scores on dev text at this step; empty if it was not validated.
+      average_of: the checkpoints that were averaged; () for a checkpoint of training.
+      version: the version of the package that wrote it.
+      saved_at: the time of writing, in seconds since 1970.
+    """
+
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scores: Scores = dataclasses.field(default_factory=Scores)
+    average_of: tuple[str, ...] = ()
+    version: str = gshard_nmt.__version__
+    saved_at: float = dataclasses.field(default_factory=time.time)
+
+    @property
+    def places(self) -> dict[tuple[str, str], int]:
+        """The places of the packed tensors, as `tensor_files.pack` returned them."""
+        return {
+            (group, name): tensor.place
+            for group, tensors in self.tensors.items()
+            for name, tensor in tensors.items()
+            if tensor.place is not None
+        }
+
+    def placed(self, places: Mapping[tuple[str, str], int]) -> "Manifest":
+        """Returns a copy with the places of the packed tensors."""
+        tensors = {
+            group: {
+                name: dataclasses.replace(tensor, place=places.get((group, name)))
+                for name, tensor in table.items()
+            }
+            for group, table in self.tensors.items()
+        }
+        return dataclasses.replace(self, tensors=tensors)
+
+    def group_to_decode(self, raw: bool = False) -> str:
+        """Returns the group of the weights to decode: `blend`, `ema` or else `parameters`.
+
+        Args:
+          raw: whether to decode with the weights themselves, not with a mean that has them.
+        """
+        return next((group for group in DECODED if group in self.tensors and not raw), "parameters")
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors in bytes."""
+        return sum(
+            int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+            for tensors in self.tensors.values()
+            for tensor in tensors.values()
+        )
+
+    @property
+    def label(self) -> str:
+        """The step and the SHA-256 of the manifest. No other checkpoint has the same label."""
+        return f"step {self.step}, {hashlib.sha256(self.text.encode()).hexdigest()}"
+
+    @property
+    def text(self) -> str:
+        """The manifest as JSON, with its own checksum."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "version": self.version,
+            "step": self.step,
+            "saved_at": self.saved_at,
+            "facts": dict(self.facts),
+            "scores": dict(self.scores.values),
+            "scored_with": dict(self.scores.scored_with),
+            "average_of": list(self.average_of),
+            "files": dict(self.files),
+            "tensors": {
+                group: {name: _described(tensor) for name, tensor in sorted(tensors.items())}
+                for group, tensors in self.tensors.items()
+            },
+        }
+        return json.dumps({"sha256": _digest(content), "manifest": content}) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Manifest":
+        """Reads a manifest.
+
+        Raises:
+          UnsoundError: the manifest is damaged, or has another format.
+        """
+        try:
+            record = json_shape.parse(text, _RECORD)
+            content = record["manifest"]
+            if record["sha256"] != _digest(content):
+                raise UnsoundError(f"{NAME} is damaged: its checksum does not match")
+            if content["format"] != FORMAT:
+                raise ForeignError(
+                    f"its format is {content['format']}, written by gshard-nmt {content['version']}; "
+                    f"gshard-nmt {gshard_nmt.__version__} reads format {FORMAT}"
+                )
+            tensors = {
+                group: {name: _tensor(*described) for name, described in table.items()}
+                for group, table in content["tensors"].items()
+            }
+            scores = Scores(content["scores"], content["scored_with"])
+            return cls(
+                content["step"],
+                tensors,
+                content["files"],
+                content["facts"],
+                scores,
+                tuple(content["average_of"]),
+                content["version"],
+                content["saved_at"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnsoundError(f"{NAME} is damaged: {error}") from None
+
+    def check_files(self, files: Mapping[str, str]) -> None:
+        """Checks that the checkpoint belongs to a run with these digests.
+
+        Raises:
+          ForeignError: a digest differs.
+        """
+        changed = [
+            name for name in sorted(files) if self.files.get(name, files[name]) != files[name]
+        ]
+        if changed:
+            raise ForeignError(f"it belongs to another run: {', '.join(changed)} differ")
+
+    def check_arrays(self, group: str, arrays: Mapping[str, Any]) -> None:
+        """Checks that a group has arrays of these names, shapes and dtypes.
+
+        Raises:
+          ForeignError: the group is missing, or differs.
+        """
+        tensors = self.tensors.get(group)
+        if tensors is None:
+            raise ForeignError(
+                f"it is an average of {', '.join(self.average_of)} and has only weights: it can be "
+                "decoded, not trained further"
+                if self.average_of
+                else f"it has no {group}"
+            )
+        if difference := set(tensors).symmetric_difference(arrays):
+            name = min(difference)
+            side = "more" if name in tensors else "fewer"
+            raise ForeignError(f"{group} has {side} tensors than the run, for example {name}")
+        for name, array in arrays.items():
+            stored = tensors[name]
+            expected = (tuple(array.shape), np.dtype(array.dtype).name)
+            if (stored.shape, stored.dtype) != expected:
+                raise ForeignError(
+                    f"{group}/{name} is {stored.dtype}{list(stored.shape)}, "
+                    f"and {expected[1]}{list(expected[0])} in the run"
+                )
+
+
+def _described(tensor: Tensor) -> list[Any]:
+    sums = "".join(f"{value:08x}" for value in tensor.sums.reshape(-1).tolist())
+    return [list(tensor.shape), tensor.dtype, tensor.letters, sums, tensor.place]
+
+
+def _tensor(shape: list[int], dtype: str, letters: str, sums: str, place: int | None) -> Tensor:
+    sums_shape = [shape[d] for d in sliced_dimensions(letters)]
+    values = [int(sums[i : i + 8], 16) for i in range(0, len(sums), 8)]
+    return Tensor(
+        tuple(shape), dtype, letters, np.array(values, np.uint32).reshape(sums_shape), place
+    )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,192 @@
+"""The progress of a training run: its bar on a terminal, its log of metrics, its interruption."""
+
+import contextlib
+import math
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gshard_nmt.quantities import duration_text
+from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
+from gshard_nmt.run.log.line_log import EventFiles, LineLog
+from gshard_nmt.run.log.log_mirror import LogMirror
+
+if TYPE_CHECKING:
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.spmd.processes import Processes
+
+
+class Interrupt:
+    """Turns SIGINT, SIGTERM and SIGHUP into a request to stop after the current step.
+
+    If there are several processes, the runtime handles the signals, and all stop at the same step.
+    """
+
+    def __init__(self, processes: "Processes") -> None:
+        """Does not catch signals yet. The `with` block does."""
+        self._processes = processes
+        self._stops_at_once = False
+        self.requested = False
+
+    def __enter__(self) -> Self:
+        numbers = stop_signals() if self._processes.count == 1 else ()
+        self._handlers = {number: signal.signal(number, self._request) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def stops_now(self) -> bool:
+        """Returns whether to stop now. It must be called after every step."""
+        if self._processes.should_stop():
+            self.requested = True
+        return self.requested
+
+    @contextlib.contextmanager
+    def stops_at_once(self) -> Iterator[None]:
+        """Lets a signal raise `Stopped` in this block, also one that came before."""
+        self._stops_at_once = True
+        try:
+            if self.requested:
+                raise Stopped
+            yield
+        finally:
+            self._stops_at_once = False
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGHUP:
+            leave_terminal()
+        if self._stops_at_once:
+            self.requested = True
+            raise Stopped
+        if self.requested and number == signal.SIGINT:
+            raise Stopped(
+                "stopped at once; start the run again to continue from its last checkpoint"
+            )
+        self.requested = True
+
+
+class TrainingProgress:
+    """Shows loss, speed and time left on stderr: a bar on a terminal, plain lines otherwise."""
+
+    def __init__(self, title: str, quiet: bool = False) -> None:
+        """Makes the bar.
+
+        Args:
+          title: the name of the run.
+          quiet: whether to show nothing. Only the first process of a run shows its progress.
+        """
+        self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
+        self._plain = not self._console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=self._plain,
+        )
+        self._task = self._bar.add_task(title, total=None, metrics="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Prints one line."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def advance(self, step: int) -> None:
+        """Moves the bar."""
+        self._bar.update(self._task, completed=step)
+
+    def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
+        """Shows the metrics of a step. It also shows waits that take a twentieth of the time or more."""
+        seconds = metrics["seconds_per_step"]
+        text = (
+            f"nll {metrics['nll']:.3f}  aux {metrics['aux_loss']:.2f}  "
+            f"dropped {metrics['overflow_fraction']:.1%}  "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s"
+        )
+        for phase, words in (("input", "waits for input"), ("save", "saves")):
+            if metrics[f"share_{phase}"] >= 0.05:
+                text += f"  {words} {metrics[f'share_{phase}']:.0%}"
+        self._bar.update(self._task, metrics=text, total=last_step)
+        if self._plain:
+            left = duration_text(seconds * max(last_step - step, 0))
+            self.note(f"step {step}/{last_step}  {text}  {seconds:.3f} s/step  {left} left")
+
+
+class MetricsLog:
+    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run."""
+
+    def __init__(
+        self,
+        run: "RunFolder",
+        step: int,
+        writes: bool = True,
+        say: Callable[[str], None] | None = None,
+        rollbacks: int = 0,
+    ) -> None:
+        """Opens the log of a run, and removes the lines after the step that the run resumes from.
+
+        Args:
+          run: the run folder.
+          step: the step that the run resumes from; 0 for a new run.
+          writes: whether to write the log. Only the first process of a run does.
+          say: shows a line if the log is damaged or cannot be written; None shows nothing.
+          rollbacks: how often the run had gone back to a checkpoint until that step. Lines about later
+            rollbacks are removed too, because they will come again.
+        """
+        self._run, self._writes, self._say = run, writes, say or (lambda _: None)
+        if writes:
+            self._mirror = LogMirror(run.path, (run.metrics.name,), self._say)
+            self._open(step, rollbacks)
+
+    def _open(self, step: int, rollbacks: float) -> None:
+        self._lines = LineLog(self._mirror.folder / self._run.metrics.name, self._say)
+        self._lines.resume(step, rollbacks)
+        self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
+
+    def go_back(self, step: int) -> None:
+        """Removes the lines after a step: the run has gone back to it and will log them again."""
+        if self._writes:
+            self._events.close()
+            self._open(step, rollbacks=math.inf)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes one line to metrics.jsonl, and each of its values to TensorBoard.
+
+        A value that is not finite is null in the line, because JSON cannot represent it.
+        """
+        if self._writes:
+            line = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            self._lines.append({"step": step, **line})
+            self._events.add(step, values)
+            self._mirror.upload()
+
+    def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
+        """Writes one line to metrics.jsonl that has the key "event" besides its values."""
+        if self._writes:
+            self._lines.append({"step": step, "event": name, **values})
+
+    def flush(self) -> None:
+        """Copies the newest lines if the run is in a bucket. Call it before each checkpoint."""
+        if self._writes:
+            self._mirror.upload(at_once=True)
+
+    def close(self) -> None:
+        """Closes metrics.jsonl and the event files."""
+        if self._writes:
+            self._events.close()
+            self._mirror.close()

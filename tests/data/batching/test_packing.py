@@ -1,0 +1,104 @@
+"""Packing: every token once, in order, with the right segments and positions."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gshard_nmt.data.batching.packing import Row, pack, to_arrays
+from gshard_nmt.data.sets.examples import Example
+from gshard_nmt.data.text.vocabulary import BOS, EOS
+
+SOURCE_LENGTH, TARGET_LENGTH = 9, 7
+sentences = st.lists(st.integers(4, 99), max_size=8).map(lambda ids: np.array([*ids, EOS]))
+examples = st.builds(Example, sentences, sentences, st.just(0))
+
+
+def example(source: list[int], target: list[int], language: int = 0) -> Example:
+    return Example(np.array(source), np.array(target), language)
+
+
+def test_the_example_of_the_module():
+    row = [example([7, 8, 1], [5, 1]), example([9, 1], [6, 4, 1], 4)]
+    arrays = to_arrays([row], 6, 6)
+    assert {name: array[0].tolist() for name, array in arrays.items()} == {
+        "source_ids": [7, 8, 1, 9, 1, 0],
+        "source_segments": [1, 1, 1, 2, 2, 0],
+        "source_positions": [0, 1, 2, 0, 1, 0],
+        "source_languages": [1, 1, 1, 5, 5, 0],
+        "target_inputs": [3, 5, 3, 6, 4, 0],
+        "target_labels": [5, 1, 6, 4, 1, 0],
+        "target_segments": [1, 1, 2, 2, 2, 0],
+        "target_positions": [0, 1, 0, 1, 2, 0],
+        "target_languages": [1, 1, 5, 5, 5, 0],
+    }
+    assert all(array.dtype == np.int32 for array in arrays.values())
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(examples, max_size=6))
+def test_a_row_takes_the_examples_that_fit_and_no_other(candidates):
+    row = Row(SOURCE_LENGTH, TARGET_LENGTH)
+    room = [SOURCE_LENGTH, TARGET_LENGTH]
+    for candidate in candidates:
+        lengths = [len(candidate.source), len(candidate.target)]
+        fits = lengths[0] <= room[0] and lengths[1] <= room[1]
+        assert row.add(candidate) == fits
+        if fits:
+            room = [room[0] - lengths[0], room[1] - lengths[1]]
+            assert row.examples[-1] is candidate
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(examples, max_size=6), min_size=1, max_size=4))
+def test_every_token_is_kept_once_with_its_segment_and_position(candidates):
+    rows = []
+    for row_candidates in candidates:
+        row = Row(SOURCE_LENGTH, TARGET_LENGTH)
+        for candidate in row_candidates:
+            row.add(candidate)
+        rows.append(row.examples)
+    arrays = to_arrays(rows, SOURCE_LENGTH, TARGET_LENGTH)
+    for r, row_examples in enumerate(rows):
+        for side, ids, length in (
+            ("source", "source_ids", SOURCE_LENGTH),
+            ("target", "target_labels", TARGET_LENGTH),
+        ):
+            sides = [getattr(e, side).tolist() for e in row_examples]
+            tokens = [token for sentence in sides for token in sentence]
+            padding = [0] * (length - len(tokens))
+            segments = [s for s, sentence in enumerate(sides, 1) for _ in sentence]
+            positions = [p for sentence in sides for p in range(len(sentence))]
+            assert arrays[ids][r].tolist() == tokens + padding
+            assert arrays[f"{side}_segments"][r].tolist() == segments + padding
+            assert arrays[f"{side}_positions"][r].tolist() == positions + padding
+        # The decoder reads BOS and then the labels of the same segment, one position later.
+        for e, sentence in enumerate(row_examples, 1):
+            inputs = arrays["target_inputs"][r][arrays["target_segments"][r] == e]
+            assert inputs.tolist() == [BOS, *sentence.target[:-1].tolist()]
+        assert not arrays["target_inputs"][r][arrays["target_segments"][r] == 0].any()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=30))
+def test_packed_rows_have_room_for_their_examples_and_none_is_begun_too_early(lengths):
+    sides = np.array(lengths).T
+    rows = pack(*sides, SOURCE_LENGTH, TARGET_LENGTH)
+    used = np.stack([np.bincount(rows, side) for side in sides])
+    assert (used <= [[SOURCE_LENGTH], [TARGET_LENGTH]]).all()
+    assert sorted(set(rows.tolist())) == list(range(rows.max() + 1))
+    # The first example of a row had no room in the rows before it: it is the longest of its row.
+    size = np.maximum(sides[0] * TARGET_LENGTH, sides[1] * SOURCE_LENGTH)
+    order = np.argsort(-size, kind="stable")
+    for row in range(1, rows.max() + 1):
+        first = next(e for e in order if rows[e] == row)
+        before = order[: np.flatnonzero(order == first)[0]]
+        for earlier in range(row):
+            inside = before[rows[before] == earlier]
+            room = [SOURCE_LENGTH, TARGET_LENGTH] - sides[:, inside].sum(1)
+            assert (sides[:, first] > room).any()
+
+
+def test_a_row_without_examples_is_padding():
+    arrays = to_arrays([[], [example([5, 1], [6, 1])]], 4, 4)
+    assert all(not array[0].any() for array in arrays.values())
+    assert all(array.shape == (2, 4) for array in arrays.values())

@@ -1,0 +1,82 @@
+"""One pass over a split: counts of all lines, a sample by hash, and copies."""
+
+import collections
+import unicodedata
+
+from gshard_nmt.data.cleaning import scan
+from gshard_nmt.data.cleaning.scan import Scan, Scanner
+from gshard_nmt.data.sets.corpus import CorpusPair
+from gshard_nmt.errors import UserError
+
+PAIR = CorpusPair(None, "fr", "en")
+
+
+def scanned(rows) -> Scan:
+    scanner = Scanner(PAIR, "train", ("train.fr", "train.en"))
+    collections.deque(scanner.rows(rows), maxlen=0)
+    return scanner.finish()
+
+
+def rows_of(number: int) -> list[tuple[str, str]]:
+    return [(f"une phrase avec le mot {n}", f"a sentence with the word {n}") for n in range(number)]
+
+
+def test_the_sample_depends_on_the_lines_alone(monkeypatch):
+    monkeypatch.setattr(scan, "SAMPLE", 100)
+    rows = rows_of(5000)
+    forward, backward = scanned(rows), scanned(rows[::-1])
+    assert forward.lines == 5000
+    assert len(forward.sample) == 100
+    assert {line.first for line in forward.sample} == {line.first for line in backward.sample}
+    assert [line.number for line in forward.sample] == sorted(
+        line.number for line in forward.sample
+    )
+    assert all(rows[line.number - 1] == (line.first, line.second) for line in forward.sample)
+
+
+def test_copies_are_counted_in_a_part_of_the_lines(monkeypatch):
+    monkeypatch.setattr(scan, "_COUNTED", 500)
+    rows = rows_of(4000)
+    result = scanned(rows + rows[:2000])
+    assert result.distinct <= 500
+    assert abs(1 - result.distinct / result.counted - 1 / 3) < 0.05
+    assert result.copied[0][1] == 2
+
+
+def test_an_error_of_the_reader_ends_the_rows_and_is_kept():
+    def broken():
+        yield from rows_of(10)
+        raise UserError("train.fr, line 11 is not UTF-8.")
+
+    result = scanned(broken())
+    assert (result.lines, result.problem) == (10, "train.fr, line 11 is not UTF-8.")
+    assert len(result.sample) == 10
+
+
+def test_each_kind_of_wrong_encoding_is_seen():
+    texts = ["é à", "“quoted”…", "Größe", "Привет"]
+    broken = [
+        texts[0].encode().decode("latin-1"),
+        texts[1].encode().decode("cp1252", "replace"),
+        texts[2].encode().decode("cp1252", "replace"),
+        texts[3].encode().decode("cp1251", "replace"),
+    ]
+    assert scanned([(text, "text") for text in texts]).counts["mojibake"] == 0
+    assert scanned([(text, "text") for text in broken]).counts["mojibake"] == 4
+
+
+def test_accents_that_nfc_would_join_are_decomposed():
+    composed = ["é", "각", "ড়", "क़", "שׁ", "बिना"]  # NFC takes some of these apart
+    assert scanned([(text, "text") for text in composed]).counts["decomposed"] == 0
+    apart = [unicodedata.normalize("NFD", text) for text in ("été", "각", "Ấ")]
+    assert scanned([("text", text) for text in apart]).counts["decomposed"] == 3
+
+
+def test_clean_text_is_not_taken_for_a_wrong_encoding():
+    texts = ["Šípek – „další“", "ПРОСТО РОССИЯ", "CAFÉ À LA CARTE", "日本語", "l’été…", "«À»"]
+    assert scanned([(text, text + ".") for text in texts]).counts["mojibake"] == 0
+
+
+def test_ratios_are_measured_against_the_usual_one():
+    rows = [("x" * 60, "y" * 200)] * 95 + [("x" * 200, "y" * 60)] * 5
+    assert scanned(rows).odd_ratios(3.0) == 0.05

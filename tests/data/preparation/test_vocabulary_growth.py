@@ -1,0 +1,137 @@
+"""A vocabulary that gets the pieces and tags of a new language: what stays as it was, and what is new."""
+
+import random
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from gshard_nmt.data.preparation.vocabulary_growth import changed_lines, grown, pairs_of
+from gshard_nmt.data.text.vocabulary import (
+    EOS,
+    Vocabulary,
+    VocabularySpec,
+    train_vocabulary,
+    with_tags,
+)
+from gshard_nmt.errors import UserError
+
+LETTERS = {
+    "old": ("bcdfgl", "aei"),
+    "latin": ("bdgklm", "aou"),  # a language in a script that the vocabulary knows
+    "greek": ("βγδζκλ", "αεο"),
+}
+
+
+def text_of(kind: str, lines: int = 150, seed: int = 1) -> list[str]:
+    """Lines of two to five words out of 60 that have one to three syllables."""
+    rng = random.Random(f"{kind} {seed}")
+    consonants, vowels = LETTERS[kind]
+    words = [
+        "".join(rng.choice(consonants) + rng.choice(vowels) for _ in range(rng.randint(1, 3)))
+        for _ in range(60)
+    ]
+    return [" ".join(rng.choices(words, k=rng.randint(2, 5))) for _ in range(lines)]
+
+
+OLD_TEXT = text_of("old")
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def old(request, tmp_path_factory) -> Vocabulary:
+    spec = VocabularySpec(320, request.param, tags=("<spare1>", "<2fr>", "<2de>"))
+    file = tmp_path_factory.mktemp("old") / "source.model"
+    return train_vocabulary([*OLD_TEXT, *text_of("latin", 3)], spec, file)
+
+
+def banned(old: Vocabulary, lines=OLD_TEXT) -> set[str]:
+    ids = [token for sentence in old.encode(lines) for token in (*sentence, EOS)]
+    return pairs_of(old, np.array(ids))
+
+
+@pytest.fixture(params=["latin", "greek"])
+def growth(request, old):
+    return grown(old, text_of(request.param), banned(old), ["<2el>"], 60, "source.model")
+
+
+def test_old_ids_keep_their_pieces_and_scores(old, growth):
+    new = growth.vocabulary
+    assert len(growth.pieces) >= 20
+    renamed = {("control", "<spare1>"): ("control", "<2el>")}
+    keys = old.keys()
+    assert new.keys()[: old.size] == [renamed.get(key, key) for key in keys]
+    assert {piece: new.subwords[piece] for piece in old.subwords} == old.subwords
+    assert [p for p, (i, _) in new.subwords.items() if i >= old.size] == list(growth.pieces)
+    # The size divides over a mesh as it did before.
+    assert old.size % 64 == new.size % 64 == 0
+
+
+def test_old_text_keeps_its_pieces(old, growth):
+    assert changed_lines(old, growth.vocabulary, OLD_TEXT) == 0
+
+
+def test_new_text_needs_fewer_tokens_and_comes_back(old, growth):
+    lines = [*text_of("latin"), *text_of("greek")]
+    new = growth.vocabulary
+    assert growth.tokens < 0.8 * growth.tokens_before
+    assert new.decode(new.encode(lines)) == lines
+
+
+def test_without_the_pairs_of_old_text_it_would_change(old):
+    """So `pairs_of` is what keeps it."""
+    new = grown(old, text_of("old", seed=2), set(), [], 60, "source.model").vocabulary
+    assert changed_lines(old, new, OLD_TEXT) > 0
+
+
+@hypothesis.given(
+    old_lines=st.lists(st.text("abcdeß λ.", min_size=1, max_size=20), min_size=1, max_size=20),
+    new_lines=st.lists(st.text("abcdeγλδ .", min_size=1, max_size=20), min_size=1, max_size=20),
+)
+@hypothesis.settings(deadline=None, max_examples=20)
+def test_text_without_new_characters_keeps_its_pieces(old, old_lines, new_lines):
+    new = grown(old, new_lines * 10, banned(old, old_lines), [], 30, "source.model")
+    characters = {piece for piece in new.pieces if len(piece) == 1}
+    kept = [line for line in old_lines if not characters & set(line)]
+    assert changed_lines(old, new.vocabulary, kept) == 0
+    assert new.vocabulary.keys()[: old.size] == old.keys()
+    lines = [" ".join(line.split()) for line in (*old_lines, *new_lines)]
+    assert new.vocabulary.decode(new.vocabulary.encode(lines)) == lines
+
+
+def test_characters_that_were_bytes_become_pieces_first(old):
+    pieces = grown(old, ["λόγος καὶ λόγος"] * 5, set(), [], 4, "source.model").pieces
+    assert len(pieces) == 4
+    assert set(pieces) <= set("λόγοςκαὶ")
+    # A character that occurs twice stays bytes.
+    assert not grown(old, ["λλ"], set(), [], 9, "source.model").pieces
+
+
+def test_a_piece_has_letters_alone_and_one_word(old):
+    pieces = grown(old, ["γδ1 γδ. -γδ"] * 20, set(), [], 40, "source.model").pieces
+    assert "γδ" in pieces
+    assert "▁γδ" in pieces
+    # Other characters stay alone.
+    assert {piece for piece in pieces if len(piece) > 1} == {"γδ", "▁γδ"}
+
+
+def test_tags_take_the_spare_ones_first_and_then_new_ids(old):
+    new = grown(old, [], set(), ["<2el>", "<el>", "<2fr>"], 0, "source.model").vocabulary
+    assert new.tag("<2el>") == old.tag("<spare1>")
+    assert new.tag("<2fr>") == old.tag("<2fr>")
+    assert new.tag("<el>") == old.size
+    without_spares = with_tags(old, ["<2el>"], "source.model")
+    assert grown(without_spares, [], set(), ["<el>"], 0, "").vocabulary.tag("<el>") == old.size
+    assert new.size % 64 == 0
+
+
+def test_nothing_to_add_changes_nothing(old):
+    growth = grown(old, OLD_TEXT, banned(old), ["<2fr>"], 60, "source.model")
+    assert growth.pieces == ()
+    assert growth.vocabulary is old
+
+
+def test_a_vocabulary_without_subwords_is_refused(tmp_path):
+    words = train_vocabulary(OLD_TEXT, VocabularySpec(400, "word"), tmp_path / "source.model")
+    with pytest.raises(UserError, match=r"source\.model is a SentencePiece model of type 'word'"):
+        grown(words, OLD_TEXT, set(), [], 5, "source.model")

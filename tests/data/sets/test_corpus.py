@@ -1,0 +1,268 @@
+"""The layouts of a corpus, and the errors for a corpus that is wrong."""
+
+import contextlib
+import encodings.aliases
+import gzip
+import re
+import sys
+import types
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.registry import _registry
+
+from gshard_nmt import paths
+from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.sets import corpus
+from gshard_nmt.errors import UserError
+from tests.data.catalogues.mo_file import mo
+
+
+def write(path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [("fr-en", ("fr", "en")), ("pt-BR-en", ("pt-BR", "en")), ("en-sr-Latn", ("en", "sr-Latn"))],
+)
+def test_folder_names_are_split_at_english(tmp_path, name, languages):
+    write(tmp_path / name / f"train.{languages[0]}", "a\n")
+    write(tmp_path / name / f"train.{languages[1]}", "b\n")
+    (pair,) = corpus.find_pairs(tmp_path)
+    assert (pair.source, pair.target) == languages
+    assert pair.language == next(tag for tag in languages if tag != "en")
+
+
+def test_plain_compressed_opus_and_tsv_files_are_read_in_either_direction(tmp_path):
+    write(tmp_path / "fr-en/train.fr.gz", "un\ndeux\n")
+    write(tmp_path / "fr-en/train.en", "one\ntwo\n")
+    write(tmp_path / "de-en/opus.de-en-dev.de", "eins\n")
+    write(tmp_path / "de-en/opus.de-en-dev.en", "one\n")
+    write(tmp_path / "it-en/test.tsv", "uno\tone\n")
+    german, french, italian = corpus.find_pairs(tmp_path)
+    assert list(corpus.read_pairs(french, "train", "en", "fr")) == [("one", "un"), ("two", "deux")]
+    assert list(corpus.read_pairs(german, "dev", "de", "en")) == [("eins", "one")]
+    assert list(corpus.read_pairs(italian, "test", "it", "en")) == [("uno", "one")]
+    assert list(corpus.read_pairs(italian, "train", "it", "en")) == []
+
+
+def test_files_of_different_length_are_reported_with_their_counts(tmp_path):
+    write(tmp_path / "fr-en/train.fr", "un\ndeux\ntrois\n")
+    write(tmp_path / "fr-en/train.en", "one\n")
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError) as error:
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+    folder = tmp_path / "fr-en"
+    assert str(error.value) == (
+        f"the two files of fr-en have different lengths: {folder}/train.fr has 3 lines, "
+        f"{folder}/train.en has 1. Line N of one file must translate line N of the other."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("train.tsv", b"a\tb\tc\n", "line 1 has 3 columns"),
+        ("train.tsv", b"a\tb\n\xff\tb\n", "line 2 is not UTF-8"),
+    ],
+)
+def test_a_broken_line_is_reported_with_its_number(tmp_path, name, content, words):
+    (tmp_path / "fr-en").mkdir()
+    (tmp_path / "fr-en" / name).write_bytes(content)
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError, match=words):
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+
+
+def test_a_missing_side_and_an_empty_folder_are_errors(tmp_path):
+    with pytest.raises(UserError, match="contains no language pair"):
+        corpus.find_pairs(tmp_path)
+    write(tmp_path / "fr-en/train.fr", "un\n")
+    with pytest.raises(UserError, match=r"has train.fr but not train.en; a split needs both files"):
+        corpus.find_pairs(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "byte", "checksum", "no gzip"])
+def test_a_damaged_compressed_file_is_an_error_with_file_and_line(tmp_path, damage):
+    lines = [f"line {number} {number * 7919}" for number in range(5000)]
+    for side in ("fr", "en"):
+        write(tmp_path / "fr-en" / f"train.{side}.gz", "".join(f"{line}\n" for line in lines))
+    file = tmp_path / "fr-en" / "train.fr.gz"
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    elif damage == "byte":
+        content[len(content) // 2 : len(content) // 2 + 20] = b"\xff" * 20
+    elif damage == "checksum":
+        content[-8] ^= 1
+    else:
+        content[:] = b"plain text\n"
+    file.write_bytes(content)
+    (pair,) = corpus.find_pairs(tmp_path)
+    with pytest.raises(UserError) as error:
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+    read = re.match(rf"{re.escape(str(file))} is damaged after line (\d+): ", str(error.value))
+    assert read
+    expected = {"cut": range(1, 5000), "byte": range(1, 5000), "checksum": [5000], "no gzip": [0]}
+    assert int(read[1]) in expected[damage]
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_corpus_in_a_bucket_is_read_like_a_local_one(tmp_path, bucket, monkeypatch, scheme):
+    if scheme == "s3":
+        store = type("Store", (fsspec.get_filesystem_class("gs"),), {"protocol": "s3"})
+        monkeypatch.setitem(_registry, "s3", store)
+        monkeypatch.setitem(sys.modules, "s3fs", types.ModuleType("s3fs"))
+    write(tmp_path / "fr-en/train.fr.gz", "un\ndeux\n")
+    write(tmp_path / "fr-en/train.en", "one\ntwo\n")
+    write(tmp_path / "fr-en/dev.tsv", "trois\tthree\n")
+    write(tmp_path / "de-en/app.po", 'msgid "a cat"\nmsgstr "eine Katze"\n')
+    write(tmp_path / "Books.en-it.it", "uno\n")
+    write(tmp_path / "Books.en-it.en", "one\n")
+    for file in tmp_path.rglob("*.*"):
+        bucket.write(f"texts/c/{file.relative_to(tmp_path)}", file.read_bytes())
+    folder = paths.source_path("corpus", f"{scheme}://texts/c")
+    local, remote = (corpus.find_pairs(place) for place in (tmp_path, folder))
+    assert len(remote) == 3
+    assert fingerprint(remote) == fingerprint(local)
+    for first, second in zip(local, remote, strict=True):
+        assert [text.name for text in first.texts] == [text.name for text in second.texts]
+        for text, other in zip(first.texts, second.texts, strict=True):
+            assert list(corpus.read_input(text)) == list(corpus.read_input(other))
+
+
+def test_an_error_of_the_store_names_the_file(bucket, monkeypatch):
+    bucket.write("texts/c/fr-en/train.tsv", b"un\tone\n")
+    (pair,) = corpus.find_pairs(paths.source_path("corpus", "gs://texts/c"))
+
+    def refuse(name):
+        raise RuntimeError("no quota")
+
+    monkeypatch.setattr(bucket, "read", refuse)
+    with pytest.raises(OSError, match=r"no quota: 'gs://texts/c/fr-en/train.tsv'"):
+        corpus.count_lines(pair, "train")
+
+
+def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
+    write(tmp_path / "Europarl.en-fr.en", "one\n")
+    write(tmp_path / "Europarl.en-fr.fr.gz", "un\n")
+    write(tmp_path / "opus.de-en-dev.de", "eins\n")
+    write(tmp_path / "opus.de-en-dev.en", "one\n")
+    write(tmp_path / "en-it.train.jsonl", '{"en": "one", "it": "uno"}\n')
+    write(tmp_path / "README.md", "about\n")
+    listed = [
+        (pair.source, pair.target, text.split, text.format, text.name)
+        for pair in corpus.find_pairs(tmp_path)
+        for text in pair.texts
+    ]
+    assert listed == [
+        ("de", "en", "dev", "aligned", "de-en/opus.de-en-dev.de"),
+        ("en", "fr", "train", "aligned", "en-fr/Europarl.en-fr.en"),
+        ("en", "it", "train", "jsonl", "en-it/en-it.train.jsonl"),
+    ]
+
+
+def test_folders_that_are_no_pair_are_named(tmp_path):
+    write(tmp_path / "fr-en/train.tsv", "un\tone\n")
+    write(tmp_path / "fr-en-small/train.tsv", "un\tone\n")
+    write(tmp_path / "xx-en/train.xx", "un\n")
+    write(tmp_path / "names/fr-en/train.tsv", "un\tone\n")
+    write(tmp_path / "notes/todo", "nothing\n")
+    listing = corpus.list_corpus(tmp_path)
+    assert [pair.folder.name for pair in listing.pairs] == ["fr-en"]
+    assert listing.notes == [
+        f"{tmp_path / name} is not read: its name is not two language codes of ISO 639 such as fr-en"
+        for name in ("fr-en-small", "xx-en")
+    ]
+    (tmp_path / "fr-en").rename(tmp_path / "xy-en")
+    with pytest.raises(
+        UserError, match=r"no language pair; .*\. Left out: .*fr-en-small is not read"
+    ):
+        corpus.find_pairs(tmp_path)
+
+
+def test_a_folder_with_a_name_that_is_not_clear_is_refused(tmp_path):
+    write(tmp_path / "pt-br-es/train.tsv", "um\tuno\n")
+    with pytest.raises(
+        UserError, match=f"^{tmp_path / 'pt-br-es'}: the name pt-br-es is not clear"
+    ):
+        corpus.find_pairs(tmp_path)
+
+
+def test_a_pair_without_english_has_both_languages_as_its_name(tmp_path):
+    write(tmp_path / "fr-de/train.tsv", "un\teins\n")
+    (pair,) = corpus.find_pairs(tmp_path, subset="back")
+    assert (pair.language, pair.subset) == ("fr-de", "back")
+    assert pair.texts[0].name == "back/fr-de/train.tsv"
+    assert list(corpus.read_pairs(pair, "train", "de", "fr")) == [("eins", "un")]
+    with pytest.raises(UserError, match="has fr-de, not fr-en"):
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
+
+
+def test_loose_files_of_one_pair_are_told_how_to_move(tmp_path):
+    for name in ("train.de", "train.en", "valid.de.gz", "valid.en", "preprocess.log"):
+        write(tmp_path / "my corpus" / name, "text\n")
+    with pytest.raises(UserError, match="contains no language pair") as error:
+        corpus.find_pairs(tmp_path / "my corpus")
+    assert str(error.value).endswith(
+        "Move its files into a folder with the name of their pair: "
+        f"cd '{tmp_path}/my corpus'; mkdir de-en; mv train.de valid.de.gz train.en valid.en de-en/"
+    )
+    write(tmp_path / "onmt" / "src-train.txt", "ein\n")
+    write(tmp_path / "onmt" / "tgt-train.txt", "one\n")
+    with pytest.raises(
+        UserError, match=r"mv src-train.txt tgt-train.txt fr-en/ \(with your languages"
+    ):
+        corpus.find_pairs(tmp_path / "onmt")
+    write(tmp_path / "my corpus" / "fr-en" / "train.tsv", "un\tone\n")
+    assert "train.de, " in corpus.list_corpus(tmp_path / "my corpus").notes[0]
+
+
+def test_folders_of_one_language_are_named(tmp_path):
+    for name in ("zh-en", "en-zh_CN", "de_DE-en_US", "fr-en"):
+        write(tmp_path / name / "train.tsv", "a\tb\n")
+    listing = corpus.list_corpus(tmp_path)
+    assert [pair.language for pair in listing.pairs] == ["de", "zh-CN", "fr", "zh"]
+    assert listing.notes == [
+        f"{tmp_path}/en-zh_CN and {tmp_path}/zh-en have the same languages with other codes, and stay "
+        "two pairs; put the files into one folder to make them one"
+    ]
+
+
+ENCODINGS = sorted({*encodings.aliases.aliases.values(), "undefined", "ANSI"})
+TEXTS = {
+    "train.tsv": b"1\tun chat\ta cat\n2\tdeux\ttwo\n",
+    "train.csv": b'fr,en,score\n"un ""chat""",a cat,1\ndeux,two,2\n',
+    "train.jsonl": b'{"translation": {"fr": "un chat", "en": "a cat"}, "score": 1}\n',
+    "train.tmx": b"<?xml version='1.0' encoding='UTF-8'?><tmx><body><tu><tuv xml:lang='fr'><seg>un</seg>"
+    b"</tuv><tuv xml:lang='en'><seg>one</seg></tuv></tu></body></tmx>",
+    "train.po": b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nPlural-Forms: nplurals=2; '
+    b'plural=(n > 1);\\n"\n\nmsgid "cat"\nmsgid_plural "cats"\nmsgstr[0] "chat"\nmsgstr[1] "chats"\n',
+    "train.mo": mo([("cat\0cats", "chat\0chats"), ("dog", "chien")]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_file_ends_in_another_error_than_a_message(tmp_path, name):
+    """Mutated bytes, and every encoding that Python knows in place of UTF-8."""
+    (tmp_path / "fr-en").mkdir()
+    path = tmp_path / "fr-en" / name
+    path.touch()
+    (pair,) = corpus.find_pairs(tmp_path)
+    (text,) = pair.inputs("train")
+    random = np.random.default_rng(0)
+    contents = [TEXTS[name].replace(b"UTF-8", code.encode()) for code in ENCODINGS] + [b""]
+    for _ in range(60):
+        content = bytearray(TEXTS[name])
+        for place in random.integers(0, len(content), random.integers(1, 5)):
+            content[place : place + random.integers(0, 3)] = random.bytes(random.integers(0, 4))
+        contents.append(bytes(content))
+    for content in contents:
+        path.write_bytes(content)
+        with contextlib.suppress(UserError):
+            for row in corpus.read_input(text):
+                f"{row.source}{row.target}".encode()

@@ -1,0 +1,185 @@
+"""Copies of shards that lie in a bucket."""
+
+import contextlib
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from gshard_nmt import paths, reading
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.sets import local_copies
+from gshard_nmt.data.sets.local_copies import LocalCopies
+from gshard_nmt.data.sets.shards import MANIFEST, PreparedData
+from gshard_nmt.errors import TryAgain, UserError
+from tests.data.synthetic import write_prepared_data
+
+CONFIG = Data(source_length=8, target_length=8)
+
+
+@pytest.fixture
+def bucket(bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return bucket
+
+
+@pytest.fixture
+def local(tmp_path):
+    return write_prepared_data(tmp_path / "data", CONFIG, {"fr": 30})
+
+
+def upload(bucket, data: PreparedData) -> None:
+    for file in data.folder.rglob("*"):
+        if file.is_file():
+            bucket.write(f"bucket/data/{file.relative_to(data.folder)}", file.read_bytes())
+
+
+def opened() -> PreparedData:
+    return PreparedData.open(paths.folder_path("data", "gs://bucket/data"))
+
+
+def copies(folder) -> list[str]:
+    return sorted(p.name for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+
+
+def test_examples_from_a_bucket_are_those_of_the_folder(bucket, local, tmp_path):
+    upload(bucket, local)
+    remote = opened()
+    assert remote.manifest == local.manifest
+    assert not copies(tmp_path / "cache")
+    for split in ("train", "dev"):
+        near, far = (data.reader(data.pairs[0], split) for data in (local, remote))
+        for a, b in zip(near.read(np.arange(7)), far.read(np.arange(7)), strict=True):
+            np.testing.assert_array_equal(a.source, b.source)
+            np.testing.assert_array_equal(a.target, b.target)
+    assert copies(tmp_path / "cache") == ["dev-00000.ids", "train-00000.ids"]
+
+
+def test_a_local_folder_is_read_where_it_is(local, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    PreparedData.open(local.folder).reader(local.pairs[0], "train").read(np.arange(2))
+    assert not (tmp_path / "cache").exists()
+
+
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_user_without_a_home_folder_reads_local_data_and_is_told_about_a_bucket(
+    bucket, local, monkeypatch
+):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(paths.Path, "home", no_home)
+    reopened = PreparedData.open(local.folder)
+    assert len(reopened.reader(local.pairs[0], "train").read(np.arange(2))) == 2
+    upload(bucket, local)
+    with pytest.raises(UserError, match=r"no home folder.* Set XDG_CACHE_HOME to a folder"):
+        opened().reader(local.pairs[0], "train").read(np.arange(2))
+
+
+def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, monkeypatch):
+    bucket.write("bucket/data/fr-en/a", b"12345")
+    all_opened = threading.Barrier(4)
+    copied, copy = [], LocalCopies._copy
+    monkeypatch.setattr(
+        LocalCopies, "_copy", lambda self, *rest: (copied.append(rest), copy(self, *rest))
+    )
+    results = []
+
+    def process() -> None:
+        # As processes do, each thread opens the lock file anew.
+        opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+        all_opened.wait(10)
+        results.append(opened_copies.path("fr-en/a", 5).read_bytes())
+
+    threads = [threading.Thread(target=process) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert results == [b"12345"] * 4
+    assert len(copied) == 1
+
+
+def test_a_copy_that_was_cut_is_made_again(bucket, tmp_path):
+    bucket.write("bucket/data/a", b"12345")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    opened_copies.path("a", 5).write_bytes(b"12")
+    assert opened_copies.path("a", 5).read_bytes() == b"12345"
+
+
+def test_a_file_that_has_another_size_is_named(bucket):
+    bucket.write("bucket/data/a", b"123")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    with pytest.raises(UserError, match=r"gs://bucket/data is damaged: a has 3 bytes instead of 5"):
+        opened_copies.path("a", 5)
+    assert not copies(opened_copies.folder)
+
+
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_bucket_that_does_not_answer_for_a_moment_is_asked_again(bucket, monkeypatch, failures):
+    bucket.write("bucket/data/a", b"12345")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    errors, blocks = [RuntimeError("503")] * failures, reading.reading
+
+    @contextlib.contextmanager
+    def failing(path):
+        with blocks(path):
+            if errors:
+                raise errors.pop()
+            yield
+
+    monkeypatch.setattr("gshard_nmt.data.sets.local_copies.reading", failing)
+    if failures == 1:
+        assert opened_copies.path("a", 5).read_bytes() == b"12345"
+        return
+    with pytest.raises(TryAgain, match="--data gs://bucket/data: a cannot be read: 503"):
+        opened_copies.path("a", 5)
+    assert not copies(opened_copies.folder)
+
+
+def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(bucket, local):
+    upload(bucket, local)
+    name = "bucket/data/fr-en/train-00000.ids"
+    content = bytearray(bucket.read(name)[0])
+    content[len(content) // 2] ^= 1
+    bucket.write(name, bytes(content))
+    data = opened()
+    with pytest.raises(UserError, match=r"damaged: the SHA-256 of fr-en/train-00000\.ids"):
+        data.reader(data.pairs[0], "train").read(np.arange(3))
+
+
+def test_a_missing_shard_is_named_before_training(bucket, local):
+    upload(bucket, local)
+    bucket.remove("bucket/data/fr-en/train-00000.ids")
+    with pytest.raises(UserError, match=r"damaged: fr-en/train-00000\.ids is missing"):
+        opened()
+
+
+def test_a_full_disk_is_reported_with_the_way_to_another_one(bucket, tmp_path, monkeypatch):
+    bucket.write("bucket/data/a", b"12345")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    (opened_copies.folder / ".a.lock").mkdir()
+    with pytest.raises(UserError, match=r"hash/a, a copy of .* or set XDG_CACHE_HOME to a folder"):
+        opened_copies.path("a", 5)
+
+
+def test_data_that_was_prepared_anew_has_new_copies(bucket, local):
+    upload(bucket, local)
+    first = opened()._copies.folder
+    manifest = (local.folder / MANIFEST).read_bytes()
+    bucket.write(f"bucket/data/{MANIFEST}", manifest.replace(b'"0123456789abcdef"', b'"other"'))
+    assert opened()._copies.folder != first
+
+
+def test_copies_that_nobody_uses_are_removed_after_a_week(bucket, tmp_path):
+    source = paths.folder_path("data", "gs://bucket/data")
+    old, recent = (LocalCopies.open(source, name).folder for name in ("old", "recent"))
+    week = local_copies._UNUSED_SECONDS
+    for folder, age in ((old, week + 60), (recent, week - 60)):
+        stamp = folder.stat().st_mtime - age
+        os.utime(folder, (stamp, stamp))
+    LocalCopies.open(source, "new")
+    assert sorted(path.name for path in old.parent.iterdir()) == ["new", "recent"]

@@ -1,0 +1,203 @@
+"""Vocabularies: no text is lost, ids and tags are where they belong, and errors say what to do."""
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
+
+from gshard_nmt.data.text.vocabulary import (
+    BOS,
+    BYTES,
+    EOS,
+    SPECIALS,
+    UNK,
+    Vocabulary,
+    VocabularySpec,
+    affordable_coverage,
+    source_tag,
+    target_tag,
+    train_vocabulary,
+    without_rare_characters,
+)
+from gshard_nmt.errors import UserError
+
+WORDS = ["red", "green", "blue", "seven", "apple", "tree", "house", "runs", "sleeps", "fast"]
+TAGS = (target_tag("fr"), target_tag("de"), source_tag("en"))
+
+
+def texts() -> list[str]:
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(150)]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "source.model"
+    spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
+    train_vocabulary(texts(), spec, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def vocabulary(file):
+    return Vocabulary.load(file)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([*WORDS, "naïve", "東京", "Ελληνικά", "🙂"]), max_size=8))
+def test_any_text_is_the_same_after_encoding_and_decoding(vocabulary, words):
+    text = " ".join(words)
+    (ids,) = vocabulary.encode_target([text], "en")
+    assert ids.index(EOS) == len(ids) - 1
+    assert vocabulary.decode([ids]) == [text]
+    # Everything after the first EOS is ignored.
+    assert vocabulary.decode([[*ids, 7, 8, EOS]]) == [text]
+
+
+def test_a_tag_in_a_text_is_not_read_as_a_tag(vocabulary):
+    (ids,) = vocabulary.encode(["<2fr> red"])
+    assert vocabulary.tag("<2fr>") not in ids
+
+
+def test_tags_come_first_and_the_target_before_the_source(vocabulary):
+    french, english = vocabulary.tag("<2fr>"), vocabulary.tag("<en>")
+    (plain,) = vocabulary.encode(["red tree"])
+    assert vocabulary.encode_source(["red tree"], "en", "fr") == [[french, english, *plain, EOS]]
+    # A tag that the vocabulary does not have is left out.
+    assert vocabulary.encode_source(["red tree"], "it", "es") == [[*plain, EOS]]
+    assert vocabulary.tag("<2es>") is None
+    assert vocabulary.tag("red") is None
+    assert vocabulary.encode([]) == vocabulary.decode([]) == []
+
+
+def test_rare_characters_become_bytes_and_are_counted_as_such(vocabulary):
+    fallback = vocabulary.is_byte_fallback
+    assert fallback.shape == (vocabulary.size,)
+    assert fallback.sum() == BYTES + 1
+    assert fallback[UNK]
+    assert not fallback[[EOS, BOS]].any()
+    (common,), (rare,) = vocabulary.encode(["red tree"]), vocabulary.encode(["東"])
+    assert not fallback[common].any()
+    assert fallback[rare].sum() == len("東".encode())
+
+
+@pytest.mark.parametrize("ending", [*"\0\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\r\n"])
+def test_a_decoded_text_is_one_line_and_one_column(vocabulary, ending):
+    # Byte fallback spells the character, as a model may do.
+    pieces = vocabulary.encode(["red", "tree"])
+    processor = vocabulary._processor
+    spelled = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in ending.encode()]
+    ids = [*pieces[0], *spelled, *pieces[1]]
+    assert ending in processor.decode(ids)
+    (text,) = vocabulary.decode([ids])
+    assert text.split() == ["red", "tree"]
+    assert len(text.splitlines()) == len(text.split("\t")) == len(text.split("\0")) == 1
+
+
+def test_equal_texts_give_equal_files(file, tmp_path):
+    spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
+    train_vocabulary(texts(), spec, tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == file.read_bytes()
+
+
+def test_a_vocabulary_too_small_for_its_special_ids_is_an_error(tmp_path):
+    path = tmp_path / "source.model"
+    with pytest.raises(UserError) as error:
+        train_vocabulary(["red"], VocabularySpec(size=SPECIALS + BYTES + 1), path)
+    assert str(error.value) == (
+        "a vocabulary of 261 pieces has no room for text after 4 special ids, 256 bytes and 0 "
+        "tags; raise Data.source_vocabulary and Data.target_vocabulary."
+    )
+    with pytest.raises(UserError, match=r"the training text for source\.model is empty; add lines"):
+        train_vocabulary([" ", ""], VocabularySpec(size=400), path)
+    assert not path.exists()
+
+
+def test_long_lines_count_and_short_ones_give_the_same_file_as_ever(tmp_path):
+    """SentencePiece skips lines of more than 4,192 bytes unless it is told otherwise."""
+    spec = VocabularySpec(320)
+    documents = [f"{'क ख ग घ ' * 600}ङ{n}" for n in range(3)]
+    vocabulary = train_vocabulary(documents, spec, tmp_path / "long.model")
+    assert not vocabulary.is_byte_fallback[vocabulary.encode(["क घ"])[0]].any()
+    train_vocabulary(["a b c"], spec, tmp_path / "short.model")
+    for name, is_told in (("long", True), ("short", False)):
+        content = (tmp_path / f"{name}.model").read_bytes()
+        trainer = sentencepiece_model_pb2.ModelProto.FromString(content).trainer_spec
+        assert trainer.HasField("max_sentence_length") == is_told
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("e\u0301", "é"),
+        ("Ⅳ", "IV"),
+        *((f"a{mark}b", "a b") for mark in "\u200c\u200b\u200e\u200f\u061c"),
+        *((f"a{mark}b", f"a{mark}b") for mark in "\u200d\u00ad"),
+        ("a\x07b", "ab"),
+    ],
+)
+def test_what_a_vocabulary_changes_in_text(tmp_path, text, source):
+    for normalization, expected in (("nmt_nfkc", source), ("identity", text)):
+        spec = VocabularySpec(300, normalization=normalization)
+        vocabulary = train_vocabulary(["a b"], spec, tmp_path / "x.model")
+        assert vocabulary.decode(vocabulary.encode([text])) == [expected]
+
+
+def test_text_without_anything_to_learn_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"cannot learn x\.model from this text .* Add lines"):
+        train_vocabulary(["\x01\x02"], VocabularySpec(320), tmp_path / "x.model")
+
+
+def test_a_file_that_is_not_our_vocabulary_is_an_error(tmp_path):
+    path = tmp_path / "x.model"
+    with pytest.raises(
+        UserError, match=r"no vocabulary .*x\.model; make it with gshard-data prepare"
+    ):
+        Vocabulary.load(path)
+    for content in (b"", b"something else"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="is not a SentencePiece model"):
+            Vocabulary.load(path)
+    with path.open("wb") as model:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts()), model_writer=model, vocab_size=30, minloglevel=2
+        )
+    with pytest.raises(UserError, match="special ids other than PAD 0, EOS 1, UNK 2, BOS 3"):
+        Vocabulary.load(path)
+
+
+def test_the_coverage_is_lowered_until_the_characters_have_room():
+    sentences = ["aaaa bb c"]
+    assert affordable_coverage(sentences, 0.9995, 10) == 0.9995
+    assert affordable_coverage(sentences, 0.9995, 2) == 6 / 7
+    assert affordable_coverage(sentences, 0.5, 2) == 0.5
+    assert affordable_coverage([], 0.9995, 2) == 0
+
+
+def test_equal_files_are_read_once(file, tmp_path):
+    copy = tmp_path / "copy.model"
+    copy.write_bytes(file.read_bytes())
+    assert Vocabulary.load(copy) is Vocabulary.load(file)
+
+
+def test_rare_characters_become_spaces_until_the_others_are_few_enough():
+    texts = ["aab", "abc d"]
+    assert without_rare_characters(texts, 5 / 7) == ["aab", "ab   "]
+    assert without_rare_characters(texts, 0.5) == ["aa ", "a    "]
+    assert without_rare_characters(texts, 1) == texts
+    assert without_rare_characters(["aaa"], 0.5) == ["aaa"]
+    assert without_rare_characters(["aaa"], 0.5) == ["aaa"]
+
+
+@pytest.mark.parametrize(("size", "coverage"), [(400, 0.9995), (3000, 0.9)])
+def test_a_vocabulary_that_covers_few_characters_spells_the_others(size, coverage, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["".join(chr(0x4E00 + int(2000 * x**3)) for x in rng.random(12)) for _ in range(300)]
+    vocabulary = train_vocabulary(
+        lines, VocabularySpec(size, coverage=coverage), tmp_path / "a.model"
+    )
+    ids = np.concatenate(vocabulary.encode(lines))
+    assert 0 < vocabulary.is_byte_fallback[ids].mean() < 1
+    assert vocabulary.decode(vocabulary.encode(lines)) == lines

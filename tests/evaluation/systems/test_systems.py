@@ -1,0 +1,96 @@
+"""The data of a comparison: order, means, thirds by resources, gaps."""
+
+import pytest
+
+from gshard_nmt.evaluation.metrics import significance
+from gshard_nmt.evaluation.systems import systems
+from gshard_nmt.evaluation.systems.systems import Budget, Counts, System
+from tests.evaluation.sentences import noisy, sentences
+from tests.evaluation.systems import result_of, system_of
+
+
+def test_the_languages_of_the_main_system_are_ordered_by_training_pairs():
+    main = system_of("a", {2: 1.0, 0: 2.0, 1: 3.0})
+    assert [r.language for r in systems.ordered_directions([main])] == ["l0", "l1", "l2"]
+
+
+@pytest.mark.parametrize(
+    ("languages", "sizes"), [(2, None), (3, (1, 1, 1)), (4, (2, 1, 1)), (8, (3, 3, 2))]
+)
+def test_resources_are_thirds_and_the_first_groups_take_the_rest(languages, sizes):
+    main = system_of("a", dict.fromkeys(range(languages), 30.0))
+    groups = systems.resource_groups([main])
+    if sizes is None:
+        assert groups == {}
+        return
+    assert tuple(len(group) for group in groups.values()) == sizes
+    assert list(groups) == ["high", "middle", "low"]
+    in_order = [direction for group in groups.values() for direction in group]
+    assert in_order == [(f"l{n}", "en") for n in range(languages)]
+
+
+def means(average):
+    return average["bleu"], average["delta_bleu"]
+
+
+def test_means_and_gaps_of_a_system_without_all_languages():
+    main = system_of("a", {0: 30.0, 1: 40.0, 2: 50.0})
+    other = system_of("b", {0: 35.0, 2: 51.0})
+    assert means(main.average()) == (40.0, 20.0)
+    assert means(other.average()) == (43.0, 23.0)
+    assert set(other.average([("l1", "en")]).values()) == {None}
+    assert systems.missing_labels([main, other], other) == ["l1"]
+    assert systems.common_directions([main, other]) == [("l0", "en"), ("l2", "en")]
+    of_both = systems.as_json([main, other])
+    assert [part["missing"] for part in of_both] == [[], ["l1"]]
+    middle = of_both[1]["resources"]["middle"]
+    assert (middle["directions"], *means(middle)) == (0, None, None)
+
+
+def test_a_gain_counts_only_languages_with_a_baseline():
+    system = System("a", [result_of(0, 30.0), result_of(1, 50.0, baseline=None)])
+    assert means(system.average()) == (40.0, 10.0)
+
+
+def test_the_intervals_of_means_know_that_languages_share_sentences():
+    references = sentences(0, 60)
+    sides = [noisy(references, 1, rate) for rate in (0.2, 0.5)]
+    own, main = (significance.statistics(lines, [references], "en") for lines in sides)
+
+    def average(groups):
+        results = [
+            result_of(number, 50.0 + number, counts=Counts(lines, own, {"difference": main}))
+            for number, lines in enumerate(groups)
+        ]
+        return System("a", results).average()
+
+    shared = average([references] * 4)
+    apart = average([[f"{text} {n}" for text in references] for n in range(4)])
+    for name in ("bleu_ci95", "difference_ci95"):
+        widths = [high - low for low, high in (shared[name], apart[name])]
+        assert widths[0] > 1.3 * widths[1]
+    # The gain has only the spread of its values, because the baselines have no counts.
+    low, high = shared["delta_ci95"]
+    assert (low, high) == pytest.approx((31.5 - 2.054, 31.5 + 2.054), abs=0.01)
+
+
+def test_the_label_of_a_language_with_two_directions_names_both_sides():
+    there = result_of(0, 30.0)
+    back = result_of(0, 20.0, direction=("en", "l0"))
+    assert systems.direction_labels([there, back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
+
+
+def test_the_json_has_the_promised_keys():
+    (row,) = systems.as_json([system_of("a", {0: 30.123})])
+    assert {"name", "run", "weights", "experts", "layers", "steps_per_second"} <= set(row)
+    assert {"batch_tokens", "device_years", "days", "average", "languages"} <= set(row)
+    assert (
+        row["languages"][0] | {"bleu": 30.12, "delta_bleu": 10.12, "source": "l0"}
+        == (row["languages"][0])
+    )
+
+
+def test_only_a_model_without_experts_is_dense():
+    assert system_of("a", {}, budget=Budget(experts=0)).is_dense
+    assert not system_of("a", {}, budget=Budget(experts=8)).is_dense
+    assert not system_of("a", {}, budget=Budget()).is_dense

@@ -1,0 +1,136 @@
+"""The numbers of a log line: metrics, speed, and the times of all processes."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.log.alarms import CollapseAlarm
+from gshard_nmt.run.log.clock import TimeLimit
+from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.figures import FigureNames
+from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.progress import MetricsLog
+
+METRICS = {
+    "loss": np.float32(2.0),
+    "nll": np.float32(1.5),
+    "aux_loss": np.float32(1.0),
+    "overflow_fraction": np.float32(0.25),
+    "tokens": np.float32(40),
+    "last_step": np.int32(200),
+    "tokens_seen": np.zeros((2, 2), np.uint32),
+    "layer_effective_experts": np.array([1.2], np.float32),
+}
+
+
+class Shown:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.shown: list[tuple] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def show(self, step: int, last_step: int, metrics: dict) -> None:
+        self.shown.append((step, last_step, metrics["tokens_per_second"]))
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = MetricsLog(RunFolder(tmp_path), step=0)
+    yield log
+    log.close()
+
+
+def monitor(log: MetricsLog, processes, limit: TimeLimit | None = None) -> tuple[Monitor, Shown]:
+    shown = Shown()
+    names = FigureNames(["encoder_1"], ["fr", "de"])
+    alarm = CollapseAlarm(8, names.layers)
+    return Monitor(log, shown, processes, limit or TimeLimit(), names, alarm), shown
+
+
+ONE = types.SimpleNamespace(count=1)
+
+
+def step(monitor: Monitor, now, counters: RunCounters, tokens: int, seconds: float) -> None:
+    with monitor.clock.phase("step"):
+        now.now += seconds
+    monitor.clock.count_step()
+    counters.step += 1
+    counters.tokens = {"fr": counters.total_tokens + tokens}
+
+
+def test_a_line_has_the_speed_since_the_last_line_without_validations(tmp_path, log, now):
+    run, counters = RunFolder(tmp_path), RunCounters(step=4, tokens={"fr": 1000})
+    watched, shown = monitor(log, ONE)
+    now.now += 60  # compilation
+    watched.start(counters)
+    step(watched, now, counters, 100, 1.0)
+    step(watched, now, counters, 100, 1.0)
+    watched.log_step(counters, METRICS)
+    with watched.clock.phase("validation"):
+        now.now += 30
+    step(watched, now, counters, 100, 4.0)
+    watched.log_step(counters, METRICS)
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [6, 7]
+    assert [line["tokens_per_second"] for line in lines] == [100, 25]
+    assert [line["seconds_per_step"] for line in lines] == [1, 4]
+    # The tokens of the run, and the target tokens of this step.
+    assert [line["tokens"] for line in lines] == [1200, 1300]
+    assert [line["target_tokens"] for line in lines] == [40, 40]
+    assert lines[0]["share_step"] == 1.0
+    assert shown.shown == [(6, 200, 100), (7, 200, 25)]
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_path, log, now):
+    run, counters, sent = RunFolder(tmp_path), RunCounters(), []
+
+    def gather(own):
+        sent.append(own.tolist())
+        # The other process works 0.9 s in each step of 1 s before its devices can start.
+        return np.array([own, [1_000_000, 900_000, 1]])
+
+    watched, shown = monitor(log, types.SimpleNamespace(count=2, gather=gather))
+    watched.start(counters)
+    assert not watched.time_is_up()
+    step(watched, now, counters, 10, 1.0)
+    watched.log_step(counters, METRICS)
+    (line,) = map(json.loads, run.metrics.read_text().splitlines())
+    assert sent == [[1_000_000, 0, 0]]
+    assert (line["process_seconds/1"], line["process_own_seconds/1"]) == (1.0, 0.9)
+    assert [note.partition(":")[0] for note in shown.notes] == ["process 1 is slow"]
+    # The time of the other process is over, so all end at this step.
+    assert watched.time_is_up()
+    # It is named once.
+    step(watched, now, counters, 10, 1.0)
+    watched.log_step(counters, METRICS)
+    assert len(shown.notes) == 1
+
+
+def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
+    watched, _ = monitor(log, ONE, TimeLimit(minutes=1))
+    assert not watched.time_is_up()
+    now.now += 60
+    assert watched.time_is_up()
+
+
+def test_collapsed_experts_raise_an_alarm_that_the_log_keeps(tmp_path, log, now):
+    run, counters = RunFolder(tmp_path), RunCounters()
+    watched, shown = monitor(log, ONE)
+    for _ in range(3):
+        step(watched, now, counters, 10, 1.0)
+        watched.log_step(counters, METRICS)
+    (note,) = shown.notes
+    assert note.startswith(
+        "step 3: ALARM: few experts get most tokens in encoder_1 (1.2 effective "
+    )
+    *lines, event = map(json.loads, run.metrics.read_text().splitlines())
+    assert (event["step"], event["event"]) == (3, "alarm")
+    assert [line["effective_experts/encoder_1"] for line in lines] == [pytest.approx(1.2)] * 3

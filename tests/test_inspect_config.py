@@ -1,0 +1,226 @@
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gshard_nmt import inspect_config as inspect
+from gshard_nmt.cli import commands
+from gshard_nmt.errors import UserError
+from gshard_nmt.inspection import memory
+from gshard_nmt.inspection.compute import Work
+from gshard_nmt.inspection.origin import UNKNOWN
+from gshard_nmt.inspection.record import Compilation, Counts, Inspection
+from gshard_nmt.outputs import ReportFiles
+from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.topology import Topology
+
+
+def request(*settings: str, scale: bool = False) -> inspect.Request:
+    config = load_config("demo", ["Data.rows = 32", *settings])
+    return inspect.Request(config, "demo", [], scale)
+
+
+def adapted(topology: str, *settings: str, scale: bool = False):
+    target = inspect.adapt(request(*settings, scale=scale), Topology.parse(topology))
+    return target.config, target.notes
+
+
+def test_a_mesh_of_one_axis_takes_the_topologys_size_and_says_so():
+    config, notes = adapted("cpu:8")
+    assert list(config.mesh.shape) == [8]
+    assert notes == ["Mesh.shape [2] was changed to [8] to fit cpu:8"]
+    assert "Mesh.shape = (8,)" in config.text
+    config, notes = adapted("cpu:2")
+    assert notes == []
+
+
+def test_the_first_axis_of_a_mesh_takes_the_devices_that_the_others_leave():
+    mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 2)")
+    config, _ = adapted("cpu:8", *mesh)
+    assert list(config.mesh.shape) == [4, 2]
+    with pytest.raises(UserError, match=r"Mesh.shape \[1, 3\] is 3 devices and cpu:8 has 8"):
+        adapted("cpu:8", "Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 3)")
+
+
+def test_experts_groups_and_rows_are_scaled_with_the_devices():
+    config, notes = adapted("cpu:8", scale=True)
+    assert (config.model.experts, config.model.num_groups, config.data.rows) == (32, 32, 128)
+    assert notes[1:] == [
+        "Model.experts 8 was changed to 32",
+        "Model.num_groups 8 was changed to 32",
+        "Data.rows 32 was changed to 128",
+    ]
+    with pytest.raises(UserError, match=r"Model.experts = 8 for 16 devices cannot be scaled to 1"):
+        adapted("cpu:1", "Mesh.shape = (16,)", scale=True)
+
+
+def test_a_size_that_does_not_divide_is_an_error_in_the_users_letters_before_compiling():
+    with pytest.raises(UserError, match=r"Data.rows: dimension B has size 33"):
+        inspect.inspect(
+            inspect.Request(load_config("demo", ["Data.rows = 33"]), "demo", ["cpu:2", "cpu:4"])
+        )
+    settings = [
+        "Data.source_vocabulary = 8001",
+        "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'V': 'x'}",
+    ]
+    message = r"Data.source_vocabulary \(parameters/source_embedding\): dimension V has size 8001"
+    with pytest.raises(UserError, match=message):
+        inspect.inspect(inspect.Request(load_config("demo", settings), "demo", ["cpu:2"]))
+
+
+def test_active_weights_are_all_but_the_experts_a_token_does_not_visit():
+    config, _ = adapted("cpu:2")
+    counts = inspect.count(config, step_functions(config))
+    experts = 2 * 8 * 2 * 128 * 512  # two layers of 8 experts of two matrices
+    assert counts.total - counts.active_per_token == experts * 6 // 8
+    # Only the experts are split. Each device has a copy of the gates.
+    assert counts.total - counts.per_device == experts // 2
+
+
+def test_a_switch_token_visits_one_expert_and_a_dense_model_uses_all_its_weights():
+    config, _ = adapted("cpu:2", "Model.routing = 'switch'")
+    counts = inspect.count(config, step_functions(config))
+    assert counts.total - counts.active_per_token == 2 * 8 * 2 * 128 * 512 * 7 // 8
+    config, _ = adapted("cpu:2", "Model.experts = 0")
+    counts = inspect.count(config, step_functions(config))
+    assert counts.total == counts.active_per_token == counts.per_device
+
+
+def test_the_parameter_table_of_a_trillion_weights_needs_no_tensorflow_and_no_memory():
+    """In a process of its own, with less memory than the weights of one layer would take."""
+    code = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, 3 << 30))
+from gshard_nmt.cli import commands
+settings = ['Model.experts = 2048', 'Model.model_dim = 1024', 'Model.hidden_dim = 8192',
+    'Model.expert_hidden_dim = 8192', 'Model.encoder_layers = 30', 'Model.decoder_layers = 30',
+    'Model.num_groups = 2048', 'Mesh.shape = (2048,)']
+flags = [word for setting in settings for word in ('--gin', setting)]
+code = commands.inspect_program(['--config', 'demo', '--parameters', *flags])
+assert 'tensorflow' not in sys.modules and 'jax' not in sys.modules
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("parameters: 1,031,")
+    assert last.endswith("on each of 2,048 devices")
+    assert "parameters/decoder/block/moe_0/wi" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("topology", "rows", "words"),
+    [("cpu:2", 33, "64 sources"), ("cpu:1", 5, "16 sources"), ("v3:2x2", 33, "40 sources")],
+)
+def test_the_decoding_step_has_the_rows_that_gshard_decode_uses(topology, rows, words):
+    target = Topology.parse(topology)
+    decoding = dataclasses.replace(request(f"Decode.rows = {rows}"), decoding=True)
+    adapted_target = inspect.adapt(decoding, target)
+    assert f"one batch of gshard-decode: {words} of 64 tokens" in adapted_target.notes[-1]
+    steps = inspect.decoding_shape(adapted_target.config).max_steps
+    tokens = inspect._tokens_per_step(decoding, adapted_target.config, target)
+    assert tokens == int(words.split()[0]) * steps
+
+
+def test_a_language_model_has_the_tokens_of_its_only_side():
+    settings = ("Model.encoder_layers = 0", "Data.source_length = 64", "Data.target_length = 32")
+    model = request("Data.rows = 16", *settings)
+    topology = Topology.parse("cpu:2")
+    assert inspect._tokens_per_step(model, model.config, topology) == 16 * 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
+        (
+            ["--json=/nowhere/a.json"],
+            "gshard-inspect: --json /nowhere/a.json: there is no folder /nowhere; make it first.",
+        ),
+        (
+            ["--gin=Mesh.shape = (2048,)"],
+            "the config's mesh has 2048 devices, and a program for more than 512 CPU",
+        ),
+        (["--topology=cpu:3"], "which does not divide over the 3 devices of mesh axes ['x']"),
+    ],
+)
+def test_mistakes_end_with_one_message(capsys, arguments, message):
+    assert commands.inspect_program(["--config=demo", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
+    monkeypatch, capsys, tmp_path
+):
+    inspected = []
+
+    def inspect_one(request, target):
+        mesh = target.config.mesh
+        inspected.append((target.notes[0].partition(" ")[0], tuple(mesh.shape)))
+        fits = len(inspected) != 1
+        total = memory.Memory(*[None] * 5, 2**30, 2**30 if fits else 2**20, {}, is_estimate=True)
+        return Inspection(
+            *("demo", "training", target.topology, {"x": 8}),
+            counts=Counts(1, 1, 1, 1),
+            compilation=Compilation(1.0, 1.0, 1.0, 5),
+            memory=total,
+            tokens_per_step=1,
+            work={UNKNOWN: Work(1.0, 1.0, float(len(inspected)), 1.0)},
+        )
+
+    monkeypatch.setattr(inspect, "inspect_one", inspect_one)
+    monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
+    config = load_config("demo", ["Data.rows = 32", "Mesh.shape = (8,)"])
+    file, page = tmp_path / "advice.json", tmp_path / "advice.html"
+    inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 2, ReportFiles(file, page))
+    # The first does not fit, so two more are compiled; the last is the mesh of the config.
+    assert len(inspected) == 4
+    assert inspected[-1] == ("the", (8,))
+    captured = capsys.readouterr()
+    assert captured.out.startswith("ADVICE for demo on v3:2x2, 8 devices: of 7 meshes ")
+    assert "Mesh.device_order = '[8]'" in captured.out
+    first, second = captured.err.splitlines()[1:5:2], captured.err.splitlines()[2:6:2]
+    assert first[0] == "zero x=8"
+    assert second == [
+        "it does not fit: 1.00 GiB of memory",
+        "a step takes 2.00 s, with 1.00 GiB of memory",
+    ]
+    written = json.loads(file.read_text())
+    assert len(written["compiled"]) == 4
+    assert [record["fits"] for record in written["compiled"]] == [True, True, True, False]
+    assert len(written["ranking"]) == 8
+    assert "demo on v3:2x2" in page.read_text()
+
+
+def test_advice_compiles_a_pipeline_as_a_pipeline(monkeypatch):
+    """The step of a candidate has the candidate's stack, stages and microbatches."""
+    inspected = []
+
+    def inspect_one(request, target):
+        inspected.append((target.notes[0], target.config, target.functions))
+        raise StopIteration
+
+    monkeypatch.setattr(inspect, "inspect_one", inspect_one)
+    monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
+    rank = inspect.ranking.rank
+
+    def pipelines_first(*arguments):
+        result = rank(*arguments)
+        order = sorted(result.candidates, key=lambda c: "stage" not in c.mesh.axes)
+        return dataclasses.replace(result, candidates=order)
+
+    monkeypatch.setattr(inspect.ranking, "rank", pipelines_first)
+    config = load_config("demo", ["Data.rows = 32", "Model.experts = 0"])
+    with pytest.raises(StopIteration):
+        inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 1)
+    ((title, advised, functions),) = inspected
+    size = dict(part.split("=") for part in title.split()[1:])
+    assert title.startswith("pipeline")
+    assert (advised.model.stack, advised.model.stages) == ("pipeline", int(size["stage"]))
+    assert advised.train.microbatches == functions.microbatches == int(size["microbatches"])
+    assert functions.model == advised.model
