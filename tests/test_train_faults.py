@@ -271,7 +271,7 @@ def test_another_version_of_the_package_reads_what_it_can_and_leaves_the_rest_al
         ("folder", "RUN_FORMAT", "gshard-nmt run 2", "has the format 'gshard-nmt run 1' of gshard"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"gshard_nmt.run.{module}.{constant}", other)
+            patch.setattr(f"gshard_nmt.run.checkpoint.{module}.{constant}", other)
             with pytest.raises(UserError, match=message):
                 start(prepared, workdir)
         after = contents_of(workdir)

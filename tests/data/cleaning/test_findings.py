@@ -3,7 +3,7 @@
 import ast
 import pathlib
 
-from gshard_nmt import data_tools
+from gshard_nmt.data import cleaning
 from gshard_nmt.data.cleaning.findings import ADVICE, Example, Finding
 
 
@@ -15,7 +15,7 @@ def test_a_finding_as_json_has_its_advice():
 
 
 def test_each_advice_belongs_to_a_kind_that_a_check_reports():
-    folder = pathlib.Path(data_tools.__file__).parent
+    folder = pathlib.Path(cleaning.__file__).parent
     words = {
         node.value
         for file in folder.glob("*.py")

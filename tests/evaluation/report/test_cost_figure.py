@@ -8,7 +8,7 @@ import pytest
 from gshard_nmt.evaluation.report import cost_figure
 from gshard_nmt.evaluation.report.drawing import DARK
 from gshard_nmt.evaluation.systems.systems import Budget
-from tests.evaluation.systems import system_of
+from tests.evaluation.made_systems import system_of
 
 
 def scores(number: int, plus: float = 0.0) -> dict[int, float]:

@@ -7,7 +7,7 @@ import pytest
 from gshard_nmt.evaluation.metrics.significance import adjusted_p_values
 from gshard_nmt.evaluation.report import differences
 from gshard_nmt.evaluation.systems.systems import System
-from tests.evaluation.systems import result_of, system_of
+from tests.evaluation.made_systems import result_of, system_of
 
 P_VALUES = (0.001, 0.02, 0.04, 0.9)
 DIFFERENCES = (2.0, -1.0, 0.5, 0.1)

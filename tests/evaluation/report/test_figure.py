@@ -6,7 +6,7 @@ import pytest
 from gshard_nmt.evaluation.report import figure
 from gshard_nmt.evaluation.report.drawing import DARK
 from gshard_nmt.evaluation.systems.systems import Budget, System
-from tests.evaluation.systems import result_of, system_of
+from tests.evaluation.made_systems import result_of, system_of
 
 
 def scores(number: int, plus: float = 0.0) -> dict[int, float]:

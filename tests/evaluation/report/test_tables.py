@@ -9,7 +9,7 @@ from rich.console import Console
 from gshard_nmt.evaluation.report import tables
 from gshard_nmt.evaluation.systems.convergence import Curve
 from gshard_nmt.evaluation.systems.systems import Budget, as_json
-from tests.evaluation.systems import system_of
+from tests.evaluation.made_systems import system_of
 
 
 def rows_of(section: str) -> list[list[str]]:

@@ -1,6 +1,6 @@
 from gshard_nmt.evaluation.report import terminal
 from gshard_nmt.evaluation.report.report import LanguageResult, Report, Section
-from tests.evaluation.systems import system_of
+from tests.evaluation.made_systems import system_of
 
 
 def test_the_terminal_shows_scores_systems_alarms_and_signatures(capsys, tmp_path):

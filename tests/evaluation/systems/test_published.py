@@ -7,7 +7,7 @@ from gshard_nmt.evaluation.report import report
 from gshard_nmt.evaluation.report.tables import systems_section
 from gshard_nmt.evaluation.systems import published
 from gshard_nmt.evaluation.systems.systems import Budget
-from tests.evaluation.systems import system_of
+from tests.evaluation.made_systems import system_of
 
 
 def test_scores_and_costs_are_read(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 from gshard_nmt.evaluation.metrics import significance
 from gshard_nmt.evaluation.systems import systems
 from gshard_nmt.evaluation.systems.systems import Budget, Counts, System
+from tests.evaluation.made_systems import result_of, system_of
 from tests.evaluation.sentences import noisy, sentences
-from tests.evaluation.systems import result_of, system_of
 
 
 def test_the_languages_of_the_main_system_are_ordered_by_training_pairs():
