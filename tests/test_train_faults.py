@@ -267,11 +267,16 @@ def test_another_version_of_the_package_reads_what_it_can_and_leaves_the_rest_al
     trained_to_step_4(prepared, workdir)
     before = contents_of(workdir)
     for module, constant, other, message in (
-        ("manifest", "FORMAT", 2, "its format is 1, written by gshard-nmt .* reads format 2"),
+        (
+            "checkpoint.manifest",
+            "FORMAT",
+            2,
+            "its format is 1, written by gshard-nmt .* reads format 2",
+        ),
         ("folder", "RUN_FORMAT", "gshard-nmt run 2", "has the format 'gshard-nmt run 1' of gshard"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"gshard_nmt.run.checkpoint.{module}.{constant}", other)
+            patch.setattr(f"gshard_nmt.run.{module}.{constant}", other)
             with pytest.raises(UserError, match=message):
                 start(prepared, workdir)
         after = contents_of(workdir)
