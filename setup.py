@@ -81,15 +81,15 @@ setuptools.setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
-            "gshard-data = gshard_nmt.cli.commands:data_program",
-            "gshard-checkpoint = gshard_nmt.cli.commands:checkpoint_program",
-            "gshard-train = gshard_nmt.cli.commands:train_program",
-            "gshard-decode = gshard_nmt.cli.commands:decode_program",
-            "gshard-eval = gshard_nmt.cli.commands:eval_program",
-            "gshard-export = gshard_nmt.cli.commands:export_program",
-            "gshard-import = gshard_nmt.cli.commands:import_program",
-            "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
-            "gshard-serve = gshard_nmt.cli.commands:serve_program",
+            "gshard-data = gshard_nmt.cli.commands:main",
+            "gshard-checkpoint = gshard_nmt.cli.commands:main",
+            "gshard-train = gshard_nmt.cli.commands:main",
+            "gshard-decode = gshard_nmt.cli.commands:main",
+            "gshard-eval = gshard_nmt.cli.commands:main",
+            "gshard-export = gshard_nmt.cli.commands:main",
+            "gshard-import = gshard_nmt.cli.commands:main",
+            "gshard-inspect = gshard_nmt.cli.commands:main",
+            "gshard-serve = gshard_nmt.cli.commands:main",
         ]
     },
     classifiers=[

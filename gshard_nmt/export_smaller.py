@@ -19,7 +19,7 @@ from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.exchange.smaller import (
     Cut,
     cut_vocabulary,
@@ -36,7 +36,6 @@ from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.resize import nearest_mesh
-from gshard_nmt.suggest import did_you_mean
 
 _BLOCK = 4096
 """Lines that are encoded together."""

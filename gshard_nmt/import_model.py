@@ -18,7 +18,7 @@ from gshard_nmt.data.config import SMALLEST_VOCABULARY, Data
 from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import PAD
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.exchange.foreign_vocabulary import Order
 from gshard_nmt.exchange.generation import GENERATION, read_generation
 from gshard_nmt.exchange.huggingface import CONFIG, Source, model_of, read_config
@@ -38,7 +38,6 @@ from gshard_nmt.run.folder import RUN_FORMAT, RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config, Decode, Train
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.suggest import did_you_mean
 
 LONGEST = 256
 """The most tokens of a sentence that is translated whole."""

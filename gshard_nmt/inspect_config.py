@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
+from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import causes, communication, compute, hlo, memory, ranking, terminal

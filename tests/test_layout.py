@@ -21,7 +21,7 @@ EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("ex
 
 GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "reading"),
-    *("suggest", "web_page"),
+    "web_page",
 )
 PROGRAMS = (
     *(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gshard_nmt import paths
 from gshard_nmt.checks import versions
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
@@ -26,7 +26,6 @@ from gshard_nmt.spmd.memory import free_machine_memory
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.resize import nearest_mesh
 from gshard_nmt.spmd.topology import Topology
-from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The flags of a command: their definitions, their values, and the text of `--help`."""
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -13,8 +14,7 @@ from absl import flags
 
 from gshard_nmt import paths
 from gshard_nmt.cli.field_words import our_words
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
@@ -43,6 +43,24 @@ class Command:
     run: Callable[[flags.FlagValues], None]
     replaced: Mapping[str, str] = dataclasses.field(default_factory=dict)
     needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class _Parser(flags.ArgumentParser[Any]):
+    """A parser of absl whose error says what the flag is, and what it must be."""
+
+    def __init__(self, name: str, parser: flags.ArgumentParser[Any]) -> None:
+        self._name, self._parser = name, parser
+
+    def parse(self, text: Any) -> Any:
+        with contextlib.suppress(ValueError, TypeError):
+            value = self._parser.parse(text)
+            if not isinstance(value, float) or math.isfinite(value):
+                return value
+        if isinstance(self._parser, flags.EnumParser):
+            allowed = "one of " + ", ".join(self._parser.enum_values)
+        else:
+            allowed = self._parser.syntactic_help or "true or false"
+        raise ValueError(f"--{self._name} is {text!r}; it must be {allowed}.")
 
 
 class Flags:
@@ -115,6 +133,8 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     command.define(defined)
     values = defined.values
     values.set_gnu_getopt()
+    for name in values:
+        values[name].parser = _Parser(name, values[name].parser)
     see = f"See {command.name} --help."
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
@@ -123,18 +143,9 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
         hint = f"; {ours}." if ours else did_you_mean(error.flagname, values, prefix="--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
-        match = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
-        if match is None:
-            raise UserError(f"{error} {see}") from None
-        allowed = _allowed_values(values[match[1]].parser)
-        raise UserError(f"--{match[1]} is {match[2]!r}; it must be {allowed}. {see}") from None
+        raise UserError(f"{error.__context__} {see}") from None
     except flags.Error as error:
         raise UserError(f"{error}. {see}") from None
-    for name in values:
-        value = values[name].value
-        if isinstance(value, float) and not math.isfinite(value):
-            allowed = _allowed_values(values[name].parser)
-            raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
     for name, other in command.needs.items():
@@ -190,13 +201,6 @@ def command_text(program: str, values: flags.FlagValues) -> str:
     return shlex.join(words)
 
 
-def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:
-    """Returns, in words, the values that a flag takes."""
-    if isinstance(parser, flags.EnumParser):
-        return "one of " + ", ".join(parser.enum_values)
-    return parser.syntactic_help or "true or false"
-
-
 def flag_help(flag: flags.Flag[Any]) -> str:
     """Returns the help text of a flag as we defined it, without what absl adds to it."""
     return re.sub(r"^<[^>]*>: |;\s+repeat this option.*$", "", flag.help or "", flags=re.DOTALL)
@@ -233,39 +237,51 @@ def help_entry(head: str, about: str) -> list[str]:
     return [f"  {head}", *lines]
 
 
+def define_run(defined: Flags) -> None:
+    """Defines --workdir."""
+    defined.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+
+
+def define_changes(defined: Flags) -> None:
+    """Defines --gin for the settings of decoding."""
+    # fmt: off
+    defined.texts("gin", "'NAME = VALUE'",
+        "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 "
+        "devices; may be given several times")
+    # fmt: on
+
+
 def define_config(defined: Flags) -> None:
     """Defines --config and --gin."""
+    # fmt: off
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
-    defined.texts(
-        "gin",
-        "'NAME = VALUE'",
-        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several times",
-    )
+    defined.texts("gin", "'NAME = VALUE'",
+        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several "
+        "times")
+    # fmt: on
 
 
 def define_checkpoint(
     defined: Flags, about_averages: str = "computed in memory", use: str = "the weights to use"
 ) -> None:
     """Defines --checkpoint, which `run.weights.Chosen` parses."""
-    defined.text(
-        "checkpoint",
-        "NAME",
+    # fmt: off
+    defined.text("checkpoint", "NAME",
         f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "
         "average (Train.ema) or a blend (--add_language), it is used; with :weights at the end, as in "
-        "best:weights, it is not",
-        default="best",
-    )
+        "best:weights, it is not", default="best")
+    # fmt: on
 
 
 def define_trust(defined: Flags) -> None:
     """Defines --trust_programs."""
-    defined.switch(
-        "trust_programs",
+    # fmt: off
+    defined.switch("trust_programs",
         "use the compiled programs in the run folder, which saves time. Programs are code that is "
-        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
-        "programs are compiled once and kept in your own cache folder",
-    )
+        "executed, so do this only if you trust everybody who could write to the folder. If not "
+        "given, programs are compiled once and kept in your own cache folder")
+    # fmt: on
 
 
 def read_config(values: flags.FlagValues) -> "Config":

@@ -9,9 +9,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import Config
-from gshard_nmt.suggest import did_you_mean
 
 AS_CONFIG = "config"
 """The name of the size that the config has."""

@@ -2,8 +2,7 @@
 
 import pathlib
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 
 def configs_folder() -> pathlib.Path:

@@ -18,11 +18,10 @@ import gin
 import gin.config
 import gin.config_parser
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import CLASSES, Config, Key
 from gshard_nmt.settings.find import configs_folder, find_config
 from gshard_nmt.settings.values import Setting, build, check_name
-from gshard_nmt.suggest import did_you_mean
 
 
 def load_config(

@@ -15,11 +15,11 @@ def exported(monkeypatch):
 
 def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     flags = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--format=savedmodel"]
-    assert commands.export_program(flags) == 0
-    assert commands.export_program([*flags, "--checkpoint=500", "--beam=2", "--alpha=0.8"]) == 0
+    assert commands.main(["export", *flags]) == 0
+    assert commands.main(["export", *flags, "--checkpoint=500", "--beam=2", "--alpha=0.8"]) == 0
     assert commands.main(["export", *flags, "--length_norm=lingvo", "--checkpoint=last"]) == 0
     gin = ["--gin=Decode.rows = 8", "--gin=Decode.beam = 3"]
-    assert commands.export_program([*flags, *gin, "--beam=5"]) == 0
+    assert commands.main(["export", *flags, *gin, "--beam=5"]) == 0
     assert [(*places, checkpoint) for *places, _, checkpoint, _ in exported] == [
         (tmp_path, tmp_path / "out", checkpoint) for checkpoint in ("best", "500", "last", "best")
     ]
@@ -100,7 +100,7 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     ],
 )
 def test_a_mistake_writes_nothing(exported, tmp_path, capsys, flags, message):
-    assert commands.export_program([f"--workdir={tmp_path}", *flags]) == 2
+    assert commands.main(["export", f"--workdir={tmp_path}", *flags]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"gshard-export: {message}")
@@ -114,9 +114,35 @@ def test_a_smaller_model_has_its_languages_and_corpus(monkeypatch, tmp_path):
     )
     flags = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--format=native"]
     flags += [f"--corpus={tmp_path}", "--keep_choices=0.98"]
-    assert commands.export_program([*flags, "--languages", "de", "fr"]) == 0
-    assert commands.export_program([*flags, "--languages=de,fr", "--checkpoint=last"]) == 0
+    assert commands.main(["export", *flags, "--languages", "de", "fr"]) == 0
+    assert commands.main(["export", *flags, "--languages=de,fr", "--checkpoint=last"]) == 0
     assert calls == [
         (tmp_path, tmp_path / "out", ["de", "fr"], tmp_path, 0.98, checkpoint)
         for checkpoint in ("best", "last")
     ]
+
+
+@pytest.fixture
+def imports(monkeypatch):
+    """The arguments of each import."""
+    calls = []
+    monkeypatch.setattr("gshard_nmt.import_model.import_model", lambda *a: calls.append(a))
+    return calls
+
+
+def test_the_flags_name_the_folders_and_the_languages(imports, tmp_path):
+    flags = [f"--from={tmp_path}", f"--workdir={tmp_path / 'run'}"]
+    assert commands.main(["import", *flags]) == 0
+    assert commands.main(["import", *flags, "--languages", "en", "fr"]) == 0
+    places = (tmp_path, tmp_path / "run")
+    assert imports == [(*places, []), (*places, ["en", "fr"])]
+
+
+def test_a_folder_that_does_not_exist_is_refused(imports, tmp_path, capsys):
+    flags = [f"--from={tmp_path / 'gone'}", f"--workdir={tmp_path / 'run'}"]
+    assert commands.main(["import", *flags]) == 2
+    assert (
+        "there is no such folder; make it with save_pretrained of transformers."
+        in capsys.readouterr().err
+    )
+    assert imports == []

@@ -1,7 +1,6 @@
-"""Faults of a worker process. Python runs this file when it starts, if its folder is in PYTHONPATH.
+"""Faults of a process. Python runs this file when it starts, if its folder is in PYTHONPATH.
 
-The environment variable GSHARD_TEST_FAULT says what goes wrong, and GSHARD_NMT_WATCHED is in the
-environment of workers only:
+The environment variable GSHARD_TEST_FAULT says what goes wrong:
 
 - `slow`: reading each batch takes 0.4 seconds longer.
 - `memory`: the host has no memory for the fourth batch.
@@ -37,7 +36,7 @@ def _fail(batch: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
 
 
-if "GSHARD_NMT_WATCHED" in os.environ:
+if FAULT:
     import numpy as np
 
     from gshard_nmt import train

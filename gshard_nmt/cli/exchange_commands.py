@@ -1,57 +1,43 @@
-"""The flags of `gshard-export`."""
+"""gshard-export and gshard-import: their flags, and the calls of the programs."""
 
 from pathlib import Path
 
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
-from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, existing_folder
-from gshard_nmt.cli.search_flags import define_length_norm
+from gshard_nmt.cli.decode_command import define_length_norm
+from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, define_run, existing_folder
 from gshard_nmt.errors import UserError
 
 
 def _define_export(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+    # fmt: off
+    define_run(flags)
     flags.text("out", "DIR", "the folder to make. An earlier export in it is replaced at the end")
-    flags.choice(
-        "format",
-        "NAME",
+    flags.choice("format", "NAME",
         "savedmodel: a TensorFlow SavedModel, from text to text, which needs tensorflow and "
-        "tensorflow-text to load. huggingface: a folder for transformers, in the layout of M2M-100, or "
-        "of NLLB-MoE with experts; an imported model keeps its own. ctranslate2: a folder for "
-        "CTranslate2, which translates fast on CPUs; dense models only. native: a run folder of a "
-        "smaller model, for some --languages",
-        ["savedmodel", "huggingface", "ctranslate2", "native"],
-    )
-    flags.words(
-        "languages",
-        "CODE ...",
-        "only with --format native: the languages that the smaller model translates. If all directions "
-        "have one target language, or one source language, it need not be named",
-    )
-    flags.text(
-        "corpus",
-        "DIR",
-        "only with --format native: a corpus of these languages. Pieces that do not occur in it are cut",
-        "",
-    )
-    flags.number(
-        "keep_choices",
-        "PART",
-        "only with --format native: the part of the weight of the router's choices, on the dev text of "
-        "the corpus, whose experts stay in each layer. 1 keeps all experts that are chosen",
-        1.0,
-        minimum=0,
-    )
+        "tensorflow-text to load. huggingface: a folder for transformers, in the layout of "
+        "M2M-100, or of NLLB-MoE with experts; an imported model keeps its own. ctranslate2: a "
+        "folder for CTranslate2, which translates fast on CPUs; dense models only. native: a run "
+        "folder of a smaller model, for some --languages",
+        ["savedmodel", "huggingface", "ctranslate2", "native"])
+    flags.words("languages", "CODE ...",
+        "only with --format native: the languages that the smaller model translates. If all "
+        "directions have one target language, or one source language, it need not be named")
+    flags.text("corpus", "DIR",
+        "only with --format native: a corpus of these languages. Pieces that do not occur in it "
+        "are cut", "")
+    flags.number("keep_choices", "PART",
+        "only with --format native: the part of the weight of the router's choices, on the dev "
+        "text of the corpus, whose experts stay in each layer. 1 keeps all experts that are chosen",
+        1.0, minimum=0)
     define_checkpoint(flags)
     flags.integer("beam", "K", "beam size; if not given, as in the run's config", None, minimum=1)
     define_length_norm(flags)
-    flags.texts(
-        "gin",
-        "'NAME = VALUE'",
-        "a setting of Decode that replaces the run's, such as 'Decode.source_lengths = (16, 128)'; may "
-        "be given several times. Only a SavedModel has a search, and it is always beam search",
-    )
+    flags.texts("gin", "'NAME = VALUE'",
+        "a setting of Decode that replaces the run's, such as 'Decode.source_lengths = (16, 128)'; "
+        "may be given several times. Only a SavedModel has a search, and it is always beam search")
+    # fmt: on
 
 
 def _export(values: FlagValues) -> None:
@@ -111,3 +97,34 @@ EXPORT = Command(
     _define_export,
     _export,
 )
+
+
+def _define_import(flags: Flags) -> None:
+    # fmt: off
+    flags.text("from", "DIR",
+        "the Hugging Face folder of the model: config.json, safetensors, and the files of its "
+        "tokenizer. M2M-100, NLLB-200, NLLB-MoE and OPUS-MT (Marian) can be read")
+    flags.text("workdir", "DIR", "the run folder to make")
+    flags.words("languages", "CODE ...",
+        "BCP 47 tags of the languages to translate between; if not given, all languages of the "
+        "model")
+    # fmt: on
+
+
+def _import(values: FlagValues) -> None:
+    source = existing_folder(values, "from", "save_pretrained of transformers", True)
+    workdir = paths.local_path("workdir", values.workdir)
+    from gshard_nmt.import_model import import_model
+
+    import_model(source, workdir, values.languages)
+
+
+IMPORT = Command(
+    "gshard-import",
+    "makes a run folder of a model of Hugging Face, which can be decoded and evaluated.",
+    "gshard-import --from nllb-200-distilled-600M --workdir runs/nllb",
+    ("from", "workdir"),
+    _define_import,
+    _import,
+)
+"""The command gshard-import."""
