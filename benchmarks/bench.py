@@ -49,7 +49,6 @@ PARTS = {
     "training": Part(9, ("training.py",)),
     "step": Part(1, ("step.py",), has_limit=False),
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
-    "growth": Part(6, ("growth.py",)),
     "decoding": Part(6, ("decoding.py",)),
     "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),

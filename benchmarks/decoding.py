@@ -222,14 +222,7 @@ def start(
 
 
 def rows(measured: Measured, tokens: int, base: str, where: str = "") -> tuple[str, list[Figure]]:
-    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn.
-
-    Args:
-      measured: the turns of each system.
-      tokens: the target tokens of a turn.
-      base: the system that the last column compares with: the median of the ratios of all rounds.
-      where: ends the names of the figures.
-    """
+    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn."""
     lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
     ratios_of, figures = [f"times {base}"], []
     for name, turns in measured.turns.items():

@@ -67,12 +67,7 @@ def _number(cell: str) -> float | None:
 
 
 def ratios(sections: Mapping[str, Section], figure: str) -> Iterator[tuple[str, float, float]]:
-    """Yields (row, printed, compiled) of every row of the page that has both.
-
-    Args:
-      sections: the sections of the page.
-      figure: "step s" or "TFLOP".
-    """
+    """Yields (row, printed, compiled) of every row of the page that has both."""
     for title, section in sections.items():
         for key, cells in _cells(section).items():
             printed = _number(cells.get(f"{figure}, printed", ""))
@@ -87,13 +82,7 @@ def ratios(sections: Mapping[str, Section], figure: str) -> Iterator[tuple[str, 
 def contradictions(
     sections: Mapping[str, Section], figures: Mapping[str, Figures], old: Section
 ) -> str:
-    """Returns the tables of the rows of a page that differ much from the printed ones, and why.
-
-    Args:
-      sections: the sections of the page.
-      figures: the figures of the rows in the folder.
-      old: this section of the page as it was. It keeps what only a compiled program tells.
-    """
+    """Returns the tables of the rows of a page that differ much from the printed ones, and why."""
     known = {
         key[0]: [cell.strip() for cell in line.split("|")[4:6]] for key, line in old.rows.items()
     }

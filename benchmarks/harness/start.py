@@ -17,14 +17,6 @@ PEERS = BUILD / "decoding-venv"
 
 
 def worker(module: str, job: Job, name: str, tree: Path | None = None) -> Worker:
-    """Starts a worker.
-
-    Args:
-      module: the module of this folder that it runs, as "trainers.ours".
-      job: its job.
-      name: its name, for its log.
-      tree: the checkout whose package it uses; None for a peer.
-    """
     folders = [str(ROOT / "benchmarks")]
     python = str(PEERS / "bin" / "python")
     if tree:

@@ -38,22 +38,12 @@ class Workload(ModelJob):
         return self.steps * self.rows * 2 * self.length
 
     def sentences(self, side: str) -> list[list[int]]:
-        """Returns the same random tokens for every system, int[rows][length].
-
-        Args:
-          side: "source" or "target".
-        """
         rng = random.Random(side)
         ids = range(16, self.vocabulary)  # each system has special ids below 16
         return [rng.choices(ids, k=self.length) for _ in range(self.rows)]
 
 
 def checked(losses: list[float]) -> list[float]:
-    """Returns the losses of the first steps.
-
-    Raises:
-      RuntimeError: they do not fall, so the system does not train.
-    """
     if not losses[-1] < losses[0]:
         raise RuntimeError(f"the loss does not fall: {losses}")
     return losses
