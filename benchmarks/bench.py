@@ -50,7 +50,6 @@ PARTS = {
     "step": Part(1, ("step.py",), has_limit=False),
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
     "decoding": Part(6, ("decoding.py",)),
-    "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
     "preparation": Part(2, ("preparation.py",)),

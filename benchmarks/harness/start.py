@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 
@@ -38,8 +37,3 @@ def has_peers() -> bool:
         print(f"Without the peers. pip said:\n{problem}", file=sys.stderr)
         return False
     return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -17,8 +17,6 @@ class Workload(ModelJob):
       dropout: the rate for embeddings, the output of each sub-layer, and attention.
       steps: the training steps of one turn.
       devices: the devices among which this package divides the work.
-      process, processes: the number of this process, and how many processes work together.
-      port: the port of process 0 on the loopback.
       variant: "compiled", for a peer that is compiled; or "released", for one with its known faults.
       rows, length: the rows of a batch, and the tokens of a row on each side.
     """
@@ -26,9 +24,6 @@ class Workload(ModelJob):
     dropout: float = 0.1
     steps: int = 1
     devices: int = 1
-    process: int = 0
-    processes: int = 1
-    port: int = 0
     variant: str = ""
     rows: int = 32
     length: int = 64
