@@ -43,25 +43,17 @@ from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to inspect, and how to show it.
+    """What to inspect, and how to show it."""
 
-    Attributes:
-      config: the run.
-      name: name of the config, as the user gave it.
-      topologies: names of the machines.
-      scale_with_devices: whether to scale experts, groups and rows in proportion to the devices.
-      decoding: whether to inspect the decoding step instead of the training step.
-      tokens: number of training tokens of the run whose cost the report gives.
-      slice_link: bytes per second between a chip and those of other slices; None takes the figure of the
-        chip's documentation.
-    """
-
-    config: Config
-    name: str
-    topologies: Sequence[str] = ()
+    config: Config  # the run
+    name: str  # name of the config, as the user gave it
+    topologies: Sequence[str] = ()  # names of the machines
+    # whether to scale experts, groups and rows in proportion to the devices
     scale_with_devices: bool = False
-    decoding: bool = False
-    tokens: float = 1e12
+    decoding: bool = False  # whether to inspect the decoding step instead of the training step
+    tokens: float = 1e12  # number of training tokens of the run whose cost the report gives
+    # bytes per second between a chip and those of other slices; None takes the figure of the chip's
+    # documentation
     slice_link: float | None = None
 
     def machines(self) -> list[Topology]:
@@ -71,19 +63,12 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The requested config, adapted to one topology.
+    """The requested config, adapted to one topology."""
 
-    Attributes:
-      topology: the machine.
-      config: the config on the machine's number of devices.
-      functions: the step functions of that config.
-      notes: the changes that were made, for the report.
-    """
-
-    topology: Topology
-    config: Config
-    functions: StepFunctions
-    notes: Sequence[str]
+    topology: Topology  # the machine
+    config: Config  # the config on the machine's number of devices
+    functions: StepFunctions  # the step functions of that config
+    notes: Sequence[str]  # the changes that were made, for the report
 
 
 def show_parameters(config: Config) -> None:

@@ -31,40 +31,26 @@ from gshard_nmt.suggest import did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class DoctorRequest:
-    """The run to check.
+    """The run to check."""
 
-    Attributes:
-      source: the name or the path of a config.
-      overrides: the `--gin` flags.
-      data: the folder of prepared data; None skips its checks.
-      workdir: the run folder; None means the current folder.
-      topologies: names of the machines to run on; empty means this machine.
-      reads_data: whether to read all of the prepared data and compare it with its checksums.
-      slice_link: bytes per second between a chip and those of other slices, see `Topology.parse`.
-    """
-
-    source: str
-    overrides: Sequence[str] = ()
-    data: Path | None = None
-    workdir: Path | None = None
-    topologies: Sequence[str] = ()
+    source: str  # the name or the path of a config
+    overrides: Sequence[str] = ()  # the `--gin` flags
+    data: Path | None = None  # the folder of prepared data; None skips its checks
+    workdir: Path | None = None  # the run folder; None means the current folder
+    topologies: Sequence[str] = ()  # names of the machines to run on; empty means this machine
+    # whether to read all of the prepared data and compare it with its checksums
     reads_data: bool = False
+    # bytes per second between a chip and those of other slices, see `Topology.parse`
     slice_link: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of the report.
+    """One line of the report."""
 
-    Attributes:
-      area: what was checked: versions, config, topology, mesh, data, memory or disk.
-      text: the result.
-      mark: "PROBLEM", "note" or "ok".
-    """
-
-    area: str
-    text: str
-    mark: str
+    area: str  # what was checked: versions, config, topology, mesh, data, memory or disk
+    text: str  # the result
+    mark: str  # "PROBLEM", "note" or "ok"
 
     @property
     def is_problem(self) -> bool:
@@ -246,8 +232,6 @@ def data_problems(config: Config, folder: Path, reads_data: bool = False) -> Ite
     If the data cannot be read, it yields only that error.
 
     Args:
-      config: the run.
-      folder: the prepared data.
       reads_data: whether to read every file and yield an error for each that was changed.
     """
     from gshard_nmt.data.sets.shards import PreparedData

@@ -47,18 +47,13 @@ SEEDS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One tensor, computed on one device and on the mesh.
+    """One tensor, computed on one device and on the mesh."""
 
-    Attributes:
-      name: "loss", or the weight whose gradient is compared. If it is a stack of blocks, the number of
-        the block follows.
-      difference: the largest difference, divided by the largest value on one device.
-      tolerance: the allowed difference.
-    """
-
+    # "loss", or the weight whose gradient is compared. If it is a stack of blocks, the number of
+    # the block follows.
     name: str
-    difference: float
-    tolerance: float
+    difference: float  # the largest difference, divided by the largest value on one device
+    tolerance: float  # the allowed difference
 
     @property
     def is_equal(self) -> bool:
@@ -73,8 +68,6 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     If tensors differ and the gates have such ties, the next seed is tried.
 
     Args:
-      config: the run.
-      name: the name of the config.
       devices: the number of devices of the mesh; 0 takes the config's, at most 8.
 
     Raises:
@@ -125,7 +118,6 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
     """Returns the config with small sizes, on a mesh of few devices that splits the same tensors.
 
     Args:
-      config: the run.
       devices: the number of devices of the mesh; 0 takes the config's, at most 8. If the
         config has one device, 0 means 8.
 
@@ -229,8 +221,6 @@ def compare(
     """Compares loss and gradients of the first training step on one device and on the config's mesh.
 
     Args:
-      config: the reduced run.
-      functions: its functions.
       batch: int32[B, L] each.
       tolerance: the allowed difference, relative to the largest value of a tensor.
 

@@ -27,13 +27,9 @@ and one device. Another program with the same sums, such as the training step, m
 
 @dataclasses.dataclass(frozen=True)
 class _Recorder:
-    """Records the logits of the gates as a total of a stack, float32[R, G, S, E].
+    """Records the logits of the gates as a total of a stack, float32[R, G, S, E]."""
 
-    Attributes:
-      shape: G, S and E.
-    """
-
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int]  # G, S and E
 
     def declare(self, repeats: int) -> dict[str, Total]:
         """Declares `logits`."""

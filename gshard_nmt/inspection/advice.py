@@ -14,7 +14,6 @@ def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> lis
     """Returns changes that would lower the memory of a device, the most promising first.
 
     Args:
-      config: the run.
       memory: what the program needs on one device, and what the device has.
       decoding: whether the program is the search of a decoder instead of a training step.
     """

@@ -20,39 +20,28 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One tensor of one collective instruction.
+    """One tensor of one collective instruction."""
 
-    Attributes:
-      kind: one of COLLECTIVE_KINDS.
-      origin: the part of the model that it comes from.
-      shape: dtype and dimensions of the array on one device, for example "f32[8,16]": the output of an
-        all-gather, the input of other collectives.
-      bytes: size of that array on one device.
-      count: executions in a step.
-      group_size: number of devices that exchange it.
-      axes: mesh axes along which the devices of the group lie; () if the group matches no mesh axes.
-      seconds: time of all its executions in a step, at the links' peak; None for a CPU.
-      why: the cause, in one line.
-      asked_for: whether an annotation, a rule of the mesh or the arithmetic implies it.
-      remedy: for a collective that is not asked for, a change that may remove it; "" if none is known.
-      overrides: entries for Mesh.overrides that keep small weights whole on every device: the name of
-        a weight -> its letters that are not to be split.
-      slices: number of TPU slices that exchange it; 1 if it stays inside each slice.
-    """
-
-    kind: str
-    origin: Origin
+    kind: str  # one of COLLECTIVE_KINDS
+    origin: Origin  # the part of the model that it comes from
+    # dtype and dimensions of the array on one device, for example "f32[8,16]": the output of an
+    # all-gather, the input of other collectives
     shape: str
-    bytes: int
-    count: int
-    group_size: int
+    bytes: int  # size of that array on one device
+    count: int  # executions in a step
+    group_size: int  # number of devices that exchange it
+    # mesh axes along which the devices of the group lie; () if the group matches no mesh axes
     axes: tuple[str, ...]
+    # time of all its executions in a step, at the links' peak; None for a CPU
     seconds: float | None
-    why: str
-    asked_for: bool = True
+    why: str  # the cause, in one line
+    asked_for: bool = True  # whether an annotation, a rule of the mesh or the arithmetic implies it
+    # for a collective that is not asked for, a change that may remove it; "" if none is known
     remedy: str = ""
+    # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
+    # -> its letters that are not to be split
     overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
-    slices: int = 1
+    slices: int = 1  # number of TPU slices that exchange it; 1 if it stays inside each slice
 
     @property
     def bytes_per_step(self) -> int:
@@ -104,7 +93,6 @@ def _kind(instruction: Instruction, inner: Instruction) -> str:
     On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
 
     Args:
-      instruction: an instruction that a device executes.
       inner: the same instruction, or one inside it if it is a fusion.
     """
     kind = slices.transfer_kind(inner) or inner.opcode.removesuffix("-start")

@@ -24,19 +24,13 @@ _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The cost of one or more instructions on one device, in one step.
+    """The cost of one or more instructions on one device, in one step."""
 
-    Attributes:
-      flops: multiplications and additions of matrix products and convolutions.
-      bytes_accessed: bytes read from and written to the device's main memory.
-      seconds: the compiler's estimate, or the roofline if there is no estimate; 0 for a CPU.
-      roofline_seconds: the larger of two times, arithmetic at peak FLOPS and memory traffic at peak
-        bandwidth; 0 for a CPU.
-    """
-
-    flops: float = 0.0
-    bytes_accessed: float = 0.0
+    flops: float = 0.0  # multiplications and additions of matrix products and convolutions
+    bytes_accessed: float = 0.0  # bytes read from and written to the device's main memory
+    # the compiler's estimate, or the roofline if there is no estimate; 0 for a CPU
     seconds: float = 0.0
+    # the larger of two times, arithmetic at peak FLOPS and memory traffic at peak bandwidth; 0 for a CPU
     roofline_seconds: float = 0.0
 
     def __add__(self, other: "Work") -> "Work":

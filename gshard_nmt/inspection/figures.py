@@ -93,10 +93,7 @@ def _stack(
     """Draws a bar for each inspection that is a stack of parts, and returns the size of its unit.
 
     Args:
-      axes: the axes to draw in.
-      inspections: names of the bars.
       parts: the name of each part -> its length in each bar.
-      kind: the kind of quantity.
       label: the label of the axis, with "{}" for the unit.
     """
     import matplotlib

@@ -62,7 +62,6 @@ def axes_between(mesh: Mesh, devices: Sequence[int]) -> tuple[str, ...]:
     """Returns the mesh axes along which devices have different places.
 
     Args:
-      mesh: the mesh.
       devices: their positions in the mesh, such as the first two of a rotation along an axis.
     """
     places = np.unravel_index(np.array(devices), tuple(mesh.shape))

@@ -16,31 +16,21 @@ CATEGORIES = ("replicated_weights", "sharded_weights", "optimizer", "batch", "ac
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of one device.
+    """Bytes of one device."""
 
-    Attributes:
-      argument: the program's inputs. The compiler counts this and the next four; they are None if the
-        compiler made no program.
-      temp: temporaries.
-      output: results.
-      alias: the part of the results that takes over the memory of arguments.
-      code: machine code.
-      peak: the most at any time.
-      hbm: memory of the device; None for a CPU.
-      by_category: the peak by CATEGORIES. "optimizer" includes the moving average of the weights.
-        "activations" are all temporaries, so they include gradients.
-      is_estimate: whether the compiler made no program, so that the peak is estimated.
-    """
-
+    # the program's inputs. The compiler counts this and the next four; they are None if the
+    # compiler made no program.
     argument: int | None
-    temp: int | None
-    output: int | None
-    alias: int | None
-    code: int | None
-    peak: int
-    hbm: int | None
+    temp: int | None  # temporaries
+    output: int | None  # results
+    alias: int | None  # the part of the results that takes over the memory of arguments
+    code: int | None  # machine code
+    peak: int  # the most at any time
+    hbm: int | None  # memory of the device; None for a CPU
+    # the peak by CATEGORIES. "optimizer" includes the moving average of the weights. "activations"
+    # are all temporaries, so they include gradients.
     by_category: Mapping[str, int]
-    is_estimate: bool = False
+    is_estimate: bool = False  # whether the compiler made no program, so that the peak is estimated
 
     @property
     def fits(self) -> bool:
@@ -50,17 +40,11 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Temporary:
-    """An array that is alive when the temporaries take the most memory.
+    """An array that is alive when the temporaries take the most memory."""
 
-    Attributes:
-      bytes: its size on one device.
-      shape: its dtype and dimensions on one device.
-      origin: the part of the model that made it.
-    """
-
-    bytes: int
-    shape: str
-    origin: Origin
+    bytes: int  # its size on one device
+    shape: str  # its dtype and dimensions on one device
+    origin: Origin  # the part of the model that made it
 
 
 def measured(
@@ -70,9 +54,7 @@ def measured(
 
     Args:
       executable: jax's compiled object.
-      module: its parsed text.
       signature: names and specs of its arguments.
-      mesh: the mesh that splits them.
       hbm: memory of a device in bytes; None for a CPU.
     """
     stats = executable.memory_analysis()
@@ -93,7 +75,6 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 
     Args:
       signature: names and specs of its arguments.
-      mesh: the mesh that splits them.
       needed: bytes that it needs, by the compiler's message.
       hbm: memory of a device in bytes.
       temporaries: whether `needed` counts temporaries only, without arguments.

@@ -38,22 +38,17 @@ _EINSUM = re.compile(r"(?i)einsum|dot|conv|matmul")
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The part of the model that an instruction was compiled from.
+    """The part of the model that an instruction was compiled from."""
 
-    Attributes:
-      layer: "decoder 3 moe_0" (stack, number of the block, sub-layer), "decoder moe_0" inside a loop
-        over the blocks, "" outside the layers.
-      part: the innermost name scope or the operation, for example "dispatch" or "Softmax".
-      kind: one of WORK_KINDS.
-      scopes: name scopes within the layer, including the name of the weight that is used.
-      direction: one of DIRECTIONS. "backward" is the gradient; "recomputed" is the forward pass that
-        the backward pass computes a second time.
-    """
-
+    # "decoder 3 moe_0" (stack, number of the block, sub-layer), "decoder moe_0" inside a loop over
+    # the blocks, "" outside the layers
     layer: str
-    part: str
-    kind: str
+    part: str  # the innermost name scope or the operation, for example "dispatch" or "Softmax"
+    kind: str  # one of WORK_KINDS
+    # name scopes within the layer, including the name of the weight that is used
     scopes: tuple[str, ...] = ()
+    # one of DIRECTIONS. "backward" is the gradient; "recomputed" is the forward pass that the
+    # backward pass computes a second time.
     direction: str = "forward"
 
     @property

@@ -38,7 +38,6 @@ def write_page(inspections: Sequence[Inspection], tokens: float, file: Path) -> 
     Args:
       inspections: one config on one or more topologies.
       tokens: number of training tokens of the run whose cost the page gives.
-      file: the page.
     """
     # The name of a single topology stands in the title only.
     names = [inspection.topology.name for inspection in inspections]

@@ -95,9 +95,7 @@ def cost_of(compiled: Compiled, devices: Runtime, lowered: LoweredFunction) -> P
     """Returns the cost of a program.
 
     Args:
-      compiled: the program.
       devices: the devices that it was compiled for, as `ahead_of_time.devices_of` returned them.
-      lowered: the function that was compiled.
     """
     topology = compiled.topology
     module = hlo.parse(compiled.text)

@@ -16,77 +16,52 @@ SECONDS_PER_YEAR = 365 * 24 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Numbers of weights.
+    """Numbers of weights."""
 
-    Attributes:
-      total: all weights.
-      active_per_token: weights that one token uses: those of the experts that it visits, and all
-        weights outside the experts, including the embeddings.
-      per_device: weights on one device.
-      bytes_per_device: bytes of these.
-    """
-
-    total: int
+    total: int  # all weights
+    # weights that one token uses: those of the experts that it visits, and all weights outside the
+    # experts, including the embeddings
     active_per_token: int
-    per_device: int
-    bytes_per_device: int
+    per_device: int  # weights on one device
+    bytes_per_device: int  # bytes of these
 
 
 @dataclasses.dataclass(frozen=True)
 class Compilation:
-    """Time and result of a compilation; all but `lower_seconds` are None if the program was refused.
+    """Time and result of a compilation; all but `lower_seconds` are None if the program was refused."""
 
-    Attributes:
-      lower_seconds: time from TensorFlow to StableHLO.
-      compile_seconds: time from StableHLO to the partitioned program of one device.
-      compile_cpu_seconds: CPU time of all the compiler's threads; a busy machine hardly changes it.
-      instructions: number of instructions of the program.
-    """
-
-    lower_seconds: float
-    compile_seconds: float | None
+    lower_seconds: float  # time from TensorFlow to StableHLO
+    compile_seconds: float | None  # time from StableHLO to the partitioned program of one device
+    # CPU time of all the compiler's threads; a busy machine hardly changes it
     compile_cpu_seconds: float | None
-    instructions: int | None
+    instructions: int | None  # number of instructions of the program
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """The results of compiling a config for a topology.
+    """The results of compiling a config for a topology."""
 
-    Attributes:
-      config: name or path of the config.
-      step: "training" or "decoding".
-      topology: the machine.
-      mesh: axis -> size.
-      counts: numbers of weights.
-      compilation: time and size of the compilation.
-      memory: memory of one device.
-      tokens_per_step: tokens of one side in a batch: rows times the longer of source and target
-        length, as the papers count.
-      sources: tensors of the collectives, most bytes first.
-      collective_instructions: collective instructions in the program's text, by kind.
-      work: work of one device by origin; empty without a program.
-      temporaries: the largest temporaries at the peak.
-      does_not_fit: the compiler's message and what would help; () if the compiler made a program.
-      overrides: Mesh.overrides of the config.
-      notes: changes and assumptions that the reader must know.
-    """
-
-    config: str
-    step: str
-    topology: Topology
-    mesh: Mapping[str, int]
-    counts: Counts
-    compilation: Compilation
-    memory: Memory
+    config: str  # name or path of the config
+    step: str  # "training" or "decoding"
+    topology: Topology  # the machine
+    mesh: Mapping[str, int]  # axis -> size
+    counts: Counts  # numbers of weights
+    compilation: Compilation  # time and size of the compilation
+    memory: Memory  # memory of one device
+    # tokens of one side in a batch: rows times the longer of source and target length, as the
+    # papers count
     tokens_per_step: int
-    sources: Sequence[Source] = ()
+    sources: Sequence[Source] = ()  # tensors of the collectives, most bytes first
+    # collective instructions in the program's text, by kind
     collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # work of one device by origin; empty without a program
     work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)
-    temporaries: Sequence[Temporary] = ()
+    temporaries: Sequence[Temporary] = ()  # the largest temporaries at the peak
+    # the compiler's message and what would help; () if the compiler made a program
     does_not_fit: Sequence[str] = ()
+    # Mesh.overrides of the config
     overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # changes and assumptions that the reader must know
 
     @property
     def has_program(self) -> bool:

@@ -11,17 +11,12 @@ Value = str | float | None
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How the values of a column are written.
+    """How the values of a column are written."""
 
-    Attributes:
-      text: writes a number with its unit.
-      units: (name, size, format) of the units for a whole column, the largest first; () for text.
-      is_share: whether the numbers are shares, which a page also shows as bars.
-    """
-
-    text: Callable[[float], str]
+    text: Callable[[float], str]  # writes a number with its unit
+    # (name, size, format) of the units for a whole column, the largest first; () for text
     units: Sequence[tuple[str, float, str]]
-    is_share: bool = False
+    is_share: bool = False  # whether the numbers are shares, which a page also shows as bars
 
 
 WORDS = Kind(str, ())
@@ -54,36 +49,23 @@ YEARS = Kind("{:,.1f}".format, (("", 1, ",.2f"),))
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-      name: its headline, without a unit.
-      kind: how its values are written.
-      group: the topology that it belongs to, in a table that compares topologies.
-    """
-
-    name: str
-    kind: Kind = WORDS
-    group: str = ""
+    name: str  # its headline, without a unit
+    kind: Kind = WORDS  # how its values are written
+    group: str = ""  # the topology that it belongs to, in a table that compares topologies
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a report.
+    """A table of a report."""
 
-    Attributes:
-      title: what it is called.
-      about: one or two sentences that say what it shows; a page prints them above the table.
-      columns: its columns. The first one names the row.
-      rows: the cells of each row.
-      totals: rows below these. They keep their places when a reader sorts the table. The first of them
-        is the sum of the rows.
-    """
-
-    title: str
-    about: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Value]]
+    title: str  # what it is called
+    about: str  # one or two sentences that say what it shows; a page prints them above the table
+    columns: Sequence[Column]  # its columns. The first one names the row.
+    rows: Sequence[Sequence[Value]]  # the cells of each row
+    # rows below these. They keep their places when a reader sorts the table. The first of them is
+    # the sum of the rows.
     totals: Sequence[Sequence[Value]] = ()
 
     def select(self, names: Sequence[str]) -> "Table":
