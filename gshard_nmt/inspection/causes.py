@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.inspection import links
+from gshard_nmt.inspection.compute import Origin
 from gshard_nmt.inspection.hlo import Array
-from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh

@@ -9,8 +9,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
-from gshard_nmt.inspection.record import Inspection
-from gshard_nmt.inspection.terminal import table
+from gshard_nmt.inspection.program_cost import Inspection
+from gshard_nmt.inspection.report import table
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
