@@ -133,7 +133,7 @@ def _inspect(values: FlagValues) -> None:
 
         show_parameters(config)
     elif values.equivalence:
-        from gshard_nmt.checks.equivalence import show_equivalence
+        from gshard_nmt.inspection.equivalence import show_equivalence
 
         show_equivalence(config, name, values.devices)
     else:
@@ -142,7 +142,7 @@ def _inspect(values: FlagValues) -> None:
 
 def _examine(values: FlagValues, slice_link: float | None) -> None:
     """Looks for problems of a run before it starts (--doctor)."""
-    from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
+    from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
 
     data, workdir = (
         paths.folder_path(name, text) if text else None

@@ -6,14 +6,15 @@ that follow. Nothing is lowered or compiled.
 """
 
 import dataclasses
+import importlib.metadata
 import math
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt import paths
-from gshard_nmt.checks import versions
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.quantities import size_text
@@ -21,11 +22,12 @@ from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import CLASSES, Config, Key, Train, named_settings
 from gshard_nmt.settings.values import Setting, build
-from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.chips import Gpu
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.resize import nearest_mesh
-from gshard_nmt.spmd.topology import Topology
+from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
 from gshard_nmt.suggest import did_you_mean
 
 
@@ -38,10 +40,8 @@ class DoctorRequest:
     data: Path | None = None  # the folder of prepared data; None skips its checks
     workdir: Path | None = None  # the run folder; None means the current folder
     topologies: Sequence[str] = ()  # names of the machines to run on; empty means this machine
-    # whether to read all of the prepared data and compare it with its checksums
-    reads_data: bool = False
-    # bytes per second between a chip and those of other slices, see `Topology.parse`
-    slice_link: float | None = None
+    reads_data: bool = False  # whether to read all of the data and compare it with its checksums
+    slice_link: float | None = None  # see `Topology.parse`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Finding:
     """One line of the report."""
 
     area: str  # what was checked: versions, config, topology, mesh, data, memory or disk
-    text: str  # the result
+    text: str
     mark: str  # "PROBLEM", "note" or "ok"
 
     @property
@@ -64,58 +64,110 @@ def show_doctor(request: DoctorRequest) -> None:
     Raises:
       UserError: the run has a problem.
     """
-    findings = examine(request)
-    sys.stdout.write(report_text(findings))
+    findings = list(examine(request))
+    for finding in findings:
+        sys.stdout.write(f"{finding.mark:<8} {finding.area:<9} {finding.text}\n")
     sys.stdout.flush()
-    problems = sum(finding.is_problem for finding in findings)
-    if problems:
+    if problems := sum(finding.is_problem for finding in findings):
         count = "1 problem" if problems == 1 else f"{problems} problems"
         raise UserError(
             f"{count} with {request.source}; each PROBLEM line above says what to change."
         )
 
 
-def examine(request: DoctorRequest) -> list[Finding]:
-    """Returns the result of every check, in the order in which a run meets them."""
-    machines, unknown = _machines(request.topologies, request.slice_link)
-    findings = _problems("versions", [*versions.packages(), *versions.compilers(machines)])
-    findings = findings or [_ok("versions", "every package has a tested version")]
+def examine(request: DoctorRequest) -> Iterator[Finding]:
+    """Yields the result of every check, in the order in which a run meets them."""
+    machines, unknown = [], []
+    for name in request.topologies:
+        try:
+            machines.append(Topology.parse(name, request.slice_link))
+        except UserError as error:
+            unknown.append(str(error))
+    versions = [*package_problems(), *compiler_problems(machines)]
+    yield from _checked("versions", versions, "every package has a tested version")
     config, config_findings = load_config_with_problems(request)
-    findings += config_findings or [
-        _ok("config", "every setting is known, has the right type and is in its range")
-    ]
-    findings += _problems("topology", unknown)
+    right = "every setting is known, has the right type and is in its range"
+    yield from config_findings or _checked("config", (), right)
+    yield from _problems("topology", unknown)
     if config is None:
-        return findings
+        return
     specs = state_specs(step_functions(config))
-    findings += mesh_findings(config, specs, machines)
+    yield from _mesh(config, specs, machines)
     if request.data is not None:
-        problems = list(data_problems(config, request.data, request.reads_data))
         checked = " and is as it was prepared" if request.reads_data else ""
-        fits = _ok("data", f"{request.data} fits the config{checked}")
-        findings += _problems("data", problems) or [fits]
-    findings += memory_findings(config, specs, machines)
-    findings.append(disk_finding(specs, config.train, request.workdir or Path()))
-    return findings
+        right = f"{request.data} fits the config{checked}"
+        yield from _checked("data", _data_problems(config, request), right)
+    yield from _memory(config, specs, machines)
+    yield _disk(specs, config.train, request.workdir or Path())
 
 
 def _problems(area: str, texts: Iterable[str]) -> list[Finding]:
     return [Finding(area, text, "PROBLEM") for text in texts]
 
 
-def _ok(area: str, text: str) -> Finding:
-    return Finding(area, text, "ok")
+def _checked(area: str, problems: Iterable[str], right: str) -> list[Finding]:
+    return _problems(area, problems) or [Finding(area, right, "ok")]
 
 
-def _machines(names: Sequence[str], slice_link: float | None) -> tuple[list[Topology], list[str]]:
-    """Returns the topologies of these names, and an error for each name that is unknown."""
-    known, unknown = [], []
-    for name in names:
-        try:
-            known.append(Topology.parse(name, slice_link))
-        except UserError as error:
-            unknown.append(str(error))
-    return known, unknown
+def package_problems() -> Iterator[str]:
+    """Yields a problem for each package that is missing, or has a version that was not tested."""
+    for requirement in importlib.metadata.requires("gshard-nmt") or ():
+        match = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
+        if match is None or match[3]:
+            continue  # A requirement with a marker belongs to an extra, which is optional.
+        name, bounds = match[1], match[2]
+        install = f"pip install '{name}{bounds}'"
+        version = _version(name)
+        if version is None:
+            yield f"{name} is not installed; install it: {install}."
+        elif not all(_satisfies(version, bound) for bound in bounds.split(",") if bound):
+            yield f"{name} {version} is installed; gshard-nmt needs {bounds}. Install it: {install}."
+    for package, companion, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
+        version, other = _version(package), _version(companion)
+        if version and other and _numbers(version)[:digits] != _numbers(other)[:digits]:
+            yield (
+                f"{package} {version} and {companion} {other} are of different releases. "
+                f"Install the same release: pip install {companion}=={version}."
+            )
+
+
+def compiler_problems(machines: Sequence[Topology]) -> Iterator[str]:
+    """Yields a problem for each compiler of these machines that is missing or was not tested."""
+    gpus = [machine.name for machine in machines if isinstance(machine.chip, Gpu)]
+    tpus = [machine.name for machine in machines if machine.chip and machine.name not in gpus]
+    for names, package, install in (
+        (tpus, "libtpu", INSTALL_LIBTPU),
+        (gpus, "jax-cuda13-plugin", INSTALL_CUDA),
+    ):
+        needed_for, version = f"--topology {', '.join(names)} needs", _version(package)
+        tested = install.partition("==")[2].rstrip(".*'")
+        if names and version is None:
+            yield f"{package} is not installed; {needed_for} it. Install it: {install}."
+        elif names and not f"{version}.".startswith(f"{tested}."):
+            yield f"{package} {version} is installed; {needed_for} {tested}. Install it: {install}."
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _satisfies(version: str, bound: str) -> bool:
+    """Returns whether a version satisfies a bound such as ">=2.21". Bounds with "~=" always pass."""
+    match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
+    if match is None:
+        return True
+    installed, limit = _numbers(version), _numbers(match[2])
+    length = max(len(installed), len(limit))
+    a, b = (list(numbers) + [0] * (length - len(numbers)) for numbers in (installed, limit))
+    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[match[1]]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version: (2, 21, 0) for "2.21.0+cpu"."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:4])
 
 
 def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, list[Finding]]:
@@ -150,19 +202,15 @@ def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, li
 
 
 def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
-    """Removes from `settings` those that their class refuses; returns the reason for each.
-
-    Args:
-      settings: settings of one class. Settings that are missing have their defaults.
+    """Removes from `settings`, which are those of one class, what the class refuses.
 
     Returns:
-      The reason is "" if a setting is refused only because another one was removed.
+      The reason for each. It is "" if a setting is refused only because another one was removed.
     """
     refused: dict[Key, str] = {}
     while error := _refusal(settings):
         # If settings contradict each other, we remove the one that a --gin flag sets.
-        named = [key for key in settings if ".".join(key) in error.settings]
-        candidates = named or list(settings)
+        candidates = [key for key in settings if ".".join(key) in error.settings] or list(settings)
         from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
         key = (from_flags or candidates)[0]
         follows = any(".".join(key) in error.settings for key in refused)
@@ -180,15 +228,17 @@ def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
     return None
 
 
-def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> list[Finding]:
+def _mesh(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:
     """Checks that the config divides over its mesh, and over the mesh that each machine would need."""
     on_mesh = [problem.text for problem in divides.problems(config, specs, decoding=True)]
     try:
         divides.check_validation(config)
     except UserError as error:
         on_mesh += [str(error)] if str(error) not in on_mesh else []
-    findings = _problems("mesh", on_mesh) or [_ok("mesh", _mesh_words(config.mesh))]
     mesh = config.mesh
+    sizes = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
+    divide = f"{sizes or 'one device'}: rows, groups, experts and every weight divide"
+    yield from _checked("mesh", on_mesh, divide)
     for machine in machines:
         nearest = nearest_mesh(mesh, machine.num_devices)
         if nearest is mesh:
@@ -198,114 +248,81 @@ def mesh_findings(config: Config, specs: ArraySpecs, machines: Sequence[Topology
             f"Mesh.shape {list(mesh.shape)} needs {mesh.num_devices} devices, but {machine.name} has "
             f"{machine.num_devices}; the nearest legal value is --gin 'Mesh.shape = {tuple(shape)}'."
         )
-        findings += _problems("mesh", [text])
         on_machine = divides.problems(config.replace(mesh=nearest), specs, decoding=True)
         texts = [problem.text for problem in on_machine if problem.text not in on_mesh]
-        findings += _problems("mesh", (f"with Mesh.shape {list(shape)}, {text}" for text in texts))
-    return findings + _override_notes(mesh, specs)
-
-
-def _override_notes(mesh: Mesh, specs: ArraySpecs) -> list[Finding]:
-    """Notes the patterns of Mesh.overrides that match no array.
-
-    They may be typing errors. They may also be meant for another model on the same mesh.
-    """
-    notes = []
+        others = (f"with Mesh.shape {list(shape)}, {text}" for text in texts)
+        yield from _problems("mesh", [text, *others])
+    # A pattern without an array may be a typing error, or meant for another model on the same mesh.
     names = [*specs, *weights_of(specs), *BATCH_ARRAYS]
     for pattern in mesh.unmatched_overrides(names):
         last = pattern.rpartition("/")[2].strip("*")
         hint = did_you_mean(last, (name.rpartition("/")[2] for name in names), prefix="*/")
         text = f"Mesh.overrides has {pattern!r}, which no tensor of this model matches{hint}"
-        notes.append(Finding("mesh", text, "note"))
-    return notes
+        yield Finding("mesh", text, "note")
 
 
-def _mesh_words(mesh: Mesh) -> str:
-    axes = zip(mesh.axes, mesh.shape, strict=True)
-    shape = " x ".join(f"{axis}={size}" for axis, size in axes)
-    return f"{shape or 'one device'}: rows, groups, experts and every weight divide"
-
-
-def data_problems(config: Config, folder: Path, reads_data: bool = False) -> Iterator[str]:
-    """Yields an error for each setting that does not fit prepared data.
-
-    If the data cannot be read, it yields only that error.
-
-    Args:
-      reads_data: whether to read every file and yield an error for each that was changed.
-    """
+def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
+    """Yields what does not fit the prepared data. If it cannot be read, this is the only problem."""
     from gshard_nmt.data.sets.shards import PreparedData
 
+    assert request.data is not None
     try:
-        prepared = PreparedData.open(folder)
+        prepared = PreparedData.open(request.data)
     except UserError as error:
         yield str(error)
         return
     yield from map(str, prepared.misfits(config.data))
-    if reads_data:
-        for name in prepared.changed_files():
-            yield f"{name} of {folder} was changed since it was prepared; prepare the data again"
+    for name in prepared.changed_files() if request.reads_data else ():
+        yield f"{name} of {request.data} was changed since it was prepared; prepare the data again"
 
 
-def memory_findings(
-    config: Config, specs: ArraySpecs, machines: Sequence[Topology]
-) -> list[Finding]:
+def _memory(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:
     """Checks that the training state alone fits each machine; a step needs more than that."""
-    findings = []
     for machine in machines:
         if machine.chip is not None:
             needed = _state_bytes(nearest_mesh(config.mesh, machine.num_devices), specs)
             name = f"a device of {machine.name}"
-            findings.append(_memory(needed, machine.chip.hbm_bytes, name, shared=False))
+            yield _fits_memory(needed, machine.chip.hbm_bytes, name, is_shared=False)
     # Virtual CPU devices share this machine's memory.
     cpus = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in cpus if machines else [config.mesh.num_devices]:
         needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
         name = f"this machine ({devices} CPU devices)"
-        findings.append(_memory(needed, free_machine_memory(), name, shared=True))
-    return findings
+        yield _fits_memory(needed, free_machine_memory(), name, is_shared=True)
 
 
 def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
     """Returns the bytes of the training state on one device."""
-    return sum(_shard_bytes(mesh, name, spec) for name, spec in specs.items())
+    total = 0
+    for name, spec in specs.items():
+        try:
+            partition = mesh.partition(spec.letters, name)
+        except UserError:  # the checks of the mesh report it
+            partition = ()
+        total += spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
+    return total
 
 
-def _memory(needed: int, available: int, owner: str, shared: bool) -> Finding:
-    """Compares the bytes of the training state with those of a memory.
-
-    Args:
-      needed, available: bytes.
-      owner: what has the memory, for the report.
-      shared: whether all devices share the memory, so that more devices do not help.
-    """
+def _fits_memory(needed: int, available: int, owner: str, is_shared: bool) -> Finding:
+    """Compares the bytes of the training state with those of a memory, which all devices may share."""
     sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {owner}"
     if needed > available:
         least = 2 ** math.ceil(math.log2(needed / available))
         advice = (
-            f"split the weights over at least {least} times the devices, or make the model smaller"
+            "make the model smaller, or take a machine with more memory"
+            if is_shared  # more devices do not help
+            else f"split the weights over at least {least} times the devices, or make the model smaller"
         )
-        if shared:
-            advice = "make the model smaller, or take a machine with more memory"
         return Finding("memory", f"{sizes}; {advice}.", "PROBLEM")
     if needed > 0.6 * available:
-        return _ok(
-            "memory",
-            f"{sizes}, which leaves little for activations; gshard-inspect --topology shows the memory "
-            "of a whole step",
+        sizes += (
+            ", which leaves little for activations; gshard-inspect --topology shows the memory of a "
+            "whole step"
         )
-    return _ok("memory", sizes)
+    return Finding("memory", sizes, "ok")
 
 
-def _shard_bytes(mesh: Mesh, name: str, spec: ArraySpec) -> int:
-    try:
-        partition = mesh.partition(spec.letters, name)
-    except UserError:  # the checks of the mesh report it
-        partition = ()
-    return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
-
-
-def disk_finding(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
+def _disk(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     """Checks that the last and the best checkpoints fit on the disk, and one that is being written.
 
     Those of Train.keep_every are not counted.
@@ -313,9 +330,8 @@ def disk_finding(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     count = train.keep_last + train.keep_best + 1
     state = sum(spec.nbytes for spec in specs.values())
     if paths.is_url(workdir):
-        return _ok(
-            "disk", f"{workdir} is in a bucket; three checkpoints take {size_text(3 * state)}"
-        )
+        text = f"{workdir} is in a bucket; three checkpoints take {size_text(3 * state)}"
+        return Finding("disk", text, "ok")
     folder = workdir.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -327,9 +343,4 @@ def disk_finding(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     sizes = f"{count} checkpoints take {needed} of the {size_text(free)} free at {folder}"
     if count * state > free:
         return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
-    return _ok("disk", sizes)
-
-
-def report_text(findings: Sequence[Finding]) -> str:
-    """Returns the report: one line for each finding."""
-    return "".join(f"{finding.mark:<8} {finding.area:<9} {finding.text}\n" for finding in findings)
+    return Finding("disk", sizes, "ok")
