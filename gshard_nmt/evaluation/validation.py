@@ -20,7 +20,6 @@ from gshard_nmt.evaluation.metrics import bleu
 from gshard_nmt.run import blend
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.blend import StartWeights
-from gshard_nmt.run.checkpoint import agreement
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
@@ -147,7 +146,7 @@ class Validation:
         return start.blended(learned, share), found[share]
 
     def _of_first(self, decide: Callable[[], list[int]]) -> list[int]:
-        return agreement.numbers_of_first(self._processes, decide)
+        return list(self._processes.from_first(decide))
 
     def without_blends(self, step: int) -> None:
         """Takes back the verdicts on parts of the change at a step: no checkpoint has them."""

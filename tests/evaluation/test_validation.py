@@ -347,23 +347,6 @@ def test_a_smaller_part_is_not_chosen_if_an_earlier_step_is_better_than_it(blend
     assert weights == {"w": 0.8}
 
 
-def test_every_process_chooses_what_the_first_one_chooses(blends):
-    """Each reads guard.json, and a shared disk may show it to one of them earlier than to another."""
-
-    class Second:
-        count, is_first = 2, False
-        # Each time how many numbers process 0 has to tell, and the numbers: go on with each of four
-        # parts, stop, and the place of 0.4 in the shares.
-        said = iter([1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 3])
-
-        def gather(self, array):
-            return np.array([[next(self.said)], array]) if array.size else np.zeros([2, 0], int)
-
-    choice = blends({1.0: (10, 0), 0.8: (9, 0), 0.6: (8, 10), 0.4: (9, 10)}, processes=Second())[1]
-    assert choice[0] == {"w": 0.4}
-    assert len(blends.notes) == 5
-
-
 def test_a_start_that_translates_no_dev_text_says_so(blends):
     with pytest.raises(
         UserError, match=r"Train\.bleu_sentences is 0, so no dev text is translated"

@@ -18,8 +18,8 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
-from gshard_nmt.run.checkpoint import agreement, tensor_files
 from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
@@ -64,7 +64,7 @@ class CheckpointWriter(Checkpoints):
           TryAgain: the disk or the server fails.
           UserError: a file may not be read, or the commit file cannot be written.
         """
-        return agreement.numbers_of_first(self._processes, self._adopt)
+        return list(self._processes.from_first(self._adopt))
 
     def _adopt(self) -> list[int]:
         adopted = []
@@ -100,7 +100,7 @@ class CheckpointWriter(Checkpoints):
             self.folder.mkdir(parents=True, exist_ok=True)
             return [step for step in self._unfinished() if self._remove_unfinished(step)]
 
-        removed = agreement.numbers_of_first(self._processes, tidy)
+        removed: list[int] = self._processes.from_first(tidy)
         self._processes.barrier("ready to save checkpoints")
         self._writer = tensor_files.new_writer(self._write_manifest, self._processes.count)
         return removed
@@ -158,7 +158,7 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
-        present = agreement.numbers_of_first(self._processes, lambda: [self._presence(step)])[0]
+        present = self._processes.from_first(lambda: self._presence(step))
         if present == _SOUND:
             return False
         if present == _UNREADABLE:
@@ -233,15 +233,14 @@ class CheckpointWriter(Checkpoints):
         """
         self.wait()
 
-        def write() -> list[int]:
+        def write() -> None:
             manifest = dataclasses.replace(self._sound(step), facts=facts)
             if scores is not None:
                 manifest = dataclasses.replace(manifest, scores=scores)
             files.write(self.folder / str(step) / manifests.NAME, manifest.text)
-            return []
 
         with self._writing(step):
-            agreement.numbers_of_first(self._processes, write)
+            self._processes.from_first(write)
         self._known.pop(step, None)  # it is read again when it is needed
 
     def _sound(self, step: int) -> Manifest:
