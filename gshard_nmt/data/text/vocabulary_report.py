@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gshard_nmt import files
 from gshard_nmt.data.text.vocabulary import UNK, Vocabulary
-from gshard_nmt.data.text.vocabulary_pair import SIDES
+from gshard_nmt.data.sets.examples import SIDES
 
 REPORT = "vocabulary.json"
 """The name of the file in prepared data."""

@@ -19,7 +19,7 @@ from gshard_nmt.data.text.vocabulary import (
     source_tag,
     train_vocabulary,
 )
-from gshard_nmt.data.text.vocabulary_pair import existing_models, make_vocabularies, tags_of
+from gshard_nmt.data.text.vocabulary import existing_models, make_vocabularies, tags_of
 from gshard_nmt.errors import UserError
 
 CONFIG = Data(source_vocabulary=330, target_vocabulary=320, subset_tags=("back",), spare_tags=2)
