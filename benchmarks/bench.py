@@ -40,7 +40,6 @@ class Part:
     has_limit: bool = True
 
     def command(self, when: str) -> list[str]:
-        """Returns the command line; `when` is the value of `--page`."""
         program, *flags = self.arguments
         limit = ["--minutes", f"{self.minutes:g}"] if self.has_limit else []
         return [sys.executable, str(FOLDER / program), *flags, *limit, "--page", when]
@@ -52,7 +51,6 @@ PARTS = {
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
     "growth": Part(6, ("growth.py",)),
     "dispatch": Part(1, ("dispatch.py",)),
-    "numbering": Part(0.5, ("numbering.py",)),
     "decoding": Part(6, ("decoding.py",)),
     "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),
@@ -66,7 +64,6 @@ PARTS = {
 
 
 def main() -> int:
-    """Runs the parts; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--part", choices=PARTS, help="run this part only")
@@ -81,7 +78,6 @@ def main() -> int:
 
 
 def run(name: str, part: Part, when: str) -> str:
-    """Runs a part; returns how it ended, and after how many minutes."""
     print(f"{name}: about {part.minutes:g} minutes", file=sys.stderr, flush=True)
     began = time.monotonic()
     with subprocess.Popen(part.command(when), start_new_session=True) as process:
@@ -97,7 +93,6 @@ def run(name: str, part: Part, when: str) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process and all that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

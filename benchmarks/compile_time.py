@@ -28,7 +28,6 @@ KEYS = {
 
 
 def compile_for(topology: str, folder: pathlib.Path) -> dict:
-    """Returns the figures of one compilation."""
     file = folder / "figures.json"
     flags = [
         "--config=moe_2048e_36l",
@@ -45,7 +44,6 @@ def compile_for(topology: str, folder: pathlib.Path) -> dict:
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     page.add_flags(parser, rounds=3)

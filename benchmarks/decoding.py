@@ -71,7 +71,6 @@ PEERS = {
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md if it is whole."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     if arguments.first:
@@ -135,7 +134,6 @@ def parse() -> argparse.Namespace:
 
 
 def ours(arguments: argparse.Namespace) -> dict[str, System]:
-    """Returns this package with and without experts, with each setting, and from each checkout."""
     systems = {}
     for tree in [ROOT, *arguments.tree]:
         for setting, divides in itertools.product(["", LOW, *arguments.setting], (False, True)):
@@ -152,7 +150,6 @@ def ours(arguments: argparse.Namespace) -> dict[str, System]:
 
 
 def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
-    """Measures all systems with each number of processes."""
     everything = ours(arguments) | PEERS
     wanted = {k for k in everything if any(text in k for text in arguments.systems)}
     if wanted & set(PEERS) and not has_peers():
@@ -181,7 +178,6 @@ def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
 
 
 def experts_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
-    """Measures several numbers of experts."""
     systems = {
         f"{experts} experts{f' ({tree})' if tree != ROOT else ''}": System(
             "ours", experts, settings=tuple(arguments.setting), tree=tree
@@ -195,12 +191,10 @@ def experts_section(arguments: argparse.Namespace, limit: Limit) -> page.Section
 
 
 def counted(number: int, singular: str, plural: str) -> str:
-    """Returns a number with its noun."""
     return f"{number} {singular if number == 1 else plural}"
 
 
 def translate(systems: dict[str, System], processes: int, limit: Limit, sentences: int) -> Measured:
-    """Lets systems take turns. Each divides the cores among this number of processes."""
     cores = environment.cores()
     share = len(cores) // processes
     parts = [cores[i * share : (i + 1) * share] for i in range(processes)]
@@ -211,7 +205,6 @@ def translate(systems: dict[str, System], processes: int, limit: Limit, sentence
 def start(
     name: str, system: System, parts: Sequence[tuple[int, ...]], sentences: int
 ) -> list[Worker]:
-    """Starts a process of a system on each of some parts of the cores."""
     workloads = [
         Workload(
             cores=cores,

@@ -33,7 +33,6 @@ COMPARED = ("einsum, times gather", "blocks, times gather")
 
 
 def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> Program:
-    """Compiles (inputs, output gradients) -> gradients of the layer's input and of all its weights."""
     settings = MoE(
         gating=Gating(EXPERTS, second_expert="all"),
         hidden_dim=HIDDEN_DIM,
@@ -60,7 +59,6 @@ def program_of(dispatch: str, group_size: int, devices: runtime.Runtime) -> Prog
 
 
 def arguments_of(program: Program, devices: runtime.Runtime) -> list[dict]:
-    """Returns random arrays of the shapes that a program takes."""
     rng = np.random.default_rng(0)
     groups = []
     for specs in program.signature.inputs:
@@ -73,7 +71,6 @@ def arguments_of(program: Program, devices: runtime.Runtime) -> list[dict]:
 
 
 def seconds_of(program: Program, arguments: list[dict]) -> float:
-    """Returns the time of one call, until its results are ready."""
     began = time.perf_counter()
     (gradients,) = program(*arguments)
     for array in gradients.values():
@@ -82,7 +79,6 @@ def seconds_of(program: Program, arguments: list[dict]) -> float:
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     page.add_flags(parser, rounds=7)
@@ -113,7 +109,6 @@ def main() -> None:
 
 
 def times_of(group_size: int, devices: runtime.Runtime, limit: Limit) -> dict[str, list[float]]:
-    """Returns the milliseconds of each dispatch in each round."""
     programs = {name: program_of(name, group_size, devices) for name in DISPATCHES}
     arguments = {name: arguments_of(program, devices) for name, program in programs.items()}
     times: dict[str, list[float]] = {name: [] for name in DISPATCHES}

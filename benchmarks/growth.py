@@ -82,7 +82,6 @@ AXES = {
 
 
 def main() -> None:
-    """Prints a table for each axis, and writes them and a figure to docs/performance.md."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     texts, figures, results = [], [], {}
@@ -106,7 +105,6 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES), help="default: all")
@@ -115,7 +113,6 @@ def parse() -> argparse.Namespace:
 
 
 def grow(axis: Axis, limit: Limit) -> Measured:
-    """Lets the variants of an axis take turns. Their names are their sizes."""
     return measure(
         {
             str(size): partial(start, f"{axis.title} {size}", fields)
@@ -126,7 +123,6 @@ def grow(axis: Axis, limit: Limit) -> Measured:
 
 
 def start(name: str, fields: Mapping[str, Any]) -> list[Worker]:
-    """Starts the workers of a variant. Each process has its share of the cores, or one core."""
     cores = environment.cores()
     whole = Workload(
         **{"cores": cores, "folder": str(BUILD / "growth")} | BASE | dict(fields),
@@ -143,7 +139,6 @@ def start(name: str, fields: Mapping[str, Any]) -> list[Worker]:
 
 
 def rows(axis: Axis, measured: Measured) -> tuple[str, list[Figure]]:
-    """Returns the table of an axis, and its figures."""
     head = ("step, ms", "interval", "times the first", "interval", "GFLOP", "MiB of a device")
     lines, figures = [(axis.title, *head)], []
     base = next(iter(measured.turns))
@@ -167,7 +162,6 @@ def rows(axis: Axis, measured: Measured) -> tuple[str, list[Figure]]:
 
 
 def draw(results: Mapping[str, Measured]) -> Any:
-    """Returns the figure: time and memory relative to the first size of each axis."""
     figure = new_figure((9, 5), LIGHT)
     grid = figure.subplots(2, 3, sharey=True).flat
     for panel, (name, measured) in zip(grid, results.items(), strict=False):
@@ -193,7 +187,6 @@ def draw(results: Mapping[str, Measured]) -> Any:
 
 
 def memory_ratios(measured: Measured) -> list[Sequence[float]]:
-    """Returns the memory of a device in each variant, times that of the first, as lists of one value."""
     bytes_of = [facts["memory"] for facts in measured.facts.values()]
     return [[value / bytes_of[0]] for value in bytes_of]
 

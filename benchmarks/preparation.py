@@ -43,7 +43,6 @@ BARE = "bare SentencePiece"
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,7 +60,6 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--corpus", type=Path, help="the corpus folder")
@@ -79,7 +77,6 @@ def parse() -> argparse.Namespace:
 
 
 def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
-    """Writes sentences of random words, so that the program needs no corpus."""
     rng = random.Random(0)
     letters = "etaoinshrdlu"
     words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(20_000)]
@@ -93,7 +90,6 @@ def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
 
 
 def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
-    """Compares one process with bare SentencePiece."""
     models = root / "models"
     training = prepare(arguments, models, "--workers", "1")[0]
     columns = read_columns(arguments.corpus, arguments.languages)
@@ -121,7 +117,6 @@ def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> pa
 
 
 def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
-    """Compares several processes with one."""
     models, numbers = root / "models", ("1", str(arguments.processes))
     prepare(arguments, models)
     head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
@@ -154,14 +149,12 @@ def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -
 
 
 def read_columns(corpus: Path, languages: list[str]) -> list[list[str]]:
-    """Returns the source and the target lines of the training text."""
     pairs = [p for p in find_pairs(corpus) if p.language in languages]
     rows = [row for p in pairs for row in read_pairs(p, "train", p.source, p.target)]
     return [[row[side] for row in rows] for side in (0, 1)]
 
 
 def bare(columns: list[list[str]], models: Path) -> float:
-    """Returns the CPU seconds of SentencePiece for both columns."""
     vocabularies = [Vocabulary.load(models / f"{side}.model") for side in ("source", "target")]
     began = time.process_time()
     for vocabulary, lines in zip(vocabularies, columns, strict=True):
@@ -171,7 +164,6 @@ def bare(columns: list[list[str]], models: Path) -> float:
 
 
 def bare_in_processes(columns: list[list[str]], models: Path, number: int) -> float:
-    """Returns the wall seconds of SentencePiece in processes that have equal parts of the columns."""
     context = multiprocessing.get_context("fork")  # so that no process waits for its text
     parts = [[side[first::number] for side in columns] for first in range(number)]
     processes = [context.Process(target=bare, args=(part, models)) for part in parts]
@@ -184,7 +176,6 @@ def bare_in_processes(columns: list[list[str]], models: Path, number: int) -> fl
 
 
 def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[float, float]:
-    """Runs gshard-data prepare in a process of its own; returns its CPU and wall seconds."""
     languages = "[" + ", ".join(f"'{language}'" for language in arguments.languages) + "]"
     command = [sys.executable, "-m", "gshard_nmt", "data", "prepare"]
     command += ["--config", arguments.config, "--gin", f"Data.languages = {languages}"]
@@ -197,13 +188,11 @@ def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[floa
 
 
 def children() -> float:
-    """Returns the CPU seconds of processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def fresh(root: Path) -> Path:
-    """Returns a folder that does not exist."""
     return Path(tempfile.mkdtemp(dir=root)) / "out"
 
 

@@ -98,7 +98,6 @@ class Turns:
     """A training run of which every other turn has nothing that makes it reliable."""
 
     def __init__(self, every: int, pairs: int) -> None:
-        """Trains nothing yet: `pairs` turns of each kind, of `every` steps."""
         self._every, self._pairs = every, pairs
         self._is_bare = False
         self._batches = 0
@@ -106,12 +105,10 @@ class Turns:
         self._times: list[float] = []
 
     def seconds(self) -> tuple[list[float], list[float]]:
-        """Returns the seconds of the turns with everything, and of those without, in their order."""
         lengths = [after - before for before, after in itertools.pairwise(self._times)]
         return lengths[0::2], lengths[1::2]
 
     def train(self, data: Path, folder: Path) -> None:
-        """Trains a run in this process, and keeps the time of each change of turns."""
         bindings = {
             "STEPS": 2 * self._every * self._pairs,
             "Train.log_every": 2 * self._every,
@@ -170,7 +167,6 @@ class Either:
         self.metrics: Mapping[str, Any] = {}
 
     def __call__(self, *groups: Mapping[str, object]) -> list[dict]:
-        """Runs one of them."""
         is_second = self._condition()
         state, metrics = self._programs[is_second](*groups)
         if not is_second:
@@ -182,7 +178,6 @@ class Either:
 
 
 def bare_program(steps: CompiledSteps) -> Program:
-    """Compiles the training step without guard and figures. What nothing reads, the compiler removes."""
     step = StepFunctions.train_step
     needed = ("loss", "last_step", "tokens_seen", "status")
 

@@ -44,7 +44,6 @@ SENTENCES = 4
 
 
 def main() -> None:
-    """Prints three tables, and writes the first to docs/performance.md."""
     restart_with_large_heaps()  # as gshard-train does
     arguments = parse_arguments()
     busy, config = environment.busy(), config_of(arguments)
@@ -78,7 +77,6 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--config", help="a config; default: the model of docs/performance.md")
@@ -90,7 +88,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def config_of(arguments: argparse.Namespace) -> Config:
-    """Returns the config that is measured."""
     if arguments.config:
         return load_config(arguments.config, arguments.gin)
     experts = 0 if arguments.dense else 8
@@ -101,13 +98,11 @@ class Steps:
     """The training steps of a run on one batch."""
 
     def __init__(self, steps: CompiledSteps) -> None:
-        """Initializes the state and makes a batch."""
         self._steps = steps
         self._state, self._control = steps.initialize(), steps.control()
         self._batch = steps.devices.put(batch_of(steps.config), steps.batch_specs)
 
     def times(self, count: int) -> list[float]:
-        """Makes steps; returns the seconds of each."""
         seconds = []
         for _ in range(count):
             began = time.perf_counter()
@@ -117,7 +112,6 @@ class Steps:
         return seconds
 
     def trace(self, count: int) -> dict[str, float]:
-        """Makes steps; returns the milliseconds of each instruction, for one step and one device."""
         import jax
 
         with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +131,6 @@ class Steps:
 
 
 def batch_of(config: Config) -> dict[str, np.ndarray]:
-    """Returns a batch of random tokens: full rows of some sentences."""
     rng, sizes = np.random.default_rng(0), config.data
     batch = {}
     for name, spec in batch_specs(config).items():
@@ -159,7 +152,6 @@ def batch_of(config: Config) -> dict[str, np.ndarray]:
 
 
 def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> str:
-    """Returns a table of the share of each kind of work, with its products apart from the rest."""
     origins = Origins(module)
     parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for name, milliseconds in leaves(module, spent):
@@ -178,12 +170,10 @@ def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> s
 
 
 def has_product(module: HloModule, instruction: Instruction) -> bool:
-    """Returns whether an instruction computes a matrix product."""
     return any(inner.opcode == "dot" for inner in module.fused(instruction))
 
 
 def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """Yields the instructions that are no loops or calls, with their milliseconds."""
     for name, milliseconds in spent.items():
         instruction = module.by_name.get(name)
         if instruction is None or instruction.opcode in ("while", "call", "conditional"):
@@ -192,7 +182,6 @@ def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, fl
 
 
 def print_longest(console: Console, module: HloModule, spent: dict[str, float], count: int) -> None:
-    """Prints the instructions that take the longest."""
     origins = Origins(module)
     table = Table(title="the longest instructions without a product")
     for column in ("instruction", "ms", "result", "origin"):
@@ -222,7 +211,6 @@ class Product:
 
 
 def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int]]:
-    """Yields each product, its instruction, the instruction that executes it, and how often."""
     for executed, times in module.executed():
         for inner in module.fused(executed):
             if inner.opcode == "dot":
@@ -238,7 +226,6 @@ def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int
 
 
 def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
-    """Returns the numbers of an attribute such as lhs_batch_dims={0,1}."""
     match = re.search(name + r"=\{([\d,]*)\}", instruction.attributes)
     return tuple(int(n) for n in match[1].split(",") if n) if match else ()
 
@@ -288,7 +275,6 @@ def print_products(
 
 
 def alone_ms(product: Product) -> float:
-    """Returns the milliseconds of a product of arrays that lie in memory row by row."""
     import jax
 
     dtypes = {"f32": "float32", "bf16": "bfloat16"}

@@ -51,12 +51,10 @@ class System:
 
 
 def ours(base: str = "", devices: int = 2, **workload: Any) -> System:
-    """Returns this package as a trainer."""
     return System("trainers.ours", {"devices": devices} | workload, base)
 
 
 def peer(base: str, **workload: Any) -> System:
-    """Returns Hugging Face transformers as a trainer."""
     return System(PEER, workload, base)
 
 
@@ -103,7 +101,6 @@ visits two experts of width 1,024 in half of the layers, and 1,536 is the mean o
 
 
 def main() -> None:
-    """Prints the tables, and writes them to docs/performance.md if they are whole."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     has_all_peers = arguments.systems == "own" or has_peers()
@@ -136,7 +133,6 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -151,19 +147,16 @@ def parse() -> argparse.Namespace:
 
 
 def train(group: str, systems: Mapping[str, System], steps: int, limit: Limit) -> Measured:
-    """Lets systems take turns of this number of training steps."""
     return measure({k: partial(start, f"{group} {k}", v, steps) for k, v in systems.items()}, limit)
 
 
 def start(name: str, system: System, steps: int) -> list[Worker]:
-    """Starts the worker of a system, on all cores."""
     fields = {"steps": steps, "folder": str(BUILD / "training")} | dict(system.workload)
     workload = Workload(cores=environment.cores(), **fields)
     return [worker(system.module, workload, name, None if system.module == PEER else ROOT)]
 
 
 def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure]]:
-    """Returns the table of a group, and its figures."""
     places = Workload(cores=(), steps=steps).places
     lines = [
         ("", "places/s", "interval", "times the peer", "interval", "busy cores", "of the peak")
@@ -185,7 +178,6 @@ def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure
 
 
 def share_of_peak(measured: Measured, name: str) -> str:
-    """Returns the speed of a system's matrix products, as a share of the largest products' speed."""
     if PEAK not in measured.turns or "gflop" not in measured.facts[name]:
         return ""
     pairs = zip(measured.seconds(name), measured.seconds(PEAK), strict=True)
@@ -194,7 +186,6 @@ def share_of_peak(measured: Measured, name: str) -> str:
 
 
 def sizes(measured: Measured) -> str:
-    """Returns the sentences that show that the systems do the same work, and the peak."""
     texts = []
     for name, facts in measured.facts.items():
         if "losses" in facts:

@@ -44,7 +44,6 @@ def model_in(folder: Path) -> Any:
 
 @torch.no_grad()
 def main() -> None:
-    """Compares the folders that the command names."""
     torch.set_num_threads(1)
     nllb_moe.mend()
     folders = [Path(name) for name in sys.argv[1:3]]

@@ -31,7 +31,6 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def variables(spec: Any, place: str = "") -> dict[str, bool]:
-    """Returns whether a converter must set a variable, by its name."""
     found: dict[str, bool] = {}
     for name, value in vars(spec).items():
         if name.startswith("_"):
@@ -47,7 +46,6 @@ def variables(spec: Any, place: str = "") -> dict[str, bool]:
 
 
 def main() -> None:
-    """Writes the file that the command names."""
     golden = {}
     for name, arguments in MODELS.items():
         spec = transformer_spec.TransformerSpec.from_config(LAYERS, HEADS, **arguments)

@@ -46,7 +46,6 @@ class Row:
     utilization: float
 
     def file(self, folder: pathlib.Path) -> pathlib.Path:
-        """Returns the file of the compiled figures."""
         return folder / f"example_{self.name}.json"
 
 
@@ -143,7 +142,6 @@ COLUMNS = (
 
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
-    """Compiles a row in a process of its own, and keeps its figures, or why it was refused."""
     program, *flags = row.command.split()
     words = [sys.executable, str(ROOT / "examples" / program), *flags]
     file = row.file(folder)
@@ -156,7 +154,6 @@ def compile_row(row: Row, folder: pathlib.Path) -> None:
 
 
 def cells_of(row: Row, folder: pathlib.Path) -> list[str]:
-    """Returns the cells of a row after its label."""
     figures: Mapping[str, Any] = {}
     if row.file(folder).exists():
         figures = json.loads(row.file(folder).read_text())
@@ -184,7 +181,6 @@ def cells_of(row: Row, folder: pathlib.Path) -> list[str]:
 
 
 def sections(folder: pathlib.Path) -> str:
-    """Returns the sections of docs/paper_tables.md about the examples."""
     parts = [
         *("## GSPMD table 5: Conformers\n", CONFORMER_ABOUT),
         _table(("layers", "printed schedule", "batch", "our mesh"), CONFORMERS, folder),
@@ -203,7 +199,6 @@ def _table(label: Sequence[str], rows: Sequence[Row], folder: pathlib.Path) -> s
 
 
 def main() -> None:
-    """Compiles the requested rows, or prints the sections."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--only", default="", help="compile only rows whose name has this word")
     parser.add_argument("--sections", action="store_true", help="print the sections only")

@@ -70,19 +70,16 @@ class Rows(dict[tuple[str, ...], dict[str, str]]):
             self[key] = dict(zip(names, cells, strict=True))
 
     def number(self, key: str, column: str) -> float:
-        """Returns the number that a cell begins with; KeyError if there is none."""
         value = number(self[tuple(key.split("|"))][column])
         if value is None:
             raise KeyError(f"{key}, {column}")
         return value
 
     def column(self, column: str, rows: Sequence[str]) -> list[float]:
-        """Returns the numbers of a column, for some rows."""
         return [self.number(row, column) for row in rows]
 
 
 def number(cell: str) -> float | None:
-    """Returns the number that a cell begins with: 8.0 for "8.0 (43%)"; None if there is none."""
     match = re.match(r"[\d,]*\.?\d+", cell)
     return float(match[0].replace(",", "")) if match else None
 
@@ -106,12 +103,10 @@ def ratios(sections: Mapping[str, Section], figure: str) -> Iterator[tuple[str, 
 
 
 def is_contradiction(printed: float, compiled: float) -> bool:
-    """Returns whether a compiled figure is outside the bounds."""
     return not LOWEST <= compiled / printed <= HIGHEST
 
 
 def facts(sections: Mapping[str, Section]) -> dict[str, object]:
-    """Returns the numbers of the words, by name. Sections without rows give none."""
     numbers: dict[str, object] = PRINTED | _configs()
     for compute in (_gshard, _growth, _links, _gspmd, _pipelines, _unet):
         numbers |= compute({title: Rows(section) for title, section in sections.items()})
@@ -127,7 +122,6 @@ def _range(values: Sequence[float], form: str = ".0f") -> str:
 
 
 def _configs() -> dict[str, object]:
-    """Returns the sizes of models and machines that the introductions name."""
     gpipe, pipeline = load_config("dense_96l_gpipe"), load_config("gspmd_narrow_16b_pipeline")
     switch = load_config("switch_c")
     moe, group_devices = switch.model.moe(training=True), switch.mesh.axis_size(("member",))

@@ -37,12 +37,10 @@ class Section:
 
     @property
     def text(self) -> str:
-        """The section as Markdown."""
         return "\n".join([*self.before, *self.header, *self.rows.values(), *self.after])
 
 
 def sections(page: str) -> dict[str, Section]:
-    """Returns the sections of a page, by title."""
     blocks: list[list[str]] = [[]]
     for line in page.split("\n"):
         if line.startswith("## "):
@@ -64,7 +62,6 @@ def _section(lines: list[str]) -> Section:
 
 
 def key_of(line: str, title: str) -> tuple[str, ...]:
-    """Returns the cells that identify a row of a section's table."""
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     return tuple(cells[: KEY_CELLS.get(title, 1)])
 

@@ -28,7 +28,6 @@ class Job:
 
     @property
     def text(self) -> str:
-        """The command line as a user types it."""
         return shlex.join(map(str, self.command))
 
 
@@ -80,7 +79,6 @@ def _output(log: Path | None) -> Iterator[IO | None]:
 
 
 def _say_end(job: Job, code: int) -> None:
-    """Says how a program with a log ended, with the last line of the log."""
     if job.log:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
@@ -88,7 +86,6 @@ def _say_end(job: Job, code: int) -> None:
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:
-    """Asks programs to save and end, and waits until they have. Ctrl-C has told them too."""
     for process in processes:
         process.terminate()
     while any(process.poll() is None for process in processes):
@@ -99,7 +96,6 @@ def _stop(processes: Sequence[subprocess.Popen]) -> None:
 
 @contextlib.contextmanager
 def _stop_signals_interrupt() -> Iterator[None]:
-    """Makes all signals that stop a program raise KeyboardInterrupt."""
     before = {
         number: signal.signal(number, signal.default_int_handler) for number in stop_signals()
     }

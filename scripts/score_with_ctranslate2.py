@@ -13,7 +13,6 @@ import ctranslate2
 
 
 def main() -> None:
-    """Writes the log probability of each target token by each model, EOS included."""
     folder = Path(sys.argv[1])
     sources, targets = zip(*json.loads((folder / "sentences.json").read_text()), strict=True)
     golden = {}

@@ -74,7 +74,6 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def _markdown(words: str) -> str:
-    """Returns the words of a field as Markdown; indented pictures stay as they are."""
     paragraphs = inspect.cleandoc(words).split("\n\n")
     return "\n\n".join(
         text if text.startswith("    ") else " ".join(text.split()) for text in paragraphs
@@ -82,7 +81,6 @@ def _markdown(words: str) -> str:
 
 
 def ranges_of(cls: type) -> dict[str, str]:
-    """Returns a text for the legal values of each field: from its rules, or else from its type."""
     hints = typing.get_type_hints(cls)
     # The explanation of a mapping says what it maps; its type would fill three lines.
     words = {
@@ -105,7 +103,6 @@ def ranges_of(cls: type) -> dict[str, str]:
 
 
 def default_of(field: "dataclasses.Field[Any]") -> str:
-    """Returns the default of a field as gin text."""
     value = field.default
     if value is dataclasses.MISSING:
         assert field.default_factory is not dataclasses.MISSING
@@ -116,7 +113,6 @@ def default_of(field: "dataclasses.Field[Any]") -> str:
 
 
 def page() -> str:
-    """Returns the text of docs/settings.md."""
     parts = [HEAD]
     for name, cls in CLASSES.items():
         about = inspect.getdoc(cls) or ""

@@ -48,7 +48,6 @@ def peers_python(folder: Path, requirements: Path = REQUIREMENTS) -> Path:
 
 
 def cores() -> tuple[int, ...]:
-    """Returns the numbers of the cores that this process may use, in ascending order."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -61,7 +60,6 @@ def variables() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Returns a line about the processor: its name, its cores, its vector instructions."""
     fields = {}
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
@@ -73,7 +71,6 @@ def machine() -> str:
 
 
 def busy() -> str:
-    """Returns a warning if other processes use the machine, or ""."""
     idle_before = _idle_seconds()
     time.sleep(_WATCHED_SECONDS)
     busy_cores = os.cpu_count() - (_idle_seconds() - idle_before) / _WATCHED_SECONDS
@@ -89,6 +86,5 @@ _WATCHED_SECONDS = 2.0
 
 
 def _idle_seconds() -> float:
-    """Returns the seconds that all cores together have been idle since the start of the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split()
     return int(fields[4]) / os.sysconf("SC_CLK_TCK")

@@ -10,7 +10,6 @@ from transformers.models.nllb_moe import modeling_nllb_moe
 
 
 def mend() -> None:
-    """Makes the layer of experts send each token to the experts that the router has chosen."""
     modeling_nllb_moe.NllbMoeExperts.forward = _visit_experts
 
 

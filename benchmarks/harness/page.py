@@ -17,7 +17,6 @@ FEWEST_ROUNDS = 3
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows as an aligned table. The first row is the head, the first column is text."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     head, *body = (
         [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
@@ -42,12 +41,10 @@ def replace(page: str, section: str, text: str) -> str:
 
 
 def write(section: str, text: str) -> None:
-    """Writes a section of docs/performance.md."""
     PAGE.write_text(replace(PAGE.read_text(encoding="utf-8"), section, text), encoding="utf-8")
 
 
 def add_flags(parser: argparse.ArgumentParser, rounds: int, has_limit: bool = True) -> None:
-    """Adds `--rounds` and `--page` to a command line, and `--minutes` if the benchmark has a limit."""
     parser.add_argument(
         "--rounds", type=int, default=rounds, help=f"turns of each system; default {rounds}"
     )
@@ -62,7 +59,6 @@ def add_flags(parser: argparse.ArgumentParser, rounds: int, has_limit: bool = Tr
 
 
 def add_page_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds `--page` to a command line."""
     parser.add_argument(
         "--page",
         choices=("auto", "always", "never"),
@@ -73,7 +69,6 @@ def add_page_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_of(arguments: argparse.Namespace) -> Limit:
-    """Returns the limit that the command line sets for the work that begins now."""
     return Limit(arguments.rounds, arguments.minutes * 60)
 
 
@@ -124,7 +119,6 @@ def publish(section: Section, when: str, busy: str) -> None:
 
 
 def _refusal(section: Section, when: str, busy: str) -> str:
-    """Returns why a section does not belong on the page, or "" if it does."""
     if when != "auto":
         return "" if when == "always" else "of --page never"
     if busy:

@@ -40,7 +40,6 @@ def worker(module: str, job: Job, name: str, tree: Path | None = None) -> Worker
 
 
 def has_peers() -> bool:
-    """Installs the peers, unless they are there; returns False, with a message, if it is not possible."""
     try:
         environment.peers_python(PEERS)
     except environment.NoPeers as problem:
@@ -50,6 +49,5 @@ def has_peers() -> bool:
 
 
 def free_port() -> int:
-    """Returns the number of a free port of the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

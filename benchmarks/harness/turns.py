@@ -57,7 +57,6 @@ class Worker:
     """A process that does the work of a system, turn by turn."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Starts the process; `facts` waits until it is warm."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         reader, writer = os.pipe()
@@ -87,12 +86,10 @@ class Worker:
         return json.loads(self._answer())
 
     def ask(self) -> None:
-        """Asks for one turn; `turn` waits for it."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
 
     def turn(self) -> Turn:
-        """Waits for the turn that was asked for; returns what it took."""
         return Turn(*json.loads(self._answer()))
 
     def _answer(self) -> str:

@@ -43,7 +43,6 @@ class Run:
 
     @property
     def speed(self) -> float:
-        """The updates a second between the first and the last report; 0 with fewer than two reports."""
         if len(self.reports) < 2:
             return 0.0
         (began, first), (ended, last) = self.reports[0], self.reports[-1]
@@ -51,7 +50,6 @@ class Run:
 
     @property
     def start_seconds(self) -> float:
-        """What the run took before its first update: import, compilation, reading of the text."""
         if not self.speed:
             return self.seconds
         began, first = self.reports[0]
@@ -71,7 +69,6 @@ def train(racer: Racer, plan: Plan, limit: float) -> Run:
     reports: list[tuple[float, int]] = []
 
     def look() -> float:
-        """Notes what is new; returns the seconds of training."""
         now = time.monotonic() - began - racer.validation_seconds(plan)
         for step in racer.checkpoints(plan):
             checkpoints.setdefault(step, now)
@@ -136,7 +133,6 @@ def _failure(racer: Racer, plan: Plan, what: str) -> RacerFailed:
 def _started(
     command: Sequence[str], variables: Mapping[str, str], log: IO[str]
 ) -> Iterator[subprocess.Popen]:
-    """Starts a program in a session of its own, and kills all of it at the end of the block."""
     with _no_stop_signal_ignored():
         process = subprocess.Popen(
             command,

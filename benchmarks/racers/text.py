@@ -59,7 +59,6 @@ def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
 
 
 def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]:
-    """Returns the first dev pairs of a language, as raw text."""
     pairs = [pair for pair in find_pairs(corpus) if pair.languages == {source, ENGLISH}]
     if not pairs:
         raise UserError(
@@ -77,7 +76,6 @@ def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]
 
 
 def train_rows(data: PreparedData, vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Returns the text of all training examples of the prepared data."""
     sides: dict[str, list[str]] = {side: [] for side in SIDES}
     for pair in data.pairs:
         count = pair.splits["train"].examples

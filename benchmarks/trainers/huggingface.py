@@ -55,7 +55,6 @@ def main() -> None:
 
 
 def facts_of(model: torch.nn.Module) -> dict:
-    """Returns the versions and the sizes of a model."""
     return {
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -64,7 +63,6 @@ def facts_of(model: torch.nn.Module) -> dict:
 
 
 def model_of(workload: Workload) -> torch.nn.Module:
-    """Returns a model of the sizes of a workload, with random weights, in training mode."""
     torch.manual_seed(1)
     settings = {
         "decoder_start_token_id": START,

@@ -22,7 +22,6 @@ BASE = Path(__file__).with_name("base.gin")
 
 
 def main() -> None:
-    """Trains when it is asked to."""
     restart_with_large_heaps()  # as gshard-train does
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
@@ -49,7 +48,6 @@ def main() -> None:
 
 
 def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict:
-    """Returns what the program and the model say about themselves."""
     program, devices = steps.train_step, steps.config.mesh.num_devices
     weights = weight_specs(steps.functions)
     sizes = {name: int(np.prod(spec.shape)) for name, spec in weights.items()}
@@ -64,7 +62,6 @@ def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict
 
 
 def flops_of(text: str) -> int:
-    """Returns the FLOPs of the matrix products that a compiled program executes on one device."""
     module = hlo.parse(text)
     return sum(
         times * sum(product_flops(module, inner) for inner in module.fused(instruction))
@@ -73,7 +70,6 @@ def flops_of(text: str) -> int:
 
 
 def config_of(workload: Workload) -> Config:
-    """Returns the config of a workload."""
     settings = {
         "Mesh.shape": (workload.devices,),
         **workload.sizes,
@@ -91,7 +87,6 @@ def config_of(workload: Workload) -> Config:
 
 
 def batch_of(workload: Workload) -> dict[str, np.ndarray]:
-    """Returns a batch: each row is one sentence without padding, and all have one language."""
     shape = workload.rows, workload.length
     source, target = (np.array(workload.sentences(side)) for side in ("source", "target"))
     arrays = {

@@ -35,7 +35,6 @@ class Workload(ModelJob):
 
     @property
     def places(self) -> int:
-        """The places of the batches of one turn, source and target."""
         return self.steps * self.rows * 2 * self.length
 
     def sentences(self, side: str) -> list[list[int]]:

@@ -19,7 +19,6 @@ IMPORTS = 12
 
 
 def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
-    """Times gshard-decode from its start to its first line. Without `workdir`, it trains a run."""
     workdir = workdir or trained(build / "decoding-run")
     with tempfile.TemporaryDirectory() as cache:
         variables = environment.variables() | {"XDG_CACHE_HOME": cache}
@@ -40,7 +39,6 @@ def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
 
 
 def trained(workdir: Path) -> Path:
-    """Trains the demo's model for a few steps, unless it is there; returns the run folder."""
     if not (workdir / "metrics.jsonl").exists():
         print(f"Training {workdir} for {STEPS} steps ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as temporary:
@@ -54,12 +52,10 @@ def trained(workdir: Path) -> Path:
 
 
 def command(workdir: Path, *python: str) -> list[str]:
-    """Returns the command that translates stdin with a run."""
     return [sys.executable, *python, "-m", "gshard_nmt", "decode", "--workdir", str(workdir)]
 
 
 def first_line(workdir: Path, variables: dict[str, str]) -> tuple[float, float]:
-    """Translates one line; returns the seconds until it is there, and the CPU seconds of the process."""
     began = time.monotonic()
     with subprocess.Popen(
         [*command(workdir), "--lang", "fr"],

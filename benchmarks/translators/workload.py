@@ -31,7 +31,6 @@ class Workload(ModelJob):
 
     @property
     def tokens(self) -> int:
-        """The target tokens of all translations."""
         return self.sentences * self.target_tokens
 
     def sources(self, end: int) -> list[list[int]]:
