@@ -90,12 +90,7 @@ def lower(folder: Path, settings: list[str]) -> None:
 
 
 def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
-    """Compiles the step of a folder, makes some steps, and prints what they took.
-
-    Raises:
-      UserError: a number is too small, the folder has no sound step, there are too few devices, or the
-        loss is not finite.
-    """
+    """Compiles the step of a folder, makes some steps, and prints what they took."""
     if steps < 1:
         raise UserError(f"--steps is {steps}; the smallest number is 1.")
     if peak_tflops is not None and not peak_tflops > 0:

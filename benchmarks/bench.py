@@ -49,16 +49,11 @@ PARTS = {
     "training": Part(9, ("training.py",)),
     "step": Part(1, ("step.py",), has_limit=False),
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
-    "growth": Part(6, ("growth.py",)),
-    "dispatch": Part(1, ("dispatch.py",)),
     "decoding": Part(6, ("decoding.py",)),
-    "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
     "preparation": Part(2, ("preparation.py",)),
     "input": Part(0.5, ("input.py", "--examples", "100000", "--batches", "100")),
-    "reliability": Part(3, ("reliability.py", "--rounds", "3", "--steps", "150"), has_limit=False),
-    "compile-time": Part(6, ("compile_time.py",)),
 }
 """The parts in the order in which they run."""
 

@@ -2,7 +2,6 @@
 
     .venv/bin/python benchmarks/decoding.py                     # the table of docs/performance.md
     .venv/bin/python benchmarks/decoding.py --systems gshard    # this package alone
-    .venv/bin/python benchmarks/decoding.py --experts 8 32      # 128 sentences, 8 and 32 experts
     .venv/bin/python benchmarks/decoding.py --first             # the first line of gshard-decode
 
 Every system translates the same batch: 32 random sentences of 24 tokens with a beam of 4, and every
@@ -75,8 +74,6 @@ def main() -> None:
     busy, limit = environment.busy(), page.limit_of(arguments)
     if arguments.first:
         section = first_line.measure(arguments.workdir, BUILD, limit)
-    elif arguments.experts:
-        section = experts_section(arguments, limit)
     else:
         section = speed_section(arguments, limit)
     if arguments.tree or arguments.setting or arguments.workdir:
@@ -117,13 +114,6 @@ def parse() -> argparse.Namespace:
         type=Path,
         metavar="DIR",
         help="measure also the package of another checkout, to compare two versions in turns",
-    )
-    parser.add_argument(
-        "--experts",
-        type=int,
-        nargs="+",
-        metavar="E",
-        help="compare numbers of experts, with 128 sentences; this package alone",
     )
     parser.add_argument(
         "--first", action="store_true", help="time gshard-decode to its first line, programs cached"
@@ -177,19 +167,6 @@ def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
     return page.Section("decoding speed", text, figures, min(rounds), is_whole, versions)
 
 
-def experts_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
-    systems = {
-        f"{experts} experts{f' ({tree})' if tree != ROOT else ''}": System(
-            "ours", experts, settings=tuple(arguments.setting), tree=tree
-        )
-        for experts in arguments.experts
-        for tree in [ROOT, *arguments.tree]
-    }
-    measured = translate(systems, 1, limit, 128)
-    text, figures = rows(measured, 128 * 32, next(iter(systems)))
-    return page.Section("experts", text, figures, measured.rounds)
-
-
 def counted(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
@@ -222,14 +199,7 @@ def start(
 
 
 def rows(measured: Measured, tokens: int, base: str, where: str = "") -> tuple[str, list[Figure]]:
-    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn.
-
-    Args:
-      measured: the turns of each system.
-      tokens: the target tokens of a turn.
-      base: the system that the last column compares with: the median of the ratios of all rounds.
-      where: ends the names of the figures.
-    """
+    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn."""
     lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
     ratios_of, figures = [f"times {base}"], []
     for name, turns in measured.turns.items():

@@ -196,11 +196,7 @@ def run(
     conditions: dict[str, Any],
     trial_seconds: float,
 ) -> Result:
-    """Tries a racer, trains it and scores its checkpoints.
-
-    Raises:
-      RacerFailed: it failed, or was too slow for the trial.
-    """
+    """Tries a racer, trains it and scores its checkpoints."""
     cores, limit = conditions["cores"], 60.0 * conditions["minutes"]
 
     def plan(part: str, updates: int, every: int) -> Plan:

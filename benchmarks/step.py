@@ -19,13 +19,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from harness import environment, page
 from harness.records import Figure
-from rich.console import Console
-from rich.table import Table
 from trainers import ours
 from trainers.workload import Workload
 
@@ -58,13 +55,12 @@ def main() -> None:
     step_ms = statistics.median(walls) * 1e3
     module = hlo.parse(steps.train_step.executable.as_text())
     spent = run.trace(5)
-    console = Console(width=110)
-    print_longest(console, module, spent, arguments.longest)
-    alone = print_products(console, module, spent, step_ms, arguments.longest)
+    alone, flops = products_alone(module)
     name = "step, dense" if arguments.dense else "step"
     text = (
         f"{parts_table(module, spent, step_ms)}\n"
-        f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms).\n"
+        f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms, "
+        f"{flops / 1e9:.1f} GFLOP).\n"
     )
     milliseconds = [seconds * 1e3 for seconds in walls]
     figures = [
@@ -82,7 +78,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--config", help="a config; default: the model of docs/performance.md")
     parser.add_argument("--dense", action="store_true", help="without experts")
     parser.add_argument("--gin", action="append", default=[], metavar="BINDING", help="a setting")
-    parser.add_argument("--longest", type=int, default=25, help="rows of a table; default 25")
     page.add_flags(parser, rounds=10, has_limit=False)
     return parser.parse_args()
 
@@ -181,23 +176,6 @@ def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, fl
         yield name, milliseconds
 
 
-def print_longest(console: Console, module: HloModule, spent: dict[str, float], count: int) -> None:
-    origins = Origins(module)
-    table = Table(title="the longest instructions without a product")
-    for column in ("instruction", "ms", "result", "origin"):
-        table.add_column(column, justify="right" if column == "ms" else "left", overflow="fold")
-    others = [
-        (name, milliseconds)
-        for name, milliseconds in leaves(module, spent)
-        if not has_product(module, module.by_name[name])
-    ]
-    for name, milliseconds in sorted(others, key=lambda item: -item[1])[:count]:
-        instruction = module.by_name[name]
-        shapes = " ".join(map(str, instruction.arrays))
-        table.add_row(name, f"{milliseconds:.2f}", shapes[:60], origins.of(instruction).place)
-    console.print(table)
-
-
 @dataclasses.dataclass(frozen=True)
 class Product:
     """The shapes of a matrix product, which say what it costs."""
@@ -230,48 +208,14 @@ def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
     return tuple(int(n) for n in match[1].split(",") if n) if match else ()
 
 
-def print_products(
-    console: Console, module: HloModule, spent: dict[str, float], step_ms: float, count: int
-) -> float:
-    """Prints what the products take in the step and alone; returns the milliseconds of all, alone."""
-    listed: dict[Product, list[Any]] = {}
-    for product, inner, executed, times in products(module):
-        entry = listed.setdefault(product, [0, 0.0, 0.0, set()])
-        entry[0] += times
-        entry[1] += times * product_flops(module, inner)
-        entry[2] += spent.get(executed, 0.0)
-        entry[3].add(module.by_name[executed].opcode)
-    alone = {product: entry[0] * alone_ms(product) for product, entry in listed.items()}
-    total, flops = sum(alone.values()), sum(entry[1] for entry in listed.values())
-    table = Table(
-        title=f"products: {flops / 1e9:.1f} GFLOP, {total:.1f} ms alone "
-        f"({flops / total / 1e6:.0f} GFLOP/s); the step takes {step_ms / total:.2f} times as long"
-    )
-    for column in (
-        "lhs",
-        "rhs",
-        "contracting, batch",
-        "times",
-        "in step, ms",
-        "alone, ms",
-        "GFLOP/s",
-    ):
-        table.add_column(
-            column, justify="left" if column in ("lhs", "rhs") else "right", overflow="fold"
-        )
-    for product in sorted(alone, key=lambda product: -listed[product][2])[:count]:
-        times, work, inside, _ = listed[product]
-        table.add_row(
-            f"{product.lhs} {product.lhs.order}",
-            f"{product.rhs} {product.rhs.order}",
-            str(product.dimensions).replace(" ", ""),
-            str(times),
-            f"{inside:.2f}",
-            f"{alone[product]:.2f}",
-            f"{work / alone[product] / 1e6:.0f}",
-        )
-    console.print(table)
-    return total
+def products_alone(module: HloModule) -> tuple[float, float]:
+    """Returns the milliseconds that all products take by themselves, and their FLOPs."""
+    times: collections.Counter[Product] = collections.Counter()
+    flops = 0.0
+    for product, inner, _, count in products(module):
+        times[product] += count
+        flops += count * product_flops(module, inner)
+    return sum(count * alone_ms(product) for product, count in times.items()), flops
 
 
 def alone_ms(product: Product) -> float:

@@ -23,11 +23,7 @@ _OWN = ("embed_positions",)
 
 
 def model_in(folder: Path) -> Any:
-    """Returns the model of a folder in float32.
-
-    Raises:
-      SystemExit: a tensor is missing or has no place in the model.
-    """
+    """Returns the model of a folder in float32."""
     model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
         folder, output_loading_info=True, dtype=torch.float32
     )

@@ -67,17 +67,7 @@ def key_of(line: str, title: str) -> tuple[str, ...]:
 
 
 def merge(new: str, old: str, compiled: Collection[str], whole: Collection[str] = ()) -> str:
-    """Returns the new page with the old page's rows that the new one has no figures for.
-
-    Args:
-      new: the page from the figures in the folder.
-      old: the page as it was.
-      compiled: names of the rows with figures in the folder. Nothing is kept of them.
-      whole: titles of sections to keep as they were, with their words.
-
-    Raises:
-      ValueError: if a table has other columns than before, so its old rows do not fit.
-    """
+    """Returns the new page with the old page's rows that the new one has no figures for."""
     before = sections(old)
     merged = []
     for title, section in sections(new).items():

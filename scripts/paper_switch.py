@@ -30,12 +30,7 @@ ROWS, LENGTH, MODEL_DIM, HIDDEN_DIM, EXPERTS = 64, 512, 1024, 2816, 16
 
 
 def sections(folder: pathlib.Path, figures: Mapping[str, Figures]) -> list[str]:
-    """Returns the sections of the Switch Transformer.
-
-    Args:
-      folder: the folder of the figures.
-      figures: the figures of each row.
-    """
+    """Returns the sections of the Switch Transformer."""
     return [
         "## Switch table 9: Switch and T5 models\n\n" + notes.SWITCH,
         table9_section(figures),

@@ -32,13 +32,7 @@ class Job:
 
 
 def run(jobs: Iterable[Job], at_a_time: int = 1) -> list[int]:
-    """Runs programs, and returns their exit codes in the order of the jobs.
-
-    The next job is taken when there is room for it, so a generator of jobs may look at the clock.
-
-    Raises:
-      KeyboardInterrupt: this process got SIGINT, SIGTERM or SIGHUP. The programs have saved and ended.
-    """
+    """Runs programs, and returns their exit codes in the order of the jobs."""
     waiting, codes = enumerate(jobs), dict[int, int]()
     running: dict[int, tuple[Job, subprocess.Popen]] = {}
     with _stop_signals_interrupt():

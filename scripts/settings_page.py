@@ -46,11 +46,7 @@ class Field:
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Returns the fields of a class of settings, with their explanations.
-
-    Raises:
-      ValueError: a field has no group, or no explanation.
-    """
+    """Returns the fields of a class of settings, with their explanations."""
     source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     (class_node,) = ast.parse(source).body

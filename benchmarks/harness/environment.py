@@ -19,13 +19,6 @@ class NoPeers(Exception):
 
 
 def peers_python(folder: Path, requirements: Path = REQUIREMENTS) -> Path:
-    """Makes a virtual environment with the peers, unless it is there; returns its interpreter.
-
-    It is made again if the requirements have changed.
-
-    Raises:
-      NoPeers: pip could not install them, for example because no package index can be reached.
-    """
     python = folder / "bin" / "python"
     fingerprint = hashlib.sha256(requirements.read_bytes()).hexdigest()
     installed = folder / "requirements.sha256"

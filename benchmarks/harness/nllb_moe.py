@@ -19,14 +19,6 @@ def _visit_experts(
     router_mask: torch.Tensor,  # noqa: ARG001 (has only the first choices)
     router_probs: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns the sum of the experts' outputs, each times its weight, float[tokens, model_dim].
-
-    Args:
-      experts: the layer.
-      hidden_states: float[tokens, model_dim].
-      router_mask: int[tokens, experts].
-      router_probs: float[tokens, experts], 0 if the token does not visit the expert.
-    """
     outputs = torch.zeros_like(hidden_states)
     for number in range(experts.num_experts):
         expert = experts[f"expert_{number}"]

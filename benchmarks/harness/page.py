@@ -27,11 +27,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def replace(page: str, section: str, text: str) -> str:
-    """Returns a page with new text between the two markers of a section.
-
-    Raises:
-      ValueError: the page does not have both markers, once each.
-    """
     start, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
     if page.count(start) != 1 or page.count(end) != 1:
         raise ValueError(f"{PAGE.name} must have one {start.strip()} and one {end.strip()}")
@@ -96,13 +91,6 @@ class Section:
 
 
 def publish(section: Section, when: str, busy: str) -> None:
-    """Prints a section with its command and machine; writes it and its records if they are fit for it.
-
-    Args:
-      section: what was measured.
-      when: the value of `--page`.
-      busy: what `environment.busy` returned before the start.
-    """
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     how = records.circumstances(command, environment.machine(), busy, section.versions)
     # benchmarks/results.json has the versions of the libraries, and the processor's instructions.

@@ -67,16 +67,6 @@ class Measured:
 
 
 def measure(systems: Mapping[str, Callable[[], Sequence[Worker]]], limit: Limit) -> Measured:
-    """Lets systems take turns. Each round has another order.
-
-    Args:
-      systems: for each system, a function that starts its workers, which work at the same time.
-      limit: when it ends.
-
-    Returns:
-      The turns and facts of all systems. A system that cannot start is left out, with a message on
-      stderr.
-    """
     with contextlib.ExitStack() as stack:
         groups: dict[str, Sequence[Worker]] = {}
         facts: dict[str, dict[str, Any]] = {}

@@ -28,12 +28,6 @@ Facts = Mapping[str, Any]
 
 
 def take_turns(work: Callable[[], object], facts: Callable[[], Facts]) -> None:
-    """Warms up, then works once for each line of stdin, until stdin ends.
-
-    Args:
-      work: does the work of one turn.
-      facts: returns the facts; called after the warm-up.
-    """
     for _ in range(WARM_UPS):
         work()
     with os.fdopen(int(os.environ[ANSWERS]), "w") as answers:
@@ -73,14 +67,6 @@ class Worker:
         self._answers = os.fdopen(reader)
 
     def facts(self, seconds: float | None = None) -> dict[str, Any]:
-        """Waits until the process is warm; returns its facts. Call it once, first.
-
-        Args:
-          seconds: how long to wait; None waits until the process is warm or ends.
-
-        Raises:
-          RuntimeError: the process failed, and the message has the end of its log; or it took too long.
-        """
         if not select.select([self._answers], [], [], seconds)[0]:
             raise RuntimeError(f"It was not ready after {seconds:.0f} s; its log is {self._log}.")
         return json.loads(self._answer())

@@ -57,11 +57,6 @@ class Run:
 
 
 def train(racer: Racer, plan: Plan, limit: float) -> Run:
-    """Trains a racer until it ends or has trained for `limit` seconds, start included.
-
-    Raises:
-      RacerFailed: its program failed; the message has the end of its log.
-    """
     command, variables = racer.command(plan), _variables(racer, plan)
     cpu_before = _cpu_seconds_of_children()
     began = time.monotonic()
@@ -98,11 +93,6 @@ def train(racer: Racer, plan: Plan, limit: float) -> Run:
 
 
 def translate(racer: Racer, plan: Plan, step: int) -> list[str]:
-    """Returns a translation of each dev line, made with the checkpoint of a step.
-
-    Raises:
-      RacerFailed: its program failed; the message has the end of what it printed.
-    """
     source = plan.text.file("dev", plan.text.source)
     done = subprocess.run(
         racer.decoder(plan, step),

@@ -52,7 +52,6 @@ class JoeyNMT:
         return f"JoeyNMT, {self.recipe} recipe"
 
     def configuration(self, plan: Plan) -> dict[str, Any]:
-        """Returns the configuration of a run."""
         folder, every = plan.folder, -(-plan.every // LOG_EVERY) * LOG_EVERY
         return {
             "name": self.name,

@@ -33,7 +33,6 @@ class Marian:
     variables: ClassVar[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": ""}
 
     def command(self, plan: Plan) -> list[str]:
-        """Returns the command line that trains."""
         text, warmup = plan.text, str(max(1, plan.updates // 10))
         options = {
             "model": plan.folder / "model.npz",

@@ -19,21 +19,6 @@ from gshard_nmt.errors import UserError
 
 
 def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
-    """Writes the training text and the first dev sentences of a language.
-
-    The training text is read back from the prepared data. So every racer learns from the same pairs,
-    after cleaning, and from the same characters, after SentencePiece has normalized them. Dev text is
-    raw; only pairs with an empty side are left out.
-
-    Args:
-      corpus: the corpus folder.
-      source: the language to translate from.
-      sentences: the number of dev sentences.
-      folder: gets the files.
-
-    Raises:
-      UserError: the corpus does not have this language, or no training or dev text of it.
-    """
     dev = dev_rows(corpus, source, sentences)
     prepared = folder / "prepared"
     # The program knows whether its output is up to date.

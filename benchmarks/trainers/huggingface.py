@@ -19,7 +19,6 @@ START = EOS = 2
 
 
 def main() -> None:
-    """Trains when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
     if workload.variant != "released":

@@ -1,4 +1,4 @@
-"""This package as a trainer of benchmarks/training.py and benchmarks/growth.py, which start it."""
+"""This package as a trainer of benchmarks/training.py, which starts it."""
 
 import importlib.metadata
 from pathlib import Path
@@ -16,7 +16,6 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.host_memory import restart_with_large_heaps
-from gshard_nmt.spmd.processes import ALONE, Processes
 
 BASE = Path(__file__).with_name("base.gin")
 
@@ -25,13 +24,9 @@ def main() -> None:
     restart_with_large_heaps()  # as gshard-train does
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
-    processes = ALONE
-    if workload.processes > 1:
-        coordinator = f"127.0.0.1:{workload.port}"
-        processes = Processes(coordinator, workload.processes, workload.process)
     # XLA divides the work of a program among the cores that it sees when it compiles.
     programs = Path(workload.folder) / f"programs-{len(workload.cores)}-cores"
-    devices = runtime.start(config.mesh, programs, processes)
+    devices = runtime.start(config.mesh, programs)
     steps = CompiledSteps(config, step_functions(config), devices)
     state, control = steps.initialize(), steps.control()
     batch = devices.put(batch_of(workload), steps.batch_specs)
