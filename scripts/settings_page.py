@@ -24,9 +24,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 HEAD = """# Settings
 
-Every setting of a run, with its default, its other legal values in parentheses, and its meaning. A number is whole if its
-default is, and at least 0 if nothing is said. A config sets them in gin: `Model.experts = 8`. So does a flag:
-`--gin 'Model.experts = 8'`. This page is made from the code by `python scripts/settings_page.py`; a test keeps it current."""
+Every setting of a run, with its default, its other legal values in parentheses, and its meaning. A number
+is whole if its default is, and at least 0 if nothing is said. A config sets them in gin:
+`Model.experts = 8`. So does a flag: `--gin 'Model.experts = 8'`. This page is made from the code by
+`python scripts/settings_page.py`; a test keeps it current."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ def default_of(field: "dataclasses.Field[Any]") -> str:
 
 
 def legal_of(text: str, words: str) -> str:
-    """Returns the legal values of a field without what its default or its explanation says, perhaps ""."""
+    """Returns the legal values of a field, without what its default or its words say already."""
     for kind in ("a whole number", "a number", "True or False", "a string in quotes"):
         text = text.removeprefix(kind).removeprefix(", ")
     values = re.findall(r'"(\w+)"', text) if text.startswith("one of") else []
