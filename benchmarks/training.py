@@ -186,24 +186,18 @@ def share_of_peak(measured: Measured, name: str) -> str:
 
 
 def sizes(measured: Measured) -> str:
+    """Returns the weights of each system, and its products in a turn."""
     texts = []
     for name, facts in measured.facts.items():
         if "losses" in facts:
             weights = facts["parameters"] - facts["embeddings"]
-            products = (
-                f", {facts['gflop']:.0f} GFLOP of products in a turn" if "gflop" in facts else ""
-            )
-            first, last = facts["losses"][0], facts["losses"][-1]
-            texts.append(
-                f"- {name}: {facts['parameters'] / 1e6:.1f} million weights, "
-                f"{weights / 1e6:.1f} million without embeddings{products}; the loss went from "
-                f"{first:.2f} to {last:.2f} in the warm-up."
-            )
+            products = f", {facts['gflop']:.0f} GFLOP" if "gflop" in facts else ""
+            texts.append(f"{name} {weights / 1e6:.1f} million{products}")
     if PEAK in measured.turns:
         rates = [measured.facts[PEAK]["gflop"] / seconds for seconds in measured.seconds(PEAK)]
         middle, interval = median_text(rates, ",.0f")
-        texts.append(f"- {PEAK}: {middle} GFLOP/s ({interval}).")
-    return "\n".join(texts)
+        texts.append(f"{PEAK} {middle} GFLOP/s ({interval})")
+    return f"Weights without embeddings, products of a turn: {'; '.join(texts)}.\n"
 
 
 def ratios(measured: Measured) -> tuple[str, list[Figure]]:

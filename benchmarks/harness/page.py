@@ -93,8 +93,9 @@ class Section:
 def publish(section: Section, when: str, busy: str) -> None:
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     how = records.circumstances(command, environment.machine(), busy, section.versions)
-    names = ", ".join(f"{name} {version}" for name, version in how.versions.items())
-    about = f"`{command}`, {how.date}, commit {how.commit}. {how.machine}. {names}. {busy}".strip()
+    # benchmarks/results.json has the versions of the libraries, and the processor's instructions.
+    machine = how.machine.partition(";")[0]
+    about = f"`{command}`, {how.date}, commit {how.commit}. {machine}. {busy}".strip()
     text = f"{section.text.strip()}\n\n{about}\n"
     print(text)
     if reason := _refusal(section, when, busy):
