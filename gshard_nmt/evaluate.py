@@ -36,7 +36,7 @@ from gshard_nmt.evaluation.report.comparison import Lines
 from gshard_nmt.evaluation.report.hypothesis_files import Files
 from gshard_nmt.evaluation.report.studies import Options, Studied
 from gshard_nmt.evaluation.systems.candidates import Candidate, Others, read_candidates
-from gshard_nmt.evaluation.texts import corpora, decodes, test_sets
+from gshard_nmt.evaluation.texts import corpora, test_sets, translations
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
 from gshard_nmt.run import training_command
@@ -131,7 +131,7 @@ def evaluate(
     main_name, candidates = read_candidates(run, tests, others)
     if request.count_experts is not None:
         routing.check_any_has_experts([run, *(other.run for other in candidates if other.run)])
-    stored = decodes.descriptions(run.path / "decodes")
+    stored = translations.descriptions(run.path / "decodes")
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, request.choices)
     systems_to_check = _systems(run, tests, lines, compared, candidates)
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -165,7 +165,7 @@ def evaluate(
         *([("without a baseline", ", ".join(without))] if without else []),
         *([("command", request.command)] if request.command else []),
         *_training_commands(run, compared, candidates),
-        *decodes.translated_again(run.path / "decodes", stored),
+        *translations.translated_again(run.path / "decodes", stored),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
@@ -251,12 +251,12 @@ def _translate(
         task = progress.add_task("decoding", total=sum(len(sets) for _, sets, _ in works))
         advance = functools.partial(progress.advance, task)
         for folder, sets, chosen in works:
-            translations = translate_all(folder, split, sets, translate, advance, chosen)
-            made_by = made_by or translations[-1].made_by
+            translated = translate_all(folder, split, sets, translate, advance, chosen)
+            made_by = made_by or translated[-1].made_by
             results.append(
                 {
                     (test.source, test.target): translation.lines
-                    for test, translation in zip(sets, translations, strict=True)
+                    for test, translation in zip(sets, translated, strict=True)
                 }
             )
     first = 1 + len(baselines.runs)
