@@ -39,7 +39,7 @@ from racers.text import make_text
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
@@ -227,9 +227,9 @@ def run(
     trained = clock.train(racer, own, limit)
     points = []
     for step, seconds in sorted(trained.checkpoints.items()):
-        score = bleu.score(clock.translate(racer, own, step), text.lines("dev", "en"), "en")
-        points.append(Point(seconds / 60, step, score.bleu))
-        print(f"  {seconds / 60:5.1f} min: {score.bleu:.1f} BLEU", file=sys.stderr)
+        score = metrics.bleu(clock.translate(racer, own, step), text.lines("dev", "en"), "en")
+        points.append(Point(seconds / 60, step, score))
+        print(f"  {seconds / 60:5.1f} min: {score:.1f} BLEU", file=sys.stderr)
     if not points:
         raise clock.RacerFailed(f"It saved no checkpoint; its log is {own.log}.")
     shutil.rmtree(folder / "trial")

@@ -16,7 +16,7 @@ from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.run import blend
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.blend import StartWeights
@@ -317,7 +317,7 @@ def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
     """Returns BLEU of each language: the mean of its directions."""
     scores: dict[str, list[float]] = {}
     for output in outputs:
-        score = bleu.score(output.hypotheses, output.references, output.target).bleu
+        score = metrics.bleu(output.hypotheses, output.references, output.target)
         scores.setdefault(output.language, []).append(score)
     return {language: statistics.fmean(values) for language, values in scores.items()}
 

@@ -10,7 +10,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import Change, DevOutput, Guard, Verdict, best_of
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 
 REFERENCES = [
     f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)
@@ -59,7 +59,7 @@ def test_the_error_of_the_mean_is_that_of_other_sentences(tmp_path):
         drawn = rng.integers(0, 40, 40)
         for lines in (half, third):
             references = [REFERENCES[i] for i in drawn]
-            after = bleu.score([lines[i] for i in drawn], references, "en").bleu
+            after = metrics.bleu([lines[i] for i in drawn], references, "en")
             means.append(after - 100)
         deltas.append(np.mean(means))
     assert found.error == pytest.approx(np.std(deltas), rel=0.1)
@@ -128,7 +128,7 @@ def test_the_best_step_is_the_best_one_that_passes(tmp_path):
 def translated(share: float, lines: list[str], delta: float = 0.0) -> Verdict:
     """Returns a verdict on translations of the new language."""
     before = Guard(Path("guard.json"), "nn", "step 7 of old", {})
-    score = bleu.score(lines, REFERENCES, "en").bleu
+    score = metrics.bleu(lines, REFERENCES, "en")
     found = before.judge(100, score, outputs(nn=lines), share)
     return dataclasses.replace(found, changes=[Change("fr-en", 20.0, 20.0 + delta, 1.0)])
 
@@ -165,7 +165,7 @@ def test_the_error_of_a_difference_is_that_of_other_sentences():
     for _ in range(400):
         drawn = rng.integers(0, 40, 40)
         references = [REFERENCES[i] for i in drawn]
-        scores = [bleu.score([side[i] for i in drawn], references, "en").bleu for side in lines]
+        scores = [metrics.bleu([side[i] for i in drawn], references, "en") for side in lines]
         deltas.append(scores[0] - scores[1])
     spread = float(np.std(deltas))
     best, other = translated(0.8, lines[0]), translated(0.6, lines[1])
