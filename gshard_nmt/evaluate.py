@@ -12,7 +12,7 @@ from rich.progress import Progress
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import kept_counts, routing, routing_page
+from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.report import (
     baselines_section,
@@ -78,7 +78,7 @@ class Request:
     published: Published | None = None
     others: Others = dataclasses.field(default_factory=Others)
     command: str = ""
-    count_experts: routing_page.CountExperts | None = None
+    count_experts: routing.CountExperts | None = None
 
 
 def evaluate(
@@ -183,9 +183,7 @@ def evaluate(
     title = f"{workdir.name}: {split} BLEU"
     if request.count_experts is not None:
         runs = [(main_name, run, tests), *((c.name, c.run, c.tests) for c in candidates if c.run)]
-        counting = kept_counts.keeping(request.count_experts, split, request.choices)
-        checkpoint = request.choices.checkpoint
-        sections += routing_page.sections(runs, counting, checkpoint)
+        sections += routing.sections(runs, request.count_experts, request.choices.checkpoint)
     caution = baselines_section.caution(compared.folders)
     evaluation = report.Report(results, signatures, facts, title, sections, systems, caution)
     with outputs.named(folder):

@@ -1,7 +1,7 @@
 """Scores of translations: BLEU, chrF, chrF++, TER, spBLEU and COMET. Each has its signature.
 
-sacreBLEU computes all of them but COMET, so the numbers are those of its command line. A further metric is
-a function and a row of `METRICS`.
+sacreBLEU computes all of them but COMET, so the numbers are those of its command line. A further metric
+is a function and a row of `METRICS`.
 """
 
 import dataclasses
