@@ -91,9 +91,7 @@ def tokenize_all(
     for (d, split, text), count in zip(texts, counts, strict=True):
         own = [next(done) for _ in range(count)]
         data, checksums = total_of([outcome.result for outcome in own], split)
-        data = dataclasses.replace(
-            data, pairs=text.pairs, removed={**text.removed, **data.removed}
-        )
+        data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
         files = tuple(o.folder / name for o in own for name, *_ in o.result["files"])
         fit_twice = sum(o.result["fit_twice"] for o in own)
         tokens[d.folder, split] = Tokens(data, files, tuple(checksums), fit_twice)
