@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol, TextIO
 
 import gshard_nmt
 from gshard_nmt import files, outputs
-from gshard_nmt.checks import company
+from gshard_nmt.decoding import company
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
@@ -84,6 +85,11 @@ class TextTranslator:
         self.checkpoint = checkpoint
         self.origin = origin or f"step {step}"
         self.longest_source = translator.longest_source
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        """The vocabulary of the translations."""
+        return self._target
 
     @property
     def of_ids(self) -> Translator:
@@ -320,7 +326,7 @@ def load_translator(
       run: the run folder.
       nbest: number of translations of each line.
       checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N. If a
-        checkpoint has a moving average or a blend, it is used, unless ":weights" follows.
+        checkpoint has a moving average, it is used.
       processes: the processes that decode together.
       fits: whether to choose another mesh if that of the config does not fit this machine.
 

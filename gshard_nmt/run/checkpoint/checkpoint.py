@@ -194,7 +194,7 @@ class Checkpoints:
         """
         tensor = manifest.tensors[group][name]
         arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
-        array = self._loading(_load_to_host, manifest.step, *arguments)
+        array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
         _check(group, {name: on_host(array, tensor.letters)}, manifest)
         return array
 
@@ -245,7 +245,7 @@ class Checkpoints:
             chosen = groups(manifest) if callable(groups) else groups
             for group, arrays in chosen.items():
                 manifest.check_arrays(group, arrays)
-            return self._loading(_load, step, chosen, manifest.places)
+            return self._loading(tensor_files.load, step, chosen, manifest.places)
 
         arrays = self._together(load, step)
         letters = {
@@ -412,21 +412,6 @@ class Checkpoints:
                 known[step] = problem
         self._known = known
         return {step: s for step, s in known.items() if isinstance(s, Scores)}
-
-
-def _load(folder: Path, wanted: Groups, places: tensor_files.Places) -> dict[str, dict[str, Any]]:
-    """Reads groups of a checkpoint as `tensor_files.load` does, wherever they are in its folder."""
-    first = {group: arrays for group, arrays in wanted.items() if group not in manifests.ADDED}
-    loaded = tensor_files.load(folder, first, places)
-    for group in wanted.keys() - first.keys():
-        loaded |= tensor_files.load(folder / group, {group: wanted[group]}, places)
-    return loaded
-
-
-def _load_to_host(folder: Path, group: str, *arguments: Any) -> Any:
-    """Reads one array of a checkpoint as `tensor_files.load_to_host` does."""
-    own = folder / group if group in manifests.ADDED else folder
-    return tensor_files.load_to_host(own, group, *arguments)
 
 
 def flat(groups: Groups) -> dict[str, Any]:
