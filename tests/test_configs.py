@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt.cli import flags
 from gshard_nmt.cli.commands import COMMANDS, VERBS
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 

@@ -36,7 +36,6 @@ _OTHER_FLAGS = ("length_norm", "alpha")
 
 
 def _define_direction(flags: Flags) -> None:
-    """Defines --lang and --target."""
     # fmt: off
     flags.text("lang", "TAG",
         "language of the input; needed only if the model translates from several", default="")
@@ -72,7 +71,6 @@ def _define_search(flags: Flags) -> None:
 
 
 def define_length_norm(flags: Flags) -> None:
-    """Defines --length_norm and --alpha."""
     # fmt: off
     flags.choice("length_norm", "NAME",
         "how to normalize a score by length: gnmt, lingvo or none; if not given, as in the run's "

@@ -41,7 +41,6 @@ _OF_RUNS = ("workdir", "corpus", "test_set", "baselines", "scores")
 
 
 def _define_test_set(flags: Flags) -> None:
-    """Defines --test_set and --format."""
     # fmt: off
     flags.text("test_set", "DIR",
         "a published test set in place of that of --corpus: a folder of FLORES-200 or FLORES+, of "
@@ -54,7 +53,6 @@ def _define_test_set(flags: Flags) -> None:
 
 
 def _define_metrics(flags: Flags) -> None:
-    """Defines the flags that choose metrics and the buckets of lengths."""
     # fmt: off
     flags.words("metrics", "NAME ...",
         "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet")
@@ -70,7 +68,6 @@ def _define_metrics(flags: Flags) -> None:
 
 
 def _define_files(flags: Flags) -> None:
-    """Defines the flags for scoring files."""
     # fmt: off
     flags.words("hypotheses", "FILE ...",
         "translations to score without a run; further files are compared with the first one. Needs "
@@ -232,7 +229,6 @@ def _scores_files(values: FlagValues) -> bool:
 
 
 def _score_files(command: Command, values: FlagValues) -> None:
-    """Scores the files of --hypotheses."""
     require(dataclasses.replace(command, example=_EXAMPLE), values, ("references", "target"))
     hypotheses = existing_files(values, "hypotheses", "give a text file with the translations")
     references = existing_files(values, "references", "give a text file with the references")

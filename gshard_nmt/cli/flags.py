@@ -80,7 +80,6 @@ class Flags:
         self.lists: set[str] = set()
 
     def text(self, name: str, placeholder: str, about: str, default: str | None = None) -> None:
-        """Defines a flag with a text, such as a name or a path."""
         self.placeholders[name] = placeholder
         flags.DEFINE_string(name, default, about, flag_values=self.values)
 
@@ -114,7 +113,6 @@ class Flags:
         flags.DEFINE_float(name, default, about, minimum, flag_values=self.values)
 
     def choice(self, name: str, placeholder: str, about: str, choices: Sequence[str]) -> None:
-        """Defines a flag with one of several words."""
         self.placeholders[name] = placeholder
         flags.DEFINE_enum(name, None, choices, about, flag_values=self.values)
 
@@ -238,7 +236,6 @@ def help_entry(head: str, about: str) -> list[str]:
 
 
 def define_run(defined: Flags) -> None:
-    """Defines --workdir."""
     defined.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
 
 
@@ -252,7 +249,6 @@ def define_changes(defined: Flags) -> None:
 
 
 def define_config(defined: Flags) -> None:
-    """Defines --config and --gin."""
     # fmt: off
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
     defined.texts("gin", "'NAME = VALUE'",
@@ -274,7 +270,6 @@ def define_checkpoint(
 
 
 def define_trust(defined: Flags) -> None:
-    """Defines --trust_programs."""
     # fmt: off
     defined.switch("trust_programs",
         "use the compiled programs in the run folder, which saves time. Programs are code that is "
@@ -284,7 +279,6 @@ def define_trust(defined: Flags) -> None:
 
 
 def read_config(values: flags.FlagValues) -> "Config":
-    """Reads the config that --config and --gin name."""
     from gshard_nmt.settings.gin_reader import load_config
 
     return load_config(values.config, values.gin)
@@ -293,26 +287,13 @@ def read_config(values: flags.FlagValues) -> "Config":
 def existing_folder(
     values: flags.FlagValues, name: str, source: str, on_this_machine: bool = False
 ) -> Path:
-    """Returns the folder that a flag names.
-
-    Args:
-      values: the flags.
-      name: the name of the flag, without dashes.
-      source: the command that makes the folder. The error message names it.
-      on_this_machine: whether the folder must be on this machine and may not be a URL.
-
-    Raises:
-      UserError: the folder does not exist, it is a file, or its URL cannot be used.
-    """
+    """Returns the folder that a flag names. `existing` explains the source, and what it raises."""
     resolve = paths.local_path if on_this_machine else paths.folder_path
     return existing(name, str(values[name].value), source, resolve)
 
 
 def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
-    """Returns the folders that a flag names which may be given several times.
-
-    Args, errors: those of `existing_folder`.
-    """
+    """Returns the folders that a flag names which may be given several times."""
     folders: list[str] = values[name].value or []
     return [existing(name, text, source) for text in folders]
 
@@ -342,12 +323,7 @@ def existing(
 
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
-    """Returns the file that a flag names; None if the flag is not given.
-
-    Args:
-      values: the flags.
-      name: the name of the flag, without dashes.
-      advice: what to give, for the error message.
+    """Returns the file that a flag names; None if the flag is not given. The advice says what to give.
 
     Raises:
       UserError: the file does not exist, or it is a folder.
@@ -358,7 +334,6 @@ def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | No
 
 
 def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
-    """Returns the files that a flag of several words names. Raises as `existing_file` does."""
     return [_file(name, text, advice) for text in values[name].value or ()]
 
 

@@ -168,7 +168,7 @@ def _json_file(values: FlagValues) -> Path | None:
     Raises:
       UserError: its folder does not exist, or it is the file of the config.
     """
-    from gshard_nmt.settings.find import find_config
+    from gshard_nmt.settings.config import find_config
 
     if not values.json:
         return None

@@ -29,7 +29,6 @@ Only process 0 reads the input of a program that decodes, and writes its output.
 
 
 def define_processes(flags: Flags) -> None:
-    """Defines --coordinator, --num_processes, --process_id and --peer_timeout."""
     # fmt: off
     # fmt: off
     flags.text("coordinator", "HOST:PORT",

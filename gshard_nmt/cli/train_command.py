@@ -197,7 +197,6 @@ def _check_adding(values: FlagValues) -> bool:
 
 
 def _add_language(values: FlagValues, init_from: Path) -> None:
-    """Adds a language with the values of the flags of gshard-train."""
     corpus = existing_folder(values, "data", "gshard-data harvest", on_this_machine=True)
     replay = existing_folder(values, "replay", "gshard-data prepare") if values.replay else None
     workdir = paths.local_path("workdir", values.workdir)
@@ -267,7 +266,6 @@ def read_request(values: FlagValues) -> "Request":
 
 
 def _read_shard(text: str | None) -> tuple[int, int]:
-    """Reads --shard, such as "2/3"."""
     if not text:
         return 1, 1
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)

@@ -30,11 +30,12 @@ _FAILURE = "gshard-nmt failure"
 """The key under which the first process that fails tells why."""
 _INTERRUPTED = "gshard-nmt interrupted"
 """The key that says that a user has interrupted the training, and no cluster."""
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 """Seconds between two looks at the failure of another process."""
-_GRACE_SECONDS = 3.0
-"""Seconds in which a process may end by itself after another has failed, and in which process 0 still
-answers the others after it has failed itself."""
+_GRACE_SECONDS = 1.0
+"""Seconds in which a process may end by itself after another has failed."""
+_ANSWER_SECONDS = 4.0
+"""Seconds in which process 0 still answers the others after it has failed: they get its reason there."""
 _NOTICE_SECONDS = 10.0
 """Seconds after which a process that waits for the others says so."""
 
@@ -142,7 +143,7 @@ def leave(code: int, message: str) -> None:
         news = [_joined.processes.index, code, message]
         _client().key_value_set(_FAILURE, json.dumps(news))
     if _joined.processes.is_first:
-        time.sleep(_GRACE_SECONDS)
+        time.sleep(_ANSWER_SECONDS)
     _exit(code)
 
 

@@ -19,8 +19,7 @@ import gin.config
 import gin.config_parser
 
 from gshard_nmt.errors import UserError, did_you_mean
-from gshard_nmt.settings.config import CLASSES, Config, Key
-from gshard_nmt.settings.find import configs_folder, find_config
+from gshard_nmt.settings.config import CLASSES, Config, Key, configs_folder, find_config
 from gshard_nmt.settings.values import Setting, build, check_name
 
 

@@ -153,7 +153,7 @@ def test_processes_with_other_settings_all_end_with_the_difference(prepared, run
     for _, stderr in ended:
         last = stderr.splitlines()[-1]
         assert last.startswith(
-            "gshard-train: Train.seed is 9 in process 1 and 0 in process 0. Start all processes with "
+            "gshard-train: Train.seed is 9 in process 1 and 1 in process 0. Start all processes with "
         ), stderr
     assert not (runs / "other").exists()
 

@@ -106,11 +106,16 @@ def _with_fault(fault: str) -> dict[str, str]:
 def ends(processes) -> list[tuple[int, str]]:
     """Waits for all processes and returns their exit codes and stderr."""
     try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
+        errors = [own_lines(process.communicate(timeout=240)[1]) for process in processes]
         return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
     finally:
         for process in processes:
             process.kill()
+
+
+def own_lines(text: str) -> str:
+    """Returns messages without those of Gloo, which connects CPU devices."""
+    return "".join(line for line in text.splitlines(keepends=True) if "[Gloo]" not in line)
 
 
 def wait_for_step(workdir: Path, step: int) -> None:

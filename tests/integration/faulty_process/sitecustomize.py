@@ -8,7 +8,7 @@ The environment variable GSHARD_TEST_FAULT says what goes wrong:
 - `disk`: the disk is full from the fourth batch on.
 - `gradient`: from step 7 on the gradient is not a number; all processes must have this fault.
 - `late`: each run folder is claimed one second later.
-- `patient`: a lock of another machine is stale after 35 seconds without heartbeat.
+- `patient`: a lock of another machine is stale after 12 seconds without heartbeat.
 """
 
 import itertools
@@ -69,6 +69,6 @@ if FAULT:
     if FAULT == "late":
         RunFolder.claim = claim_late
     elif FAULT == "patient":
-        lock.STALE_SECONDS = 35.0
+        lock.STALE_SECONDS = 12.0
     elif FAULT == "gradient":
         train._Trainer._train_step = step_without_gradient

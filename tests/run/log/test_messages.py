@@ -8,8 +8,7 @@ from gshard_nmt.run.log import messages
 from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.patience import Patience
-from gshard_nmt.settings.config import Train
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.settings.config import Train, configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
