@@ -334,8 +334,7 @@ class _Layers:
         if not weight:  # the slots that dispatch fills
             return product.result.letters == "GECM" and self._model.remat_has("experts")
         _, inside = weight.split(f"/{product.sublayer}/")  # "shared/wo" of a shared expert
-        kept = _KEPT.get(inside)
-        is_expert = product.sublayer.startswith("moe")
+        kept, is_expert = _KEPT.get(inside, ""), product.sublayer.startswith("moe")
         return bool(kept) and (kept == "experts") == is_expert and self._model.remat_has(kept)
 
     def _exchanges(self) -> Iterator[Exchange]:
