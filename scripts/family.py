@@ -35,7 +35,7 @@ from gshard_nmt.data.sets.corpus import read_lines  # noqa: E402
 from gshard_nmt.evaluation.metrics import significance  # noqa: E402
 from gshard_nmt.evaluation.report.baselines_section import kind_text, read  # noqa: E402
 from gshard_nmt.evaluation.texts import corpora  # noqa: E402
-from gshard_nmt.run.baseline_files import read_search  # noqa: E402
+from gshard_nmt.run.baselines import read_record  # noqa: E402
 from gshard_nmt.run.folder import RunFolder  # noqa: E402
 from scripts.family_results import Member, curves_of, page  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402
@@ -230,7 +230,7 @@ def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) 
     unfinished = {pair["language"]: pair["train_pairs"] for pair in pairs}
     minutes = 0.0
     while unfinished:
-        models = sum(1 if count >= LARGE else 2 for count in unfinished.values())
+        models = len(unfinished)
         each = deadline.left(share) * min(AT_A_TIME, models) / models
         if each < LEAST_MINUTES:
             return
@@ -261,11 +261,15 @@ def groups_of(train_pairs: Mapping[str, int]) -> Iterator[list[str]]:
     large = [language for language, count in train_pairs.items() if count >= LARGE]
     small = [language for language, count in train_pairs.items() if count < LARGE]
     for part in range(1, GROUPS + 1):
-        for languages, dropouts in ((large, "0.1"), (small, "0.3,0.1")):
+        for languages, dropout in ((large, 0.1), (small, 0.3)):
             parts = min(GROUPS, len(languages))
             if part <= parts:
                 names = f"--languages={','.join(languages)}"
-                yield [names, f"--dropouts={dropouts}", f"--shard={part}/{parts}"]
+                rates = dict.fromkeys(_DROPOUTS, dropout)
+                yield [names, f"--shard={part}/{parts}", *gin_flags(rates)]
+
+
+_DROPOUTS = ("Model.input_dropout", "Model.residual_dropout", "Model.attention_dropout")
 
 
 def gin_flags(settings: Mapping[str, Any]) -> list[str]:
@@ -274,9 +278,9 @@ def gin_flags(settings: Mapping[str, Any]) -> list[str]:
 
 
 def is_converged(workdir: Path) -> bool:
-    """Returns whether all candidates of the search for a baseline ended before their minutes."""
-    records = read_search(workdir)
-    return bool(records) and all(record["ended"] != "minutes" for record in records)
+    """Returns whether a baseline ended before its minutes."""
+    record = read_record(workdir)
+    return record is not None and record["ended"] != "minutes"
 
 
 def page_of(

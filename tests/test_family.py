@@ -222,8 +222,7 @@ class FakeRuns:
             record = {"ended": "patience" if ends else "minutes", "limits": {}}
             record |= dict.fromkeys(("kind", "language", "size", "vocabulary", "key"), "")
             record |= dict.fromkeys(("weights", "steps", "tokens", "train_pairs", "seconds"), 1)
-            content = json.dumps({"candidates": [record]})
-            (workdir / language / "search.json").write_text(content)
+            (workdir / language / "baseline.json").write_text(json.dumps(record))
         return 0
 
 
@@ -266,24 +265,23 @@ def test_baselines_get_twice_the_minutes_in_each_round_until_they_converge(membe
     runs = FakeRuns({"fr": 3.5, "de": 1.0, "br": 1.5})
     monkeypatch.setattr(family, "run", runs)
     family.train_baselines(member.parent, member, member, FakeDeadline(100, 1))
-    names = ("languages", "dropouts", "shard", "max_minutes_each")
+    names = ("languages", "shard", "max_minutes_each")
     assert [tuple(flags[name] for name in names) for flags in runs.commands] == [
-        *(("fr,de", "0.1", "1/2", "1"), ("br", "0.3,0.1", "1/1", "1")),
-        ("fr,de", "0.1", "2/2", "1"),
-        *(("fr", "0.1", "1/1", "2"), ("br", "0.3,0.1", "1/1", "2")),
-        ("fr", "0.1", "1/1", "4"),
+        *(("fr,de", "1/2", "1"), ("br", "1/1", "1")),
+        ("fr,de", "2/2", "1"),
+        *(("fr", "1/1", "2"), ("br", "1/1", "2")),
+        ("fr", "1/1", "4"),
     ]
 
 
 def test_large_and_small_languages_take_turns_in_groups_of_like_size():
     pairs = {f"large{i}": 20_000 for i in range(7)} | {f"small{i}": 2_000 for i in range(3)}
     groups = [*family.groups_of(pairs)]
-    assert [group[1] for group in groups] == ["--dropouts=0.1", "--dropouts=0.3,0.1"] * 3 + [
-        "--dropouts=0.1"
-    ]
+    rates = [group[-1].rpartition(" ")[2] for group in groups]
+    assert rates == ["0.1", "0.3"] * 3 + ["0.1"]
     for size, parts in (("large", 4), ("small", 3)):
         names = ",".join(name for name in pairs if name.startswith(size))
-        shards = [group[2] for group in groups if group[0] == f"--languages={names}"]
+        shards = [group[1] for group in groups if group[0] == f"--languages={names}"]
         assert shards == [f"--shard={n}/{parts}" for n in range(1, parts + 1)]
 
 

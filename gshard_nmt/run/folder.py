@@ -49,9 +49,6 @@ INIT = "init.json"
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
-CANDIDATES = "candidates"
-"""Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
-
 _MAY_CHANGE = tuple(
     [f"Model.{field}:" for field in Model.COMPILATION]
     + [f"Data.{field}:" for field in ONLY_PREPARED]
@@ -121,11 +118,9 @@ class RunFolder:
         somebody else has trained should remove it first.
 
         The bilingual baselines of one run have equal programs, so they share one folder. It is beside
-        their baselines.json. The candidates of a search are two folders deeper.
+        their baselines.json.
         """
         parent = self.path.parent
-        if parent.parent.name == CANDIDATES:
-            parent = parent.parent.parent
         shared = (parent / "baselines.json").exists()
         return (parent if shared else self.path) / "programs"
 
