@@ -24,7 +24,7 @@ from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.language_codes import folder_tag
 from gshard_nmt.data.preparation.job import Job, Options
-from gshard_nmt.data.preparation.vocabulary_pair_growth import Newcomer, grow_pair
+from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs
 from gshard_nmt.data.sets.directions import candidates, directions_of
 from gshard_nmt.data.sets.joined_data import ADDED, join

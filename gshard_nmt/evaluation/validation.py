@@ -14,7 +14,7 @@ from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator, restrictions
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
@@ -232,7 +232,7 @@ def bleu_of_languages(outputs: Sequence[DevOutput]) -> dict[str, float]:
     """Returns BLEU of each language: the mean of its directions."""
     scores: dict[str, list[float]] = {}
     for output in outputs:
-        score = bleu.score(output.hypotheses, output.references, output.target).bleu
+        score = metrics.bleu(output.hypotheses, output.references, output.target)
         scores.setdefault(output.language, []).append(score)
     return {language: statistics.fmean(values) for language, values in scores.items()}
 

@@ -21,16 +21,12 @@ from gshard_nmt.errors import TryAgain, UserError
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The program that several processes run together.
+    """The program that several processes run together."""
 
-    Attributes:
-      program: its name, which begins its messages.
-      trains: whether it trains. An interrupted training saves, and all processes stop at the same step.
-        Its output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
-        write their results to stdout, and only read the run folder.
-    """
-
-    program: str = "gshard-train"
+    program: str = "gshard-train"  # its name, which begins its messages
+    # whether it trains. An interrupted training saves, and all processes stop at the same step. Its
+    # output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
+    # write their results to stdout, and only read the run folder.
     trains: bool = True
 
     @property

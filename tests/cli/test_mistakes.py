@@ -74,7 +74,7 @@ READ_FOLDERS = [
     ],
     *[("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
-    *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    *[("import", "from"), ("export", "workdir"), ("eval", "test_set")],
     ("native", "corpus"),
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],

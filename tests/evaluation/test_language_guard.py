@@ -7,7 +7,7 @@ import pytest
 
 from gshard_nmt.evaluation import language_guard
 from gshard_nmt.evaluation.language_guard import Change, Comparison, Outcome, choose, compare
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.validation import DevOutput
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -41,7 +41,7 @@ def test_each_old_direction_is_compared_and_the_largest_loss_comes_first():
     # The new language is not guarded, and what de wins does not make up for fr.
     assert [change.direction for change in changes] == ["fr-en", "de-en"]
     assert [change.is_loss for change in changes] == [True, False]
-    scores = [bleu.score(lines, REFERENCES, "en").bleu for lines in (REFERENCES, WORSE)]
+    scores = [metrics.bleu(lines, REFERENCES, "en") for lines in (REFERENCES, WORSE)]
     assert [changes[0].before, changes[0].after] == pytest.approx(scores)
     found = Outcome(1.0, {}, 0.0, changes)
     assert (found.losses, found.loses) == (1, True)

@@ -206,7 +206,7 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
         ]
 
     def score(hypotheses, references, target):
-        return types.SimpleNamespace(bleu={"en": 10.0, "zh": 40.0}[target])
+        return {"en": 10.0, "zh": 40.0}[target]
 
     class CopyingTranslator(FakeTranslator):
         def translate_ids(self, sources, _prefixes):
@@ -216,7 +216,7 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
     monkeypatch.setattr(validation, "Translator", CopyingTranslator)
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
     monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [example])
-    monkeypatch.setattr(validation.bleu, "score", score)
+    monkeypatch.setattr(validation.metrics, "bleu", score)
     folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
     scores = run.run(RunCounters(step=1), STATE, Log())[1].values
