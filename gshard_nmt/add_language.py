@@ -33,15 +33,13 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
-from gshard_nmt.run import training_command
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import average
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.identity import data_differences
-from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config, read_statements
 from gshard_nmt.settings.values import read_run_config
@@ -243,7 +241,7 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
     folder = request.replay
     advice = "Give the folder that the run was trained on with --replay."
     if folder is None:
-        words = shlex.split((training_command.read(old) or [""])[-1])
+        words = shlex.split((old.commands() or [""])[-1])
         named = [word.partition("=")[2] for word in words if word.startswith("--data=")]
         if not named:
             raise UserError(f"{old.path} does not record its prepared data. {advice}")

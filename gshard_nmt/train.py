@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,46 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import divergence, training_command, training_state
+from gshard_nmt.run import divergence, training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
-from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.identity import check_same_settings
-from gshard_nmt.run.lock import RunLock
-from gshard_nmt.run.log import messages
-from gshard_nmt.run.log.alarms import CollapseAlarm
+from gshard_nmt.run.lock import RunLock, run_lock
+from gshard_nmt.run.log import progress as messages
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.log.figures import FigureNames
-from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.start import Start
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config, differences
+from gshard_nmt.settings.config import Config, Key, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What the user asks of one start of a run.
+
+    Attributes:
+      limit: the time that it may take. Then it saves and ends.
+      profile: whether to write a trace of a few steps.
+      command: the command that the user typed; it is recorded in the run folder.
+      init: the run that a new run starts from; None starts with random weights.
+      set_by_user: the settings of --gin.
+    """
+
+    limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
+    profile: bool = False
+    command: str = ""
+    init: Init | None = None
+    set_by_user: Collection[Key] = ()
 
 
 def train(
@@ -180,7 +197,7 @@ class _Trainer:
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
-            training_command.record(self.run, self.start.command)
+            self.run.record_command(self.start.command)
         rollbacks = self.state.divergence.total_rollbacks
         self.log = MetricsLog(self.run, self.state.counters.step, is_first, note, rollbacks)
         names = FigureNames(functions.moe_layer_names(), self.languages)

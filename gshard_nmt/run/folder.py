@@ -5,6 +5,7 @@ parameters.txt    name, shape, dtype, sharding and bytes of every array
 data.json         languages, directions, vocabulary sizes, and what must not change (identity.py)
 source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
+command.txt       the commands that trained it
 budget.json       tokens seen of each language, steps, seconds
 init.json         the run that this one started from, and what each array began as (starting_point.py)
 trainer.lock      names the trainer that is at work (lock.py)
@@ -45,6 +46,8 @@ RUN_FORMAT = "gshard-nmt run 1"
 
 INIT = "init.json"
 """What a run begins with, if it begins with the weights of another run."""
+
+_COMMANDS = "command.txt"
 
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
@@ -192,6 +195,33 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> None:
         """Writes a text file, as `write_json` does."""
         files.write(self.path / name, text)
+
+    def record_command(self, command: str) -> None:
+        """Adds a command to command.txt, unless the last start had the same one, or it is empty."""
+        commands = self.commands()
+        if command and commands[-1:] != [command]:
+            self.write_text(_COMMANDS, "".join(f"{line}\n" for line in [*commands, command]))
+
+    def commands(self) -> list[str]:
+        """Returns the commands that trained the run, in order; [] if none is recorded or can be read.
+
+        Each begins on a line of its own, as a shell reads it. A value in quotes may have several lines.
+        """
+        try:
+            lines = (self.path / _COMMANDS).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError):
+            return []
+        commands, command = [], ""
+        for line in lines:
+            command += line
+            try:
+                shlex.split(command)
+            except ValueError:  # a quote is open
+                command += "\n"
+            else:
+                commands += [command] if command else []
+                command = ""
+        return commands
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
         """Loads the source and the target vocabulary.

@@ -9,6 +9,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
-from gshard_nmt.run.start import Init
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
@@ -52,6 +52,32 @@ _RECORD = json_shape.fields(
     {"from": json_shape.text(), "checkpoint": json_shape.text()},
     dict.fromkeys(("weights", "label", "moment_steps", "arrays"), json_shape.anything()),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """What the user asks for with --init_from.
+
+    Attributes:
+      run: the absolute path of the other run folder.
+      checkpoint: its weights, as `Chosen.parse` reads them.
+    """
+
+    run: str
+    checkpoint: str = "best"
+
+    @classmethod
+    def of(cls, run: Path, checkpoint: str) -> "Init":
+        """Returns the wish for a run folder and a value of --checkpoint.
+
+        Raises:
+          UserError: the checkpoint is not a word that names one.
+        """
+        Chosen.parse(checkpoint)
+        return cls(str(paths.absolute(run)), checkpoint)
+
+    def __str__(self) -> str:
+        return f"{self.run}, checkpoint {self.checkpoint}"
 
 
 @dataclasses.dataclass(frozen=True)
