@@ -92,13 +92,11 @@ class Request:
 
     @property
     def data(self) -> Path:
-        """The folder of the prepared data of all languages."""
         workdir = paths.absolute(self.workdir)  # "." has no name
         return workdir.with_name(f"{workdir.name}-data")
 
     @property
     def subset(self) -> str:
-        """The name of the new corpus in the prepared data."""
         return f"added-{self.language}"
 
 
@@ -144,7 +142,6 @@ def _data_of_started(request: Request) -> PreparedData:
 
 
 def _make_data(request: Request, old: RunFolder) -> PreparedData:
-    """Makes the prepared data of all languages."""
     config = read_run_config(old.config)
     pairs = _new_pairs(request, old, config)
     old_data = _old_data(request, old)

@@ -60,7 +60,6 @@ class Request:
 
     @property
     def converges(self) -> bool:
-        """Whether each model is trained until it converges."""
         return self.until == "converged"
 
     def languages_of(self, tokens: Mapping[str, int]) -> list[str]:
@@ -101,12 +100,9 @@ def train_baselines(
       train: trains one model.
       config: the config of the bilingual models. Each model has its own Data.languages, limit of tokens,
         and perhaps its own size. It has the weights of Data.schedule that matter to its language.
-      data: the prepared data of the multilingual run.
-      multilingual: the run folder of the multilingual run.
       workdir: gets one run folder for each language; run/baselines.py lists its files. Finished work is
         used again, and unfinished work is resumed.
       request: what the user asks.
-      processes: as for `train`.
       limit: the time that this start may take, for all models together.
 
     Returns:
@@ -218,7 +214,6 @@ class _Trainer:
     prefix: str = ""
 
     def say(self, text: str) -> None:
-        """Prints a line about the language that is trained."""
         self.console.print(f"{self.prefix}{text}", soft_wrap=True)
 
     def train_language(self, language: str, tokens: int) -> bool:
@@ -300,7 +295,6 @@ class _Trainer:
         return not is_over
 
     def _record(self, model: _Model, folder: Path) -> Record:
-        """Writes baseline.json of a model that has come to one of its limits."""
         is_alone = len({pair.language for pair in self.prepared.pairs}) == 1
         record = {
             "kind": self.request.until,

@@ -68,8 +68,6 @@ def train(
     checkpoint.
 
     Args:
-      config: the run.
-      data: a folder that gshard-data prepare made.
       workdir: the run folder. If it holds an unfinished run of the same model and data, that run is
         resumed.
       processes: the processes that train together. All of them see the same folders; the first one
@@ -327,16 +325,18 @@ class _Trainer:
         Returns:
           The name of the file with the batch; "" if it is not kept.
         """
-        metrics = self.monitor.names.values(bad.metrics)
-        process = self.processes.index
+        metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
+        facts = {"reason": bad.reason(), "decision": decision}
         try:
-            file = divergence.record(self.run, bad, metrics, decision, self.languages, process)
+            file = divergence.record(
+                self.run, bad, facts | {"metrics": metrics}, self.languages, self.processes.index
+            )
         except OSError as error:
             file = ""
             self.progress.note(f"the batch of step {bad.number} cannot be kept: {error.strerror}")
         if decision == "rollback":
             self._go_back()
-        event = divergence.event(bad, metrics, decision)
+        event = facts | {"bad_step": bad.number} | metrics
         event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
         self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
         return file
@@ -401,7 +401,6 @@ class _Trainer:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 
     def _release(self) -> None:
-        """Ends the background threads, also after an error."""
         self.batches.close()
         self.log.close()
         if line := self.profile.close():
@@ -414,7 +413,6 @@ class _Trainer:
                 self.checkpoints.close()
 
     def _over(self, state: TrainingState) -> str:
-        """Returns "done" or "patience" if the run has trained enough, otherwise ""."""
         if self._is_complete(state.counters):
             return "done"
         return "patience" if state.patience.is_over(self.config.train.patience) else ""
@@ -425,7 +423,6 @@ class _Trainer:
         return counters.is_complete(limits.steps, limits.tokens, batch_tokens)
 
     def _close(self, ending: str) -> bool:
-        """Tells the user how the run ended; returns whether it is finished."""
         counters, workdir, limits = self.state.counters, self.run.path, self.config.train
         if ending == "diverged":
             raise UserError(self.failure)

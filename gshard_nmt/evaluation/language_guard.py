@@ -51,7 +51,6 @@ class Change:
 
     @property
     def delta(self) -> float:
-        """BLEU won; below 0 it is lost."""
         return self.after - self.before
 
     @property
@@ -64,7 +63,6 @@ def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Cha
     """Returns the change of each direction of the old run, the largest loss first.
 
     Args:
-      before: the translations of the old run.
       after: those of the new one, of the same sentences and perhaps of further directions.
     """
     now = {output.direction: output for output in after}
@@ -133,14 +131,7 @@ class Comparison:
     def __init__(
         self, old: TextTranslator, config: Config, data: PreparedData, language: str
     ) -> None:
-        """Translates the dev text of the old languages with the old run.
-
-        Args:
-          old: the old run.
-          config: the new run.
-          data: its prepared data.
-          language: the new language.
-        """
+        """Translates the dev text of the old languages with the old run."""
         self._config, self._data, self._language = config, data, language
         old_languages = [name for name in data.languages(config.data) if name != language]
         self._before = self._translated(old, old_languages)

@@ -110,7 +110,6 @@ def parse_sizes(rule: str) -> list[tuple[str, int]]:
 
 
 def size_of(train_pairs: int, sizes: Sequence[tuple[str, int]]) -> str:
-    """Returns the size for a language with this number of training pairs."""
     return next(name for name, least in reversed(sizes) if train_pairs >= least)
 
 
@@ -122,7 +121,6 @@ def content_key(config: Config, prepared: PreparedData, kind: str) -> str:
 
     Args:
       config: the config of the model; Data.languages names its language.
-      prepared: its prepared data.
       kind: "converged" or "budget". A model of one kind never goes on as the other.
     """
     train = {
@@ -154,7 +152,6 @@ def limits_of(config: Config, minutes: float) -> dict[str, float]:
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Returns the contents of baseline.json in a run folder; None if there is none."""
     file = folder / RECORD
     if not file.exists():
         return None

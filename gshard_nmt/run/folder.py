@@ -105,12 +105,10 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """Path of the resolved configuration, gin text."""
         return self.path / "config.gin"
 
     @property
     def checkpoints(self) -> Path:
-        """Path of the folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -157,11 +155,6 @@ class RunFolder:
             )
         remedy = "Restore the file from a copy of the run folder."
         data = json_shape.read(file, _DATA_OF_ANY_FORMAT, remedy)
-        if "format" not in data and "pairs" in data:
-            raise UserError(
-                f"{self.path} was made by an earlier version of gshard-nmt, and this version cannot read "
-                "it. Use that version, or train the run again in another folder."
-            )
         if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
             raise UserError(
                 f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
@@ -193,7 +186,6 @@ class RunFolder:
         self.write_text(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a text file, as `write_json` does."""
         files.write(self.path / name, text)
 
     def record_command(self, command: str) -> None:
@@ -263,8 +255,6 @@ class RunFolder:
         is written.
 
         Args:
-          config: the run.
-          data: its prepared data.
           is_first: whether this is the first process of the run. The others may see the folder while
             the first one makes it, or see an old state of a network file system, so only the first one
             decides that the files in it are not those of a run.
@@ -293,8 +283,6 @@ class RunFolder:
         moment, the same claim can be made again.
 
         Args:
-          config: the run.
-          data: its prepared data.
           write: whether to write the files. Only the first process does; the others only check.
           record_start: writes `INIT`, if the run has one.
 
@@ -328,10 +316,6 @@ class RunFolder:
         """Waits until this process sees a file that process 0 writes.
 
         A network file system may show a folder for a minute as it was when somebody last looked.
-
-        Args:
-          name: the name of the file.
-          clock: the time.
 
         Raises:
           UserError: the file did not appear in `VISIBLE_SECONDS`.
@@ -379,7 +363,6 @@ class RunFolder:
             )
 
     def _is_intact(self, name: str, recorded: str) -> bool:
-        """Returns whether a file exists and has the recorded hash."""
         path = self.path / name
         return path.is_file() and recorded == checksum(path)
 
@@ -419,13 +402,6 @@ class RunFolder:
                         path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
-        if "vocabulary" not in self.data["prepared"]:
-            raise UserError(
-                f"--workdir {self.path} was trained on data that an earlier version prepared, and this "
-                "version reads the examples in another order, so it cannot be resumed. It can still be "
-                "decoded, evaluated and exported; to train, prepare the data again and give another "
-                "--workdir."
-            )
         recorded = read_run_config(self.config)
         changed = [
             line

@@ -159,11 +159,9 @@ class RunLock:
         """Takes no lock yet.
 
         Args:
-          folder: the run folder. It must exist.
           is_holder: whether this process is to hold the lock. In a run of several processes only the
             first one does; for the others this object does nothing.
           say: shows a line when this process begins to wait for a lock that may be stale.
-          clock: the time.
           owner: this process; tests give another one.
         """
         self._path = folder / LOCK_NAME
@@ -251,7 +249,6 @@ class RunLock:
         return True
 
     def look(self) -> Sighting | None:
-        """Reads the lock; returns None if there is none."""
         try:
             # Opening a file makes an NFS client ask the server for its present content.
             with self._path.open("rb") as file:
@@ -283,7 +280,6 @@ class RunLock:
 
     @property
     def _content(self) -> bytes:
-        """What this process writes into the lock."""
         return json.dumps(dataclasses.asdict(self._owner)).encode() + b"\n" + self._beats
 
     @property

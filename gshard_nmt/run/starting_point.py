@@ -114,11 +114,7 @@ class StartingPoint:
         """Returns where a run starts from; None if it starts with random weights, or has started.
 
         Args:
-          run: the run folder, which may not exist yet.
           wanted: what the user asks for now. None takes what the folder records.
-          config: the run.
-          data: its prepared data.
-          functions: its functions.
 
         Raises:
           UserError: the run has started from something else, or the other run does not fit.
@@ -294,7 +290,6 @@ class OldState:
         """Prints the table to stdout and a line through `note`, and writes init.json.
 
         Args:
-          run: the folder of the new run.
           is_first: whether this is process 0. The others do nothing.
           note: prints a line.
         """
@@ -325,7 +320,6 @@ class OldState:
 
 
 def _recorded(run: RunFolder) -> Any:
-    """Returns what init.json of a run folder has; None if the run started with random weights."""
     file = run.path / INIT
     if not file.exists():
         return None
@@ -375,11 +369,7 @@ class Row:
 
 
 def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]:
-    """Returns a row for each weight with its moments, each other array, and each old weight left out.
-
-    Args:
-      with_moments: the weights whose moments are taken over.
-    """
+    """Returns a row for each weight with its moments, each other array, and each old weight left out."""
     groups = as_groups(point.specs)
     moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
     trained = {name.split("/", 2)[2] for name in moments}
@@ -404,7 +394,6 @@ def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Returns how many weights were copied, changed, new and left out, in words."""
     weights = [row for row in rows if row.moments]
     copied = sum(row.begins == "copied" for row in weights)
     new = sum(row.begins.startswith("new") for row in weights)

@@ -67,11 +67,9 @@ class Patience:
             self.validations += 1
 
     def is_over(self, limit: int) -> bool:
-        """Returns whether `limit` validations in a row had no better score; False if `limit` is 0."""
         return bool(limit) and self.validations >= limit
 
     def facts(self) -> dict[str, Any]:
-        """Returns the values for a checkpoint."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -134,8 +132,6 @@ def restore(
     weights of the checkpoint.
 
     Args:
-      checkpoints: the checkpoints of the run.
-      programs: the programs of the run.
       note: gets a line for each checkpoint that cannot be used, and if `Train.ema` was switched.
 
     Raises:
@@ -263,7 +259,6 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
 
 
 def _facts(state: TrainingState) -> dict[str, Any]:
-    """Returns the facts of a checkpoint of a state, as JSON values."""
     return state.counters.metadata() | {
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
@@ -273,7 +268,6 @@ def _facts(state: TrainingState) -> dict[str, Any]:
 
 
 def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
-    """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
     return {
         **as_groups(programs.state_specs),
         "input": input_specs(programs.config.data),
@@ -306,8 +300,6 @@ def cursors_to_devices(
     Args:
       state: the result of `TrainBatches.state()`: int64[B, ...] arrays in which the rows of this process
         are correct.
-      specs: the result of `input_specs`.
-      devices: the devices of the run.
     """
     words = {
         name: np.ascontiguousarray(array, _LITTLE_ENDIAN).view(np.int32).reshape(specs[name].shape)

@@ -129,20 +129,6 @@ def test_a_changed_subset_is_named(run, data):
     ]
 
 
-def test_a_run_on_data_of_an_earlier_version_is_not_resumed(run, data):
-    facts = json.loads((run.path / "data.json").read_text())
-    for name in ("vocabulary", "spare_tags", "subset_tags"):
-        del facts["prepared"][name]
-    (run.path / "data.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError) as raised:
-        RunFolder(run.path).claim(DEMO, data)
-    assert str(raised.value) == (
-        f"--workdir {run.path} was trained on data that an earlier version prepared, and this version "
-        "reads the examples in another order, so it cannot be resumed. It can still be decoded, "
-        "evaluated and exported; to train, prepare the data again and give another --workdir."
-    )
-
-
 def test_a_folder_with_other_files_is_not_touched(tmp_path, data):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
@@ -399,15 +385,6 @@ def test_a_run_of_another_format_is_refused_with_its_version(run, data):
             UserError,
             match=r"has the format 'gshard-nmt run 9' of gshard-nmt 9\.0; this is gshard-",
         ):
-            use(RunFolder(run.path))
-
-
-def test_a_run_from_before_there_were_formats_is_not_read(run, data):
-    facts = json.loads((run.path / "data.json").read_text())
-    del facts["format"]
-    (run.path / "data.json").write_text(json.dumps(facts))
-    for use in (lambda r: r.direction("fr", ""), lambda r: r.claim(DEMO, data)):
-        with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
             use(RunFolder(run.path))
 
 

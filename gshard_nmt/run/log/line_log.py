@@ -38,7 +38,6 @@ class LineLog:
         """Opens nothing yet.
 
         Args:
-          path: the file.
           say: shows a line if the file is damaged or cannot be written.
         """
         self._path, self._say = path, say
@@ -52,7 +51,6 @@ class LineLog:
         are moved to a file beside the log, so nothing is lost.
 
         Args:
-          step: the step that the run resumes from.
           rollbacks: lines that tell of more rollbacks than this number are removed too.
         """
         try:
@@ -118,7 +116,6 @@ class LineLog:
             file.write(b"\n")
 
     def _move_aside(self, file: Any, begin: int) -> None:
-        """Copies the file from a place on into a new file beside it."""
         names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
         aside = next(p for p in map(self._path.with_name, names) if not p.exists())
         file.seek(begin)
@@ -167,7 +164,6 @@ class EventFiles:
             self.close()
 
     def close(self) -> None:
-        """Closes the file."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -199,7 +195,6 @@ class EventFiles:
 
 
 def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
-    """Yields each line of a binary file and the place where it begins."""
     begin = 0
     for line in file:
         yield begin, line
@@ -233,7 +228,6 @@ class LogMirror:
         """Copies the logs of an earlier start to this machine.
 
         Args:
-          run_folder: the run folder.
           names: the logs that continue the files in the run folder. All other logs are new files.
           say: shows a line if the bucket cannot be written.
 
@@ -274,7 +268,6 @@ class LogMirror:
             self._failed = True
 
     def close(self) -> None:
-        """Copies changed files, and removes the temporary folder."""
         self.upload(at_once=True)
         if self._temporary is not None:
             self._temporary.cleanup()

@@ -40,7 +40,6 @@ class CollapseAlarm:
 
         Args:
           experts: E; 0 in a dense model.
-          layers: the names of the MoE layers.
         """
         self._experts, self._layers = experts, layers
         self._limit = max(experts / 4, 1.1)
@@ -146,7 +145,6 @@ class Monitor:
           progress: shows some of them.
           processes: the processes of the run. At each log line they tell each other their times.
           limit: the time that this start of the run may take.
-          names: the layers and languages of the metrics.
           alarm: says when the experts of a layer collapse.
         """
         self.names = names
@@ -195,7 +193,6 @@ class Monitor:
             self._log.write_event(counters.step, "alarm", {"text": text})
 
     def _ask_processes(self, interval: Interval) -> dict[str, float]:
-        """Returns the times of all processes, and tells the user once if one of them is slow."""
         steps = max(interval.steps, 1)
         own = (interval.training_seconds / steps, interval.own_seconds / steps)
         told = self._processes.gather([*own, self._limit.is_over()])

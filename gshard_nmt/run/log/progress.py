@@ -88,7 +88,6 @@ class TrainingProgress:
         """Makes the bar.
 
         Args:
-          title: the name of the run.
           quiet: whether to show nothing. Only the first process of a run shows its progress.
         """
         self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
@@ -112,11 +111,9 @@ class TrainingProgress:
         self._bar.stop()
 
     def note(self, text: str) -> None:
-        """Prints one line."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def advance(self, step: int) -> None:
-        """Moves the bar."""
         self._bar.update(self._task, completed=step)
 
     def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
@@ -150,7 +147,6 @@ class MetricsLog:
         """Opens the log of a run, and removes the lines after the step that the run resumes from.
 
         Args:
-          run: the run folder.
           step: the step that the run resumes from; 0 for a new run.
           writes: whether to write the log. Only the first process of a run does.
           say: shows a line if the log is damaged or cannot be written; None shows nothing.
@@ -195,14 +191,12 @@ class MetricsLog:
             self._mirror.upload(at_once=True)
 
     def close(self) -> None:
-        """Closes metrics.jsonl and the event files."""
         if self._writes:
             self._events.close()
             self._mirror.close()
 
 
 def starting(workdir: Path, counters: RunCounters, mesh: Mesh) -> str:
-    """Says that a run starts or resumes, and on which mesh."""
     axes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
     begin = (
         f"resuming {workdir} at step {counters.step}" if counters.step else f"starting {workdir}"
@@ -211,7 +205,6 @@ def starting(workdir: Path, counters: RunCounters, mesh: Mesh) -> str:
 
 
 def compiled(program: Program) -> str:
-    """Says how long the training step took to compile, and what it needs."""
     counts = {kind: count for kind, count in program.collectives().items() if count}
     collectives = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no collectives"
     return (
@@ -229,10 +222,8 @@ def void_settings(
     """Yields a line for each setting that cannot have the effect that a user would expect of it.
 
     Args:
-      config: the run.
       has_dev_text: whether its prepared data has dev text.
       components: what training draws from.
-      set_by_user: the settings of --gin.
     """
     train, data, optimizer = config.train, config.data, config.optimizer
     end = f"the run ends at step {train.steps}"
@@ -280,12 +271,10 @@ def void_settings(
 
 
 def interrupted(workdir: Path, counters: RunCounters) -> str:
-    """Says that a signal has ended this start of a run."""
     return f"saved {workdir} at step {counters.step}; the same command goes on from there"
 
 
 def out_of_time(workdir: Path, counters: RunCounters, limit: TimeLimit) -> str:
-    """Says that the time of this start of a run is over."""
     goes_on = "; the same command goes on from there" * (limit.flag == "--max_minutes")
     return (
         f"saved {workdir} at step {counters.step}, because the {limit.minutes:g} minutes of "
@@ -294,7 +283,6 @@ def out_of_time(workdir: Path, counters: RunCounters, limit: TimeLimit) -> str:
 
 
 def out_of_patience(limits: Train, patience: "Patience") -> str:
-    """Says that a run ends because its scores no longer improve."""
     return (
         f"{limits.patience} validations in a row without a better {limits.metric} than "
         f"{patience.best:.3f}: the run ends early (Train.patience)"
@@ -302,7 +290,6 @@ def out_of_patience(limits: Train, patience: "Patience") -> str:
 
 
 def finished(workdir: Path, counters: RunCounters) -> str:
-    """Says that a run is finished, and how much it has trained."""
     return (
         f"{workdir}: {counters.step} steps, {counters.total_tokens:,} tokens, "
         f"{counters.seconds:.0f} s of training"
