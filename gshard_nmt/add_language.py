@@ -71,11 +71,8 @@ class Request:
     """What the user asks for.
 
     Attributes:
-      language: the BCP 47 tag of the new language.
-      run: the run folder to start from.
-      checkpoint: its weights, the value of --checkpoint.
+      run, checkpoint: the run folder to start from, and its weights, the value of --checkpoint.
       corpus: the corpus folder with text of the new language.
-      workdir: the folder of the new run.
       replay: the prepared data of the old run; None takes what its last command names.
       new_pieces: the largest number of new pieces of each vocabulary.
       settings: the values of --gin.

@@ -122,17 +122,6 @@ def test_lines_wait_while_the_log_cannot_be_written(log, said):
     assert len(said) == 3
 
 
-def test_so_many_lines_cannot_wait_that_memory_runs_out(log, said, monkeypatch):
-    monkeypatch.setattr(line_log, "_MOST_WAITING_LINES", 2)
-    log._path.mkdir()
-    for step in range(5):
-        log.append({"step": step})
-    log._path.rmdir()
-    log.append({"step": 5})
-    assert steps_of(log._path) == [3, 4, 5]
-    assert said[1].endswith("is written again; 3 older lines are lost")
-
-
 FULL = """
 import json, pathlib, resource, sys
 from gshard_nmt.run.log.line_log import EventFiles, LineLog
