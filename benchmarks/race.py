@@ -39,7 +39,7 @@ from racers.text import make_text
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
@@ -217,9 +217,12 @@ def run(
     trained = clock.train(racer, own, limit)
     points = []
     for step, seconds in sorted(trained.checkpoints.items()):
-        score = bleu.score(clock.translate(racer, own, step), text.lines("dev", "en"), "en")
-        points.append(Point(seconds / 60, step, score.bleu))
-        print(f"  {seconds / 60:5.1f} min: {score.bleu:.1f} BLEU", file=sys.stderr)
+        translated = metrics.Text(
+            clock.translate(racer, own, step), [text.lines("dev", "en")], "en"
+        )
+        score = metrics.METRICS["bleu"].score(translated, None)
+        points.append(Point(seconds / 60, step, score.value))
+        print(f"  {seconds / 60:5.1f} min: {score.value:.1f} BLEU", file=sys.stderr)
     if not points:
         raise clock.RacerFailed(f"It saved no checkpoint; its log is {own.log}.")
     shutil.rmtree(folder / "trial")
@@ -232,7 +235,7 @@ def run(
         trained.start_seconds,
         trained.validation_seconds,
         trained.cpu_seconds / wall_seconds,
-        score.bleu_signature,
+        score.signature,
     )
 
 

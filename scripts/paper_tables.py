@@ -98,11 +98,10 @@ def compile_operators(folder: pathlib.Path) -> None:
             compiled = ahead_of_time.compile_for(topology, devices, program)
             cost = cost_of(compiled, devices, program)
             messages = ", ".join(
-                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB"
-                for source in cost.collectives
+                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB" for source in cost.sources
             )
             lines.append(
-                [name, printed, f"{d:,}", f"{cost.work.flops / 1e6:,.1f}", messages or "none"]
+                [name, printed, f"{d:,}", f"{cost.total.flops / 1e6:,.1f}", messages or "none"]
             )
     (folder / "operators.json").write_text(json.dumps(lines, indent=1) + "\n")
 
