@@ -39,7 +39,6 @@ from gshard_nmt.evaluation.systems.candidates import Candidate, Others, read_can
 from gshard_nmt.evaluation.texts import corpora, test_sets, translations
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
-from gshard_nmt.run import training_command
 from gshard_nmt.run.folder import RunFolder
 
 # The command line gets these from here, because it imports programs and not their parts.
@@ -200,7 +199,7 @@ def _training_commands(
     runs[" of the baselines"] = list(baselines.runs.values())
     facts = []
     for name, folders in runs.items():
-        commands = dict.fromkeys(line for each in folders for line in training_command.read(each))
+        commands = dict.fromkeys(line for each in folders for line in each.commands())
         if commands:
             facts.append((f"training command{name}", "\n".join(commands)))
     return facts

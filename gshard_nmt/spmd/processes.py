@@ -44,16 +44,13 @@ class Processes:
       UserError: the numbers contradict each other.
     """
 
+    # host:port of process 0, the same for all processes; "" if there is only one process
     coordinator: str = ""
-    """host:port of process 0, the same for all processes; "" if there is only one process."""
-    count: int = 1
-    """Number of processes."""
-    index: int = 0
-    """Number of this process, from 0."""
+    count: int = 1  # Number of processes
+    index: int = 0  # Number of this process, from 0
+    # Seconds without a heartbeat after which jax counts a process as lost, and aborts the others
     peer_timeout: int = 60
-    """Seconds without a heartbeat after which jax counts a process as lost, and aborts the others."""
-    job: Job = TRAINING
-    """The program that the processes run together."""
+    job: Job = TRAINING  # The program that the processes run together
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
