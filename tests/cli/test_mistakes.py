@@ -43,7 +43,7 @@ GOOD = {
         "corpus": "corpus",
     },
     "import": {"from": "run", "workdir": "new"},
-    "inspect": {"config": "demo", "topology": "cpu:2", "json": "new", "html": "newer"},
+    "inspect": {"config": "demo", "topology": "cpu:2", "json": "new"},
     "serve": {"workdir": "run", "port": "0"},
     "data show": {"config": "demo", "data": "data"},
     "data plan": {"config": "demo", "data": "data", "out": "new.json"},
@@ -95,7 +95,7 @@ READ_FILES = [
     *[("eval", "scores"), ("data translate", "input")],
     *[(f"data {verb}", "config") for verb in ("show", "plan", "check")],
 ]
-WRITTEN_FILES = [("decode", "output"), ("inspect", "json"), ("inspect", "html")]
+WRITTEN_FILES = [("decode", "output"), ("inspect", "json")]
 
 NOWHERE = ["text/below a file", "gone", "a link to nothing", "a circle", "a circle/x", "x" * 300]
 IMPOSSIBLE = ["text/below a file", "a circle", "a circle/x", "x" * 300, "/proc/x"]
