@@ -44,13 +44,7 @@ def define_processes(flags: Flags) -> None:
 
 
 def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":
-    """Returns the processes that the flags name, or else those of the cluster, and joins them.
-
-    Args:
-      values: the flags.
-      program: the name of the program, such as "gshard-decode".
-      trains: whether it trains.
-    """
+    """Returns the processes that the flags name, or else those of the cluster, and joins them."""
     import dataclasses
 
     from gshard_nmt.spmd.cluster import detect

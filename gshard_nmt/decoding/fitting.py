@@ -24,11 +24,6 @@ def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Co
     Otherwise it is a mesh with the same axes and rules, over which the weights divide. Process 0 chooses
     it for all processes, because their machines may differ, and says so on stderr in one line. If there
     is no such mesh, the config stays as it is.
-
-    Args:
-      config: the run.
-      functions: the functions of the run, which know the shapes of the weights.
-      processes: the processes that decode together.
     """
     # On accelerators this starts jax, which all processes must do together.
     counts, machine = device_counts(config.mesh.num_devices, processes)
@@ -41,13 +36,7 @@ def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Co
 def _first_that_fits(
     config: Config, functions: StepFunctions, counts: Sequence[int], machine: str
 ) -> Config:
-    """Returns the config with the first mesh that fits, and says on stderr if it is not the run's.
-
-    Args:
-      config, functions: as in `fitted`.
-      counts: the numbers of devices to try, in order.
-      machine: the devices of this machine, in words.
-    """
+    """Returns the config with the first mesh that fits, and says on stderr if it is not the run's."""
     weights = weight_specs(functions)
     reason = f"the mesh of the run has {config.mesh.num_devices} devices, and {machine}."
     for count in counts:

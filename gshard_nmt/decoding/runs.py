@@ -57,13 +57,7 @@ class RunTranslators:
         changes: Changes | None = None,
         processes: Processes = ALONE,
     ) -> None:
-        """Loads nothing yet.
-
-        Args:
-          trust_programs: `RunFolder` explains it.
-          changes: settings of Mesh and Decode that replace those of each run.
-          processes: the processes that decode together.
-        """
+        """Loads nothing yet."""
         self._trust_programs, self._processes = trust_programs, processes
         self._changes = changes or Changes()
         self._loaded: collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]] = (
@@ -111,13 +105,7 @@ class RunTranslators:
     def expert_use(
         self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"
     ) -> ExpertUse:
-        """Counts which experts the model of a run folder uses for text.
-
-        Args:
-          workdir: the run folder, of a model with experts.
-          tests: the text of each direction, see `TextTranslator.expert_use`.
-          checkpoint: the weights, see `load_translator`.
-        """
+        """Counts which experts the model of a run folder uses for text."""
         return call(self._processes, self, "expert_use_together", str(workdir), tests, checkpoint)
 
     def expert_use_together(

@@ -71,12 +71,9 @@ class TextTranslator:
         """Adds the vocabularies of a run to a translator of token ids.
 
         Args:
-          run: the run folder.
-          translator: translates token ids.
           step: the training step of its weights; of an average, the newest one.
           checkpoint: the label of the weights, see `weights.Loaded`.
           origin: the weights in words; "" gives "step 500" or the like.
-          processes: the processes that decode together.
         """
         self._processes, self._leads = processes, False
         self._translator = translator
