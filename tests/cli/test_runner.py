@@ -118,7 +118,7 @@ def test_a_closed_pipe_behind_stdout_is_no_error(printing):
     assert process.wait(30) == 141
 
 
-OVERVIEWS = [["--help"], ["data", "--help"], ["checkpoint", "--help"]]
+OVERVIEWS = [["data", "--help"]]
 
 
 @pytest.mark.parametrize("words", OVERVIEWS)

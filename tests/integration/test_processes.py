@@ -1,4 +1,4 @@
-"""Several processes train one run: they give the result of one, and name a process that is lost."""
+"""Several processes train one run: they give the result of one, and end together if one is lost."""
 
 import json
 import re
@@ -97,6 +97,7 @@ def test_a_run_goes_on_with_another_number_of_processes(prepared, runs, trained,
             np.testing.assert_allclose(array, expected[key], rtol=0, atol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_two_runs_of_two_processes_give_the_same_result(prepared, together, tmp_path):
     """The second run lowers its programs itself, and validation leaves no trace in the state."""
     again = start(prepared, tmp_path / "again", **{"Train.dev_every": 0})
@@ -185,6 +186,7 @@ def test_a_folder_that_only_process_0_needs_to_write_ends_all_if_it_cannot(prepa
     assert f"gshard-train: process 0 of 2 ended with exit code 2: {message}" in one[1]
 
 
+@pytest.mark.slow
 def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step(prepared, runs):
     run = runs / "diverged"
     changes = ENDLESS | {"Train.on_divergence": "rollback", "Train.checkpoint_every": 3}
