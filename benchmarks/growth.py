@@ -27,7 +27,7 @@ from harness.start import BUILD, ROOT, free_port, worker
 from harness.turns import Worker
 from trainers.workload import Workload
 
-from gshard_nmt.evaluation.report.drawing import LIGHT, image, new_figure, paint
+from gshard_nmt.evaluation.report.figures import LIGHT, image, new_figure, paint
 
 TOKENS = 2048
 """The tokens of a batch, on each side."""

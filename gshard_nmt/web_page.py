@@ -65,6 +65,20 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<div class='wide'><table>{content}</table></div>"
 
 
+def texts(rows: Iterable[tuple[str, str]]) -> str:
+    """Returns a table of named sentences. A browser finds the direction of each from its letters."""
+    cells = (
+        f'<tr><th>{_cell(name)}</th><td dir="auto">{_cell(text)}</td></tr>' for name, text in rows
+    )
+    return f"<table class='sample'>{''.join(cells)}</table>"
+
+
+def folded(title: str, content: str, is_open: bool = False) -> str:
+    """Returns HTML that a click on its title shows or hides."""
+    opened = " open" if is_open else ""
+    return f"<details{opened}><summary>{html.escape(title)}</summary>{content}</details>"
+
+
 def _cell(text: str) -> str:
     return text if isinstance(text, Markup) else html.escape(text)
 

@@ -4,23 +4,26 @@ import types
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluate import Request, evaluate
-from gshard_nmt.evaluation.metrics.metrics import Measures
-from gshard_nmt.evaluation.report import samples
-from gshard_nmt.evaluation.report.studies import Options
-from gshard_nmt.evaluation.systems.candidates import Others
+from gshard_nmt.evaluate import Files, Measures, Options, Others, Request, evaluate, evaluate_files
 from gshard_nmt.evaluation.texts import corpora, test_sets
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
     f"sentence number {n} is here for you" for n in ["one", "two", "three", "four", "five"]
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    """Leaves out the figures, which take most of the time; tests/evaluation/report draws them."""
+    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")
 
 
 @pytest.fixture
@@ -139,13 +142,6 @@ def test_a_file_of_scores_replaces_baseline_runs(folders):
     french = next(row for row in contents["languages"] if row["lang"] == "fr")
     assert (french["baseline_bleu"], french["delta_bleu"]) == (30.5, pytest.approx(69.5))
     assert french["delta_ci95"] is None
-
-
-@pytest.mark.parametrize("text", ["[1, 2]", '{"fr": "high"}', '{"fr": 101}', "{", "[" * 99999])
-def test_unreadable_scores_are_an_error(folders, text):
-    (folders / "scores.json").write_text(text)
-    with pytest.raises(UserError, match=r"is not JSON like \{"):
-        scores_of(folders, Translator(), baselines=folders / "scores.json")
 
 
 def test_another_corpus_is_reported(folders):
@@ -470,9 +466,108 @@ def test_the_page_shows_the_command_and_samples_that_the_seed_has_chosen(folders
     command = "gshard-eval --workdir='a run' --report=r"
     contents = scores_of(folders, Translator(), command=command)
     assert contents["provenance"]["command"] == command
-    page = (folders / "report" / "index.html").read_text()
-    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in page
-    of_french = page[page.index("<summary>fr") :].partition("</details>")[0]
+    text = (folders / "report" / "index.html").read_text()
+    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in text
+    of_french = text[text.index("<summary>fr") :].partition("</details>")[0]
     for place, sentence in enumerate(SENTENCES):
-        is_chosen = place in samples.choose(("fr", "en"), len(SENTENCES), 2)
+        is_chosen = place in chosen_samples(("fr", "en"), len(SENTENCES), 2)
         assert (f">{sentence}<" in of_french) == is_chosen
+
+
+WORDS = ["le", "fichier", "n'est", "pas", "là,", "dossier", "«", "été", "»", "3,5", "aujourd'hui."]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with sources, two references, a good and a bad system, all of 30 lines."""
+    rng = np.random.default_rng(0)
+    lines = [list(rng.choice(WORDS, rng.integers(3, 25))) for _ in range(30)]
+    rates = {"src": 0.0, "ref": 0.0, "ref2": 0.2, "good": 0.1, "bad": 0.7}
+    for name, rate in rates.items():
+        noisy = (
+            [word if rng.random() > rate else rng.choice(WORDS) for word in line] for line in lines
+        )
+        text = "".join(f"{' '.join(line)}\n" for line in noisy)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def report_of_files(folder, names, *references, sources=None, metrics=()):
+    references = [folder / name for name in references or ("ref",)]
+    asked = Files(
+        [folder / name for name in names], references, "fr", sources, (sources and "en") or ""
+    )
+    evaluate_files(asked, folder / "report", Options(Measures(metrics)))
+    return json.loads((folder / "report" / "bleu.json").read_text())
+
+
+def test_files_are_scored_as_sacrebleu_does(files, capsys):
+    asked = {"sources": files / "src", "metrics": ("ter",)}
+    contents = report_of_files(files, ["good"], "ref", "ref2", **asked)
+    (row,) = contents["languages"]
+    hypotheses, *references = (
+        (files / name).read_text("utf-8").splitlines() for name in ("good", "ref", "ref2")
+    )
+    assert row["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, references).score, 2)
+    assert row["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, references).score, 2)
+    assert row["ter"] == round(sacrebleu.corpus_ter(hypotheses, references).score, 2)
+    assert (row["source"], row["target"], row["sentences"]) == ("en", "fr", 30)
+    assert "nrefs:2" in contents["signature"]["bleu"]
+    assert sum(b["sentences"] for b in contents["length_buckets"]["directions"]["en-fr"]) == 30
+    assert f"report: {files / 'report' / 'index.html'}" in capsys.readouterr().out
+
+
+def test_further_files_are_systems_that_are_compared_with_the_first(files, capsys):
+    contents = report_of_files(files, ["good", "bad", "good"])
+    first, second, third = contents["hypotheses"]
+    assert "p" not in first
+    assert second["significant"] is True
+    assert second["delta_bleu"] < 0
+    assert (third["delta_bleu"], third["p"], third["significant"]) == (0, 1, False)
+    assert [system["name"] for system in contents["systems"]] == ["good", "bad", "good (2)"]
+    (row,) = contents["systems"][1]["languages"]
+    assert (row["bleu"], row["difference"]) == (round(second["bleu"], 2), second["delta_bleu"])
+    assert row["difference_adjusted_p"] == second["adjusted_p"]
+    out = capsys.readouterr().out
+    assert f"{files / 'bad'}: BLEU {second['bleu']:.1f}, -" in out
+    assert "adjusted p 1.0000, not significant" in out
+
+
+def test_without_a_report_the_scores_of_files_are_printed(files, capsys):
+    before = sorted(files.iterdir())
+    evaluate_files(Files([files / "good"], [files / "ref"], "fr"), None)
+    out = capsys.readouterr().out
+    assert "chrF" in out
+    assert "report:" not in out
+    assert sorted(files.iterdir()) == before
+
+
+def test_other_numbers_of_lines_empty_files_and_no_language_are_errors(files):
+    (files / "short").write_text("un\n")
+    (files / "empty").write_text("")
+    good, ref = files / "good", files / "ref"
+    wrong = {
+        "short": f"has 1 line, and --references {ref} has 30. Give files in which line N",
+        "empty": "is empty; it must have a line for each sentence.",
+    }
+    for name, words in wrong.items():
+        for flag, asked in {
+            "references": Files([good], [ref, files / name], "fr"),
+            "hypotheses": Files([files / name], [ref], "fr"),
+            "sources": Files([good], [ref], "fr", files / name),
+        }.items():
+            with pytest.raises(UserError) as raised:
+                evaluate_files(asked, None)
+            assert str(raised.value).startswith(f"--{flag} {files / name} {words}")
+    with pytest.raises(UserError, match="--target is 'Chinese', which is no code of a language"):
+        evaluate_files(Files([good], [ref], "Chinese"), None)
+
+
+def test_a_report_replaces_reports_and_no_other_pages(files):
+    for _ in range(2):
+        report_of_files(files, ["good"])
+    (files / "own").mkdir()
+    (files / "own" / "index.html").write_text("my page")
+    with pytest.raises(UserError, match=r"own has a file index\.html that is not of a report"):
+        evaluate_files(Files([files / "good"], [files / "ref"], "fr"), files / "own")
+    assert (files / "own" / "index.html").read_text() == "my page"
