@@ -13,7 +13,7 @@ from gshard_nmt import outputs
 from gshard_nmt.data.language_codes import understand
 from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import kept_counts, routing, routing_page
+from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.report import (
     baselines,
@@ -32,7 +32,7 @@ from gshard_nmt.evaluation.report.request import Options, Request
 from gshard_nmt.evaluation.systems.opening import Others, open_systems, unique_names
 from gshard_nmt.evaluation.systems.scoring import score_files, scored
 from gshard_nmt.evaluation.systems.systems import System, Systems
-from gshard_nmt.evaluation.texts import corpora, decodes, test_sets
+from gshard_nmt.evaluation.texts import corpora, test_sets, translations
 from gshard_nmt.evaluation.texts.corpora import Pairs
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
@@ -132,7 +132,7 @@ def evaluate(
     systems = open_systems(run, text.tests, request.others, request.baselines)
     if request.count_experts is not None:
         routing.check_any_has_experts([each.run for each in systems.compared if each.run])
-    stored = decodes.descriptions(run.path / "decodes")
+    stored = translations.descriptions(run.path / "decodes")
     translated = systems = _translated(systems, text.split, translate, request)
     languages = len({test.language for test in text.tests} & set(text.pairs))
     with _progress("reading the training text", languages) as advance:
@@ -147,8 +147,7 @@ def evaluate(
     sections = [part for section in SECTIONS if (part := section(evaluation))]
     if request.count_experts is not None:
         runs = [(each.name, each.run, each.tests) for each in systems.compared if each.run]
-        counting = kept_counts.keeping(request.count_experts, text.split, request.choices)
-        sections += routing_page.sections(runs, counting, request.choices.checkpoint)
+        sections += routing.sections(runs, request.count_experts, request.choices.checkpoint)
     facts = [
         ("run", str(run.path)),
         ("decoding", systems.main.made_by),
@@ -156,7 +155,7 @@ def evaluate(
         *baselines.budget_facts(systems),
         *([("command", request.command)] if request.command else []),
         *_training_commands(systems),
-        *decodes.translated_again(run.path / "decodes", stored),
+        *translations.translated_again(run.path / "decodes", stored),
         *((caution.name, caution.text) for caution in cautions),
     ]
     title, caution = f"{workdir.name}: {text.split} BLEU", baselines.caution(systems.baselines)
@@ -259,11 +258,11 @@ def _read_files(files: Files) -> Systems:
     test = TestSet(
         files.target, files.source, files.target, 0, sources, first, other_references=tuple(others)
     )
-    translations = texts[len(files.references) : len(files.references) + len(files.hypotheses)]
+    outputs_of = texts[len(files.references) : len(files.references) + len(files.hypotheses)]
     names = unique_names([path.name for path in files.hypotheses])
     main, *rest = (
         System(name, [test], lines={(files.source, files.target): lines}, made_by=str(path))
-        for name, lines, path in zip(names, translations, files.hypotheses, strict=True)
+        for name, lines, path in zip(names, outputs_of, files.hypotheses, strict=True)
     )
     return Systems(main, rest)
 

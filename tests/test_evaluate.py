@@ -12,6 +12,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Files, Measures, Options, Others, Request, evaluate, evaluate_files
+from gshard_nmt.evaluation.report.page import chosen_samples
 from gshard_nmt.evaluation.texts import corpora, test_sets
 from tests.run.facts import budget_facts, data_facts
 
@@ -264,7 +265,7 @@ def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, 
     def fail(*arguments):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("gshard_nmt.evaluation.texts.decodes.store", fail)
+    monkeypatch.setattr("gshard_nmt.evaluation.texts.translations.store", fail)
     assert len(scores_of(folders, Translator())["languages"]) == 2
     err = capsys.readouterr().err
     assert "decodes cannot be written (Read-only file system), so these translations are not" in err
