@@ -27,8 +27,7 @@ from gshard_nmt.evaluation.report import (
     tables,
     terminal,
 )
-from gshard_nmt.evaluation.report.report import Evaluation, Report, Section
-from gshard_nmt.evaluation.report.request import Options, Request
+from gshard_nmt.evaluation.report.report import Evaluation, Options, Report, Request, Section
 from gshard_nmt.evaluation.systems.opening import Others, open_systems, unique_names
 from gshard_nmt.evaluation.systems.scoring import score_files, scored
 from gshard_nmt.evaluation.systems.systems import System, Systems

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.evaluation.metrics.significance import Comparison
-from gshard_nmt.evaluation.report.report import Evaluation
-from gshard_nmt.evaluation.report.request import Request
+from gshard_nmt.evaluation.report.report import Evaluation, Request
 from gshard_nmt.evaluation.systems.systems import Budget, Result, System, Systems
 from gshard_nmt.evaluation.texts import translations
 from gshard_nmt.run.folder import RunFolder

@@ -8,8 +8,7 @@ from pathlib import Path
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.evaluation.report import faults, overlap
-from gshard_nmt.evaluation.report.report import Evaluation
-from gshard_nmt.evaluation.report.request import Request
+from gshard_nmt.evaluation.report.report import Evaluation, Request
 from gshard_nmt.evaluation.systems.opening import Others, open_systems
 from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts.translations import TestSet

@@ -12,7 +12,7 @@ from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.baseline_files import read_record, read_search
+from gshard_nmt.run.baseline_files import read_record
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -30,13 +30,12 @@ If it has vocabularies of its own the number differs a little, because other pai
 # fmt: off
 _COLUMNS = (
     "language", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "training", "dev BLEU",
-    "ended by", "candidates",
+    "ended by",
 )
 _IN_JSON = (
     "language", "kind", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "seconds",
     "dev_bleu", "ended",
 )
-_OF_CANDIDATE = ("size", "dropout", "vocabulary", "dev_bleu", "tokens", "seconds", "ended")
 # fmt: on
 
 
@@ -60,11 +59,10 @@ def kind_text(records: Mapping[str, Mapping[str, Any]], languages: int) -> str:
     if searched:
         ended = sum(record["ended"] == "patience" for record in searched)
         parts.append(
-            f"{ended} of {languages} baselines were trained until dev BLEU did not improve, each the "
-            "best of a search"
+            f"{ended} of {languages} baselines were trained until dev BLEU did not improve"
         )
         if ended < len(searched):
-            parts.append(f"{len(searched) - ended} of a search ended at a limit before")
+            parts.append(f"{len(searched) - ended} ended at a limit before")
     if budgets := len(records) - len(searched):
         parts.append(
             f"{budgets} of {languages} baselines saw the same number of tokens of their language as the "
@@ -127,25 +125,21 @@ def _without(systems: Systems) -> list[str]:
 
 def baselines_section(evaluation: Evaluation) -> Section | None:
     """Returns the table of the baselines; None if none has a record."""
-    baselines = {each.name: each.run for each in evaluation.systems.baselines if each.run}
-    records = records_of(evaluation.systems.baselines)
+    baselines = evaluation.systems.baselines
+    records = records_of(baselines)
     if not records:
         return None
     kind = kind_text(records, len(baselines))
-    candidates = {language: read_search(baselines[language].path) for language in records}
-    rows = [_row(name, record, len(candidates[name])) for name, record in records.items()]
+    rows = [_row(language, record) for language, record in records.items()]
     content = (
         f"<p>{html.escape(kind)} A model with the vocabulary “shared” uses the vocabularies that were "
         f"learned from several languages.</p>\n{web_page.table(_COLUMNS, rows)}"
     )
-    languages = []
-    for language, record in records.items():
-        of_search = [{name: c.get(name) for name in _OF_CANDIDATE} for c in candidates[language]]
-        languages.append({name: record.get(name) for name in _IN_JSON} | {"candidates": of_search})
+    languages = [{name: record.get(name) for name in _IN_JSON} for record in records.values()]
     return Section("baselines", "Baselines", content, {"kind": kind, "languages": languages})
 
 
-def _row(language: str, record: Mapping[str, Any], candidates: int) -> Sequence[str]:
+def _row(language: str, record: Mapping[str, Any]) -> Sequence[str]:
     dropout, score = record.get("dropout"), record.get("dev_bleu")
     return [
         language,
@@ -158,7 +152,6 @@ def _row(language: str, record: Mapping[str, Any], candidates: int) -> Sequence[
         duration_text(record["seconds"]),
         "" if score is None else f"{score:.1f}",
         _ENDINGS.get(record["ended"], record["ended"]),
-        f"{candidates or 1}",
     ]
 
 

@@ -72,10 +72,8 @@ def render(report: Report) -> str:
         *_fact_table("Training budget", [*_token_facts(report.results), *budgets]),
         *_fact_table("What was measured", others),
         *_commands(commands),
-        web_page.script(web_page.template("report.js")),
     ]
-    style = web_page.template("report.css")
-    return web_page.page(report.title, report.headline, "\n".join(body), style)
+    return web_page.page(report.title, report.headline, "\n".join(body))
 
 
 def _alarms(alarms: Sequence[str]) -> Iterator[str]:
@@ -94,78 +92,51 @@ def _extremes(results: Sequence[Result]) -> Iterator[str]:
     gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))
     losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))
     yield "<div class='two'>"
-    for title, chosen, better in (("gains", gains, "better"), ("losses", losses, "worse")):
-        rows = [
-            (
-                name,
-                web_page.Markup(
-                    f"<b class='{title[:-1].replace('losse', 'loss')}'>{_signed(delta)}</b>"
-                ),
-                _interval(interval) or "unknown",
-            )
-            for delta, name, interval in chosen[:_EXTREMES]
-        ]
+    for title, kind, chosen, better in (
+        ("Largest gains", "gain", gains, "better"),
+        ("Largest losses", "loss", losses, "worse"),
+    ):
+        rows = []
+        for delta, name, interval in chosen[:_EXTREMES]:
+            number = web_page.Markup(f"<b class='{kind}'>{_number(delta, '+.1f')}</b>")
+            rows.append((name, number, _interval(interval) or "unknown"))
         nothing = f"<p>No language is {better} than its baseline.</p>"
         table = web_page.table(("language", "gain", "95 % interval"), rows) if rows else nothing
-        yield f"<section><h2>Largest {title}</h2>{table}</section>"
+        yield f"<section><h2>{title}</h2>{table}</section>"
     yield "</div>"
-
-
-# fmt: off
-_COLUMNS = (
-    "language", "training pairs", "tokens seen", "sentences",
-    "BLEU", "chrF", "baseline BLEU", "gain", "95 % interval",
-)
-# fmt: on
 
 
 def _language_table(report: Report) -> Iterator[str]:
     results, average = report.results, report.average
     others = list(results[0].others)
-    yield "<h2>Languages</h2>\n<div class='wide'><table class='sortable' id='languages'><thead><tr>"
-    for name in (*_COLUMNS, *(TITLES[key] for key in others)):
-        kind = "text" if name == "language" else "number"
-        sort = " aria-sort='descending'" if name == "training pairs" else ""
-        yield f"<th scope='col' data-kind='{kind}'{sort}>{name}</th>"
-    yield "</tr></thead><tbody>"
-    for name, result in zip(labels(results), results, strict=True):
-        interval = result.delta_ci95
-        cells = [
-            _cell(result.test.train_pairs or None, ",", "unknown"),
-            _cell(result.tokens, ",", "unknown"),
-            _cell(result.sentences, ","),
-            _cell(result.bleu, ".1f"),
-            _cell(result.chrf, ".1f"),
-            _cell(result.baseline_bleu, ".1f"),
-            _cell(result.delta, "+.1f"),
-            # An interval is sorted by its lower bound: the gain that is nearly sure.
-            f"<td data-value='{interval[0] if interval else ''}'>{_interval(interval)}</td>",
-            *(
-                f"<td data-value='{value}'>{_minus(score_text(key, value))}</td>"
-                for key, value in result.others.items()
-            ),
+    heads = ["language", "training pairs", "tokens seen", "sentences", "BLEU", "chrF"]
+    heads += ["baseline BLEU", "gain", "95 % interval", *(TITLES[key] for key in others)]
+    rows = [
+        [
+            name,
+            _number(result.test.train_pairs or None, ",", "unknown"),
+            _number(result.tokens, ",", "unknown"),
+            _number(result.sentences, ","),
+            _number(result.bleu, ".1f"),
+            _number(result.chrf, ".1f"),
+            _number(result.baseline_bleu, ".1f"),
+            _number(result.delta, "+.1f"),
+            _interval(result.delta_ci95),
+            *(_minus(score_text(key, value)) for key, value in result.others.items()),
         ]
-        yield f"<tr><th scope='row'>{html.escape(name)}</th>{''.join(cells)}</tr>"
-    empty = "<td></td>"
-    means = f"{_cell(average['bleu'], '.1f')}{empty * 2}{_cell(average['delta_bleu'], '+.1f')}"
-    rest = f"<td>{_interval(average['delta_ci95'])}</td>{empty * len(others)}"
-    # No sorting moves the foot.
-    yield f"</tbody><tfoot><tr><th scope='row'>average</th>{empty * 3}{means}{rest}</tr></tfoot>"
-    yield f"</table></div>\n<p class='hint'>{_COVERS}</p>"
+        for name, result in zip(labels(results), results, strict=True)
+    ]
+    means = [_number(average["bleu"], ".1f"), "", "", _number(average["delta_bleu"], "+.1f")]
+    foot = ["average", "", "", "", *means, _interval(average["delta_ci95"]), *[""] * len(others)]
+    yield f"<h2>Languages</h2>\n{web_page.table(heads, rows, foot)}\n<p class='hint'>{_COVERS}</p>"
 
 
-def _cell(value: float | None, form: str, missing: str = "") -> str:
-    if value is None:
-        return f"<td data-value=''>{missing}</td>"
-    return f"<td data-value='{round(value, 2)}'>{_minus(format(value, form))}</td>"
+def _number(value: float | None, form: str, missing: str = "") -> str:
+    return missing if value is None else _minus(format(value, form))
 
 
 def _interval(interval: Sequence[float] | None) -> str:
-    return f"{_signed(interval[0])} to {_signed(interval[1])}" if interval else ""
-
-
-def _signed(value: float) -> str:
-    return _minus(f"{value:+.1f}")
+    return f"{_number(interval[0], '+.1f')} to {_number(interval[1], '+.1f')}" if interval else ""
 
 
 def _minus(number: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from gshard_nmt.evaluation.metrics.significance import Comparison, adjusted_p_values
 from gshard_nmt.evaluation.report import comparison
 from gshard_nmt.evaluation.report.convergence import convergence_section
-from gshard_nmt.evaluation.report.request import Request
+from gshard_nmt.evaluation.report.report import Request
 from gshard_nmt.evaluation.systems.opening import Others, open_systems
 from gshard_nmt.evaluation.systems.scoring import adjusted, scored
 from gshard_nmt.evaluation.systems.systems import Budget, Result, System, text_digest

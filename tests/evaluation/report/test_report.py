@@ -121,7 +121,7 @@ def test_the_page_is_valid_and_makes_no_request(number, gain):
     assert all(address.startswith("data:") for address in read(text).addresses)
     assert not {"://", "url(", "@import"} & set(re.findall(r"://|url\(|@import", text))
     assert not {"fetch(", "XMLHttpRequest", "import("} & set(re.findall(r"[\w.]+\(", text))
-    assert len(text.encode()) < 500_000
+    assert len(text.encode()) < 600_000
     for palette in (figures.LIGHT, figures.DARK):
         draw = lambda: figures.draw_trend(whole.systems.compared, whole.title, palette)  # noqa: E731, B023
         assert base64.b64encode(figures.image(draw, "svg")).decode() in text
@@ -134,7 +134,7 @@ def test_text_cannot_become_html_and_alarms_come_first():
     whole = report_of([nasty, result(1)], sections=[section])
     text = page.render(whole)
     reader = read(text)
-    assert reader.tags.count("script") == 1
+    assert "script" not in reader.tags
     assert "b" not in reader.tags[: reader.tags.index("table")]
     assert text.index("class='alarm'") < text.index("<img")
     assert "<h2>Copies</h2>\n<p>none</p>" in text
@@ -177,16 +177,15 @@ def test_the_largest_gains_and_losses_are_listed_with_their_intervals():
 
 def test_missing_values_are_empty_and_the_last_row_is_the_average():
     text = page.render(report_of([result(0, None)]))
-    table = text[text.index("id='languages'") :]
-    assert table.count("<td data-value=''>") == 4
+    assert "<tr><th>l0</th><td>100,000</td><td>1,000</td><td>50</td><td>10.0</td>" in text
     assert "<h2>BLEU by language" in text
     assert "Largest gains" not in text
     text = page.render(report_of([result(n, n - 1.0) for n in range(3)]))
     foot = text[text.index("<tfoot>") : text.index("</tfoot>")]
-    assert "<td data-value='10.0'>10.0</td>" in foot
+    assert "<td>10.0</td>" in foot
     assert "<td>\u22122.5 to +2.5</td>" in foot
-    columns = text[text.index("id='languages'") :].partition("</thead>")[0].count("<th ")
-    assert foot.count("<td") + foot.count("<th") == columns
+    table = text[text.index("<th>language</th><th>training pairs") :]
+    assert foot.count("<td") + foot.count("<th") == table.partition("</thead>")[0].count("<th>")
 
 
 def test_commands_and_budgets_have_headlines_of_their_own():

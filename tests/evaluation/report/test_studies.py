@@ -9,8 +9,7 @@ from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.metrics.significance import Comparison
 from gshard_nmt.evaluation.report import studies
-from gshard_nmt.evaluation.report.report import signatures_of
-from gshard_nmt.evaluation.report.request import Options, Request
+from gshard_nmt.evaluation.report.report import Options, Request, signatures_of
 from gshard_nmt.evaluation.systems.scoring import score_lines
 from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts import translations
