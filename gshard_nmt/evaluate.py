@@ -3,15 +3,13 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
 from gshard_nmt import outputs
-from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.metrics.metrics import Measures
@@ -28,7 +26,7 @@ from gshard_nmt.evaluation.report import (
     terminal,
 )
 from gshard_nmt.evaluation.report.report import Evaluation, Options, Report, Request, Section
-from gshard_nmt.evaluation.systems.opening import Others, open_systems, unique_names
+from gshard_nmt.evaluation.systems.opening import Files, Others, open_files, open_systems
 from gshard_nmt.evaluation.systems.scoring import score_files, scored
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.evaluation.texts import corpora, test_sets, translations
@@ -66,25 +64,6 @@ SECTIONS: tuple[Callable[[Evaluation], Section | None], ...] = (
 """The sections of a report in the order of the page. Each is None if it has nothing to say."""
 
 _OF_FILES = (studies.files_section, studies.length_section)
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """The files of one direction. Line N of all of them belongs to the same sentence.
-
-    Attributes:
-      hypotheses: the translations of each system, the system to report first.
-      references: the complete references, at least one.
-      sources: the sources; None if they are not at hand.
-      target: BCP 47 tag of the target language.
-      source: BCP 47 tag of the source language; "" if it was not told.
-    """
-
-    hypotheses: Sequence[Path]
-    references: Sequence[Path]
-    target: str
-    sources: Path | None = None
-    source: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +198,7 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
     if folder:
         _check_report(folder)
     request = Request(options=options or Options())
-    systems = score_files(_read_files(files), request.options.measures)
+    systems = score_files(open_files(files), request.options.measures)
     facts = [
         ("translations", str(files.hypotheses[0])),
         ("references", ", ".join(map(str, files.references))),
@@ -228,42 +207,6 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
     evaluation = Evaluation(systems, request, systems)
     sections = [part for section in _OF_FILES if (part := section(evaluation))]
     _finish(Report(systems, f"{files.hypotheses[0].name}: BLEU", facts, sections), folder)
-
-
-def _read_files(files: Files) -> Systems:
-    """Reads all files. Every file must have as many lines as the first reference."""
-    if understand(files.target) is None:
-        raise UserError(
-            f"--target is {files.target!r}, which is no code of a language. Give one such as fr, zh or "
-            "pt-BR; it chooses the tokenizer of BLEU."
-        )
-    named = [
-        *(("references", path) for path in files.references),
-        *(("hypotheses", path) for path in files.hypotheses),
-        *([("sources", files.sources)] if files.sources else []),
-    ]
-    texts = [read_lines(path) for _, path in named]
-    for (flag, path), lines in zip(named, texts, strict=True):
-        if not lines:
-            raise UserError(f"--{flag} {path} is empty; it must have a line for each sentence.")
-        if len(lines) != len(texts[0]):
-            raise UserError(
-                f"--{flag} {path} has {len(lines)} line{'' if len(lines) == 1 else 's'}, and "
-                f"--references {files.references[0]} has {len(texts[0])}. Give files in which line N "
-                "belongs to the same sentence."
-            )
-    first, *others = texts[: len(files.references)]
-    sources = texts[-1] if files.sources else []
-    test = TestSet(
-        files.target, files.source, files.target, 0, sources, first, other_references=tuple(others)
-    )
-    outputs_of = texts[len(files.references) : len(files.references) + len(files.hypotheses)]
-    names = unique_names([path.name for path in files.hypotheses])
-    main, *rest = (
-        System(name, [test], lines={(files.source, files.target): lines}, made_by=str(path))
-        for name, lines, path in zip(names, outputs_of, files.hypotheses, strict=True)
-    )
-    return Systems(main, rest)
 
 
 def _check_report(folder: Path) -> None:

@@ -38,7 +38,6 @@ class SmallEvaluation:
       tokens, baseline_tokens: the training tokens that each model saw of each language.
       baseline_pairs: the training pairs of each baseline; the run has 4 of each language.
       log: the lines of metrics.jsonl of the run.
-      dev_nll: the validation losses of the baseline of each language.
     """
 
     folder: Path
@@ -50,7 +49,6 @@ class SmallEvaluation:
     baseline_tokens: dict[str, int]
     baseline_pairs: dict[str, int]
     log: list[dict[str, float]]
-    dev_nll: dict[str, list[float]]
 
     @property
     def run(self) -> RunFolder:
@@ -74,11 +72,10 @@ class SmallEvaluation:
         digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
         self._write_run(self.run.path, data_facts(LANGUAGES), digest, self.tokens, self.log)
         for language, tokens in self.baseline_tokens.items():
-            log = [{f"dev_nll/{language}": value} for value in self.dev_nll[language]]
             folder = self.folder / "baselines" / language
             facts = data_facts([language])
             facts["pairs"][0]["train_pairs"] = self.baseline_pairs[language]
-            self._write_run(folder, facts, digest, {language: tokens}, log)
+            self._write_run(folder, facts, digest, {language: tokens}, [])
 
     def _write_run(self, folder, facts, digest, tokens, log) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +137,6 @@ def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
             {f"effective_experts/{layer}": float(rng.uniform(6.5, 8)) for layer in ("encoder_1",)}
             for _ in range(5)
         ],
-        {tag: [3.0, 2.0, 1.5, 1.6] for tag in LANGUAGES},
     )
 
 

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.baseline_files import read_record
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_run_config
 
 _ENDINGS = {
     "patience": "dev BLEU did not improve",
@@ -166,7 +164,7 @@ def alarms(systems: Systems) -> Iterator[str]:
         return
     starved = not_converged(systems.baselines)  # the headline names them
     tokens = main.budget().get("tokens_by_language", {})
-    few, others, improving = [], [], []
+    few, others = [], []
     for tag, run in runs.items():
         own = run.budget().get("tokens_by_language", {}).get(tag)
         if tag not in starved and own is not None and own < _STARVED * tokens.get(tag, 0):
@@ -174,8 +172,6 @@ def alarms(systems: Systems) -> Iterator[str]:
         pairs, of_main = _train_pairs(run, tag), _train_pairs(main, tag)
         if abs(pairs - of_main) > _OTHER_TEXT * max(pairs, of_main):
             others.append(f"{tag} ({pairs:,} and {of_main:,})")
-        if tag not in starved and _was_improving(run, tag):
-            improving.append(tag)
     if few:
         yield (
             "Baselines saw less than half of the training tokens that the multilingual model saw of "
@@ -186,25 +182,9 @@ def alarms(systems: Systems) -> Iterator[str]:
             "Baselines were trained on another number of pairs of their language than the multilingual "
             f"model: {', '.join(others)}. Their gains compare the models together with their text."
         )
-    if improving:
-        yield (
-            f"{len(improving)} baselines were still improving on dev text when they ended: "
-            f"{', '.join(improving)}. More training would make their gains smaller."
-        )
 
 
 def _train_pairs(run: RunFolder, language: str) -> int:
     """Returns the training pairs of a language, in all its directions."""
     pairs = run.data["pairs"]
     return sum(pair["train_pairs"] for pair in pairs if pair["language"] == language)
-
-
-def _was_improving(run: RunFolder, language: str) -> bool:
-    """Returns whether the best score on dev text is the last of three or more."""
-    if read_record(run.path):  # it says by itself whether the baseline is converged
-        return False
-    metric = read_run_config(run.config).train.metric.split("/")[0]
-    name = f"{metric}/{language}"
-    scores = [row[name] for row in read_log(run) if name in row]
-    best = max(scores, default=0) if metric == "dev_bleu" else min(scores, default=0)
-    return len(scores) >= 3 and scores[-1] == best and scores.count(best) == 1

@@ -1,12 +1,13 @@
 """Faults of an evaluation: outputs that are empty, copied, repeated, shifted, or in another language.
 
 The references go through the same checks as the outputs. A system is suspicious only if it has a fault
-clearly more often than its references. The test sets are compared with the training text of the corpus.
+clearly more often than its references. `gshard-data check` looks at the test sets themselves.
 """
 
 import collections
 import dataclasses
 import html
+import itertools
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,14 +15,12 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import web_page
-from gshard_nmt.data.cleaning.shifts import DriftFinder
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of
 from gshard_nmt.evaluation.report import baselines
 from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
-from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.alarms import FIGURE, LINES
@@ -37,8 +36,6 @@ _CERTAINTY = 3.0
 _LANGUAGE_MARGIN = 0.5
 """In nats per triple of characters. At 0.5, 0 to 1 % of clean lines seem to be in another language, and
 90 % of English lines are recognized among 16 languages. Nynorsk beside Bokmål and Danish has 8 %."""
-_SIDE_MARGIN = 0.3
-"""The same for a whole side of a test set. All lines together decide, so it is smaller."""
 _LOOP_TIMES = 4
 _LOOP_WORDS = 6
 _SAME_OUTPUT_SOURCES = 3
@@ -47,9 +44,6 @@ _LENGTH_SLACK = 15
 """Characters that are added before lengths are compared, so short lines may differ more."""
 _LENGTH_RATIOS = (0.6, 1.6)
 """Lengths of all outputs against those of all references between which nothing is suspicious."""
-_LENGTH_CHANGE = 1.4
-_SIDE_LINES = 500
-"""Lines of a test set that are enough to recognize its languages."""
 _SHIFTS = (-3, -2, -1, 1, 2, 3)
 _BLOCK = 25
 """The least number of neighboring lines in which a shift is looked for."""
@@ -356,12 +350,15 @@ def _html(checked: Sequence[Checked], data: Sequence[Mapping[str, Any]]) -> str:
 
 def checks_section(evaluation: Evaluation) -> Section:
     """Returns the alarms about test sets as a whole, the run, and its baselines."""
-    systems, training = evaluation.translated, evaluation.training
+    systems, main = evaluation.translated, evaluation.translated.main
+    references = (
+        _alarms_of_references(test, main.lines[test.source, test.target]) for test in main.tests
+    )
     alarms = (
         *evaluation.alarms,
-        *training.problems,
-        *alarms_of_test_sets(systems.main, training.sample),
-        *(idle_experts(systems.main.run) if systems.main.run else ()),
+        *evaluation.training.problems,
+        *itertools.chain.from_iterable(references),
+        *(idle_experts(main.run) if main.run else ()),
         *baselines.alarms(systems),
     )
     items = "".join(f"<li>{html.escape(alarm)}</li>" for alarm in alarms)
@@ -370,89 +367,18 @@ def checks_section(evaluation: Evaluation) -> Section:
     return Section("checks", title, content, list(alarms), alarms)
 
 
-def alarms_of_test_sets(
-    system: System, training: Mapping[tuple[str, str], Sequence[tuple[str, str]]]
-) -> Iterator[str]:
-    """Yields a sentence for each fault of the test sets as a whole.
-
-    Args:
-      system: the main run, with its translations.
-      training: the first sentence pairs of the training text, by (source language, target language).
-    """
-    text: dict[str, list[str]] = collections.defaultdict(list)
-    for languages, rows in training.items():
-        for side, language in enumerate(languages):
-            text[language] += [row[side] for row in rows]
-    profiles = LanguageProfiles(text)
-    for test in system.tests:
-        if empty := sum(not line.strip() for line in test.references):
-            yield f"{test.direction_name}: {empty:,} references are empty."
-        yield from _language_alarms(test, profiles)
-        yield from _shift_alarms(test, system.lines[test.source, test.target])
-        rows = training.get((test.source, test.target), ())
-        pairs = list(zip(test.sources, test.references, strict=True))
-        if min(len(rows), len(pairs)) >= LEAST_LINES:
-            usual, own = (
-                sum(len(row[1]) for row in each) / max(sum(len(row[0]) for row in each), 1)
-                for each in (rows, pairs)
-            )
-            if not 1 / _LENGTH_CHANGE < own / max(usual, 1e-9) < _LENGTH_CHANGE:
-                yield (
-                    f"{test.direction_name}: the references have {own:.2f} times the length of the "
-                    f"sources; in the training text it is {usual:.2f} times."
-                )
-
-
-def _language_alarms(test: TestSet, profiles: LanguageProfiles) -> Iterator[str]:
-    """Compares the languages of both sides with the training text."""
-    sides = {
-        "sources": (test.source, test.sources[:_SIDE_LINES]),
-        "references": (test.target, test.references[:_SIDE_LINES]),
-    }
-    if sum(map(len, sides["references"][1])) < _SIDE_LINES:
-        return
-    seen = {name: _language(lines, profiles) for name, (_, lines) in sides.items()}
-    if list(seen.values()) == [test.target, test.source]:
-        yield (
-            f"{test.direction_name}: sources and references look swapped: the sources are in "
-            f"{test.target} and the references in {test.source}."
-        )
-        return
-    for name, (expected, _) in sides.items():
-        if seen[name] not in (None, expected) and expected in profiles.languages:
-            yield f"{test.direction_name}: the {name} look like {seen[name]}, not like {expected}."
-
-
-def _language(lines: Sequence[str], profiles: LanguageProfiles) -> str | None:
-    """Returns the language of lines if it is clear; otherwise None."""
-    rows = [profiles.likelihoods(line) for line in lines if line.strip()]
-    if len(profiles.languages) < 2 or not rows:
-        return None
-    means = np.mean(rows, axis=0)
-    second, best = np.argsort(means)[-2:]
-    return profiles.languages[best] if means[best] > means[second] + _SIDE_MARGIN else None
-
-
-def _shift_alarms(test: TestSet, outputs: Sequence[str]) -> Iterator[str]:
-    """Compares the references with the sources by their lengths, and with the outputs by their words."""
-    finder = DriftFinder()
-    finder.add(*([len(line) for line in side] for side in (test.sources, test.references)))
-    shifted = [drift for drift in finder.drifts() if drift.shift]
-    if shifted:
-        first = shifted[0]
-        yield (
-            f"{test.direction_name}: the references look shifted by {first.shift:+d} against the sources "
-            f"in lines {first.first} to {first.last}."
-        )
-        return
+def _alarms_of_references(test: TestSet, outputs: Sequence[str]) -> Iterator[str]:
+    """Yields a sentence if references are empty, or shifted against the outputs in a block of lines."""
+    if empty := sum(not line.strip() for line in test.references):
+        yield f"{test.direction_name}: {empty:,} references are empty."
     count = len(outputs)
     blocks = np.array_split(np.arange(count), max(1, min(_MOST_BLOCKS, count // _BLOCK)))
     for block in blocks if count >= LEAST_LINES else ():
-        first_line, last = int(block[0]), int(block[-1]) + 1
-        if shift := _best_shift(outputs[first_line:last], test.references[first_line:last]):
+        first, last = int(block[0]), int(block[-1]) + 1
+        if shift := _best_shift(outputs[first:last], test.references[first:last]):
             yield (
                 f"{test.direction_name}: the references look shifted by {shift:+d} against the outputs "
-                f"in lines {first_line + 1} to {last}."
+                f"in lines {first + 1} to {last}."
             )
             return
 

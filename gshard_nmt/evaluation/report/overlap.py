@@ -9,13 +9,11 @@ from gshard_nmt.data.cleaning.leaks import NEAR, Overlap, OverlapSearch, Side
 from gshard_nmt.data.sets.corpus import ENGLISH, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report.report import Evaluation, Section, Training
-from gshard_nmt.evaluation.systems.systems import Direction, Systems
+from gshard_nmt.evaluation.systems.systems import Systems
 from gshard_nmt.evaluation.texts.corpora import Pairs
 from gshard_nmt.evaluation.texts.translations import TestSet
 
 _EXAMPLES = 3
-_SAMPLE = 2000
-"""Training pairs of each direction that are kept."""
 _SIDES: tuple[Side, Side] = ("source", "target")
 # fmt: off
 _COLUMNS = {
@@ -37,7 +35,6 @@ def read_training(
       advance: is called when the text of a language has been read.
     """
     search: OverlapSearch[TestSet] = OverlapSearch(tests)
-    sample: dict[Direction, list[tuple[str, str]]] = {}
     count, problems = 0, []
     for language in dict.fromkeys(test.language for test in tests):
         if language not in pairs:
@@ -46,23 +43,15 @@ def read_training(
             direction = (pair.source, pair.target)
             if pair.source == ENGLISH:
                 direction = (pair.target, pair.source)
-            first = sample.setdefault(direction, [])
             try:
-                rows = read_pairs(pair, "train", *direction)
-                begin = list(itertools.islice(rows, _SAMPLE - len(first)))
-                first += begin
                 # Counting while it is read keeps a corpus out of memory.
-                numbers = itertools.count()
-                counted = (
-                    row for row, _ in zip(itertools.chain(begin, rows), numbers, strict=False)
-                )
-                search.add(direction, counted)
+                numbers, rows = itertools.count(), read_pairs(pair, "train", *direction)
+                search.add(direction, (row for row, _ in zip(rows, numbers, strict=False)))
                 count += next(numbers)
             except UserError as error:
                 problems.append(f"The training text of {language} cannot be compared: {error}")
-            sample[direction[1], direction[0]] = [(target, source) for source, target in first]
         advance()
-    return Training(sample, count, problems, search.overlaps)
+    return Training(count, problems, search.overlaps)
 
 
 def leave_out(systems: Systems, training: Training) -> Systems:

@@ -16,7 +16,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.metrics.metrics import FINE, Measures
 from gshard_nmt.evaluation.systems.opening import Others
-from gshard_nmt.evaluation.systems.systems import Direction, Result, Systems, as_json, rounded
+from gshard_nmt.evaluation.systems.systems import Result, Systems, as_json, rounded
 from gshard_nmt.evaluation.texts.test_sets import Published
 from gshard_nmt.evaluation.texts.translations import TestSet
 
@@ -93,13 +93,11 @@ class Training:
     """The training text of a corpus, as far as a report looks at it.
 
     Attributes:
-      sample: the first pairs of each direction.
       pairs: number of all pairs that were read.
       problems: a sentence about each language whose text cannot be read.
       overlaps: the overlap with each test set.
     """
 
-    sample: Mapping[Direction, Sequence[tuple[str, str]]] = dataclasses.field(default_factory=dict)
     pairs: int = 0
     problems: Sequence[str] = ()
     overlaps: Sequence[Overlap[TestSet]] = ()

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import json_shape
+from gshard_nmt.data.language_codes import understand
+from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.systems.systems import (
     Budget,
@@ -65,6 +67,25 @@ class Others:
     names: Sequence[str] = ()
     scores: Sequence[Path] = ()
     cross_entropies: Sequence[float] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of one direction. Line N of all of them belongs to the same sentence.
+
+    Attributes:
+      hypotheses: the translations of each system, the system to report first.
+      references: the complete references, at least one.
+      sources: the sources; None if they are not at hand.
+      target: BCP 47 tag of the target language.
+      source: BCP 47 tag of the source language; "" if it was not told.
+    """
+
+    hypotheses: Sequence[Path]
+    references: Sequence[Path]
+    target: str
+    sources: Path | None = None
+    source: str = ""
 
 
 def open_systems(
@@ -221,6 +242,42 @@ def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) ->
             "runs that have a direction in common."
         )
     return shared
+
+
+def open_files(files: Files) -> Systems:
+    """Opens files as systems. Every file must have as many lines as the first reference."""
+    if understand(files.target) is None:
+        raise UserError(
+            f"--target is {files.target!r}, which is no code of a language. Give one such as fr, zh or "
+            "pt-BR; it chooses the tokenizer of BLEU."
+        )
+    named = [
+        *(("references", path) for path in files.references),
+        *(("hypotheses", path) for path in files.hypotheses),
+        *([("sources", files.sources)] if files.sources else []),
+    ]
+    texts = [read_lines(path) for _, path in named]
+    for (flag, path), lines in zip(named, texts, strict=True):
+        if not lines:
+            raise UserError(f"--{flag} {path} is empty; it must have a line for each sentence.")
+        if len(lines) != len(texts[0]):
+            raise UserError(
+                f"--{flag} {path} has {len(lines)} line{'' if len(lines) == 1 else 's'}, and "
+                f"--references {files.references[0]} has {len(texts[0])}. Give files in which line N "
+                "belongs to the same sentence."
+            )
+    first, *others = texts[: len(files.references)]
+    sources = texts[-1] if files.sources else []
+    test = TestSet(
+        files.target, files.source, files.target, 0, sources, first, other_references=tuple(others)
+    )
+    outputs_of = texts[len(files.references) : len(files.references) + len(files.hypotheses)]
+    names = unique_names([path.name for path in files.hypotheses])
+    main, *rest = (
+        System(name, [test], lines={(files.source, files.target): lines}, made_by=str(path))
+        for name, lines, path in zip(names, outputs_of, files.hypotheses, strict=True)
+    )
+    return Systems(main, rest)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -2,15 +2,13 @@
 
 import json
 
-import pytest
-
 from gshard_nmt.evaluation.report import baselines
 from gshard_nmt.evaluation.report.baselines import baselines_section, kind_text
 from gshard_nmt.evaluation.systems.opening import Others, open_systems
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.run.folder import RunFolder
 from tests.evaluation.made_systems import evaluation_of, made_test
-from tests.evaluation.run_folders import make_run, write_metrics
+from tests.evaluation.run_folders import make_run
 
 TESTS = [made_test(tag, lines=2) for tag in ("fr", "de")]
 RECORD = {
@@ -87,24 +85,3 @@ def test_the_facts_say_the_budgets_and_what_has_no_baseline(tmp_path):
     (alarm,) = baselines.alarms(systems)
     assert alarm == "There is no baseline of pl-en; the mean gain is over the other directions."
     assert list(baselines.alarms(Systems(systems.main))) == []
-
-
-@pytest.mark.parametrize(
-    ("config", "name", "scores", "improves"),
-    [
-        ("Model.experts = 0\n", "dev_nll", [3, 2, 1], True),
-        ("Model.experts = 0\n", "dev_nll", [3, 1, 2], False),
-        ("Model.experts = 0\n", "dev_nll", [2, 1], False),
-        ("Train.bleu_sentences = 9\n", "dev_bleu", [1, 2, 3], True),
-        ("Train.bleu_sentences = 9\n", "dev_bleu", [1, 3, 3], False),
-    ],
-)
-def test_a_baseline_that_was_still_improving(tmp_path, config, name, scores, improves):
-    run = make_run(tmp_path / "fr", ["fr"], config)
-    write_metrics(run, [{f"{name}/fr": value} for value in scores])
-    system = System("fr", TESTS[:1], run)
-    alarms = list(baselines.alarms(Systems(system, baselines=[system])))
-    assert len(alarms) == improves
-    assert not improves or alarms[0].startswith("1 baselines were still improving")
-    run.write_json("baseline.json", RECORD)  # a record says by itself whether it is converged
-    assert list(baselines.alarms(Systems(system, baselines=[system]))) == []

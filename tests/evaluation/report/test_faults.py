@@ -52,18 +52,6 @@ def leak_into_another_language(world: SmallEvaluation, tag: str, rng) -> None:
     world.train[tag] += world.test[tag][:1]
 
 
-def swap_sides(world: SmallEvaluation, tag: str, rng) -> None:
-    world.test[tag] = [(english, source) for source, english in world.test[tag]]
-
-
-def take_references_of_another_language(world: SmallEvaluation, tag: str, rng) -> None:
-    other = LANGUAGES[LANGUAGES.index(tag) - 1]
-    world.test[tag] = [
-        (row[0], other_row[0])
-        for row, other_row in zip(world.test[tag], world.test[other], strict=True)
-    ]
-
-
 def shift_references(world: SmallEvaluation, tag: str, rng) -> None:
     sources, references = sides(world.test[tag])
     step = rng.choice([-2, -1, 1, 2])
@@ -79,12 +67,6 @@ def lose_a_reference(world: SmallEvaluation, tag: str, rng) -> None:
 
 def shift_outputs(world: SmallEvaluation, tag: str, rng) -> None:
     world.outputs[tag] = np.roll(world.outputs[tag], rng.choice([-1, 1])).tolist()
-
-
-def halve_references(world: SmallEvaluation, tag: str, rng) -> None:
-    world.test[tag] = [
-        (source, english[: len(english) // 2]) for source, english in world.test[tag]
-    ]
 
 
 def empty_references(world: SmallEvaluation, tag: str, rng) -> None:
@@ -123,10 +105,6 @@ def train_on_other_text(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_pairs[tag] = 3
 
 
-def end_too_early(world: SmallEvaluation, tag: str, rng) -> None:
-    world.dev_nll[tag] = [3.0, 2.5, 2.0]
-
-
 def lose_a_baseline(world: SmallEvaluation, tag: str, rng) -> None:
     del world.baseline_tokens[tag], world.baseline_outputs[tag]
 
@@ -139,15 +117,12 @@ FAULTS = {
     "test in training": (leak, "{tag}-en: 3 of 60 test sources are in the training text, 3 of"),
     "test nearly in training": (leak_nearly, "{tag}-en: [3-6] of 60 test sources are in the"),
     "test in training of another language": (leak_into_another_language, "{tag}-en: 1 of 60 test"),
-    "sides swapped": (swap_sides, "{tag}-en: sources and references look swapped"),
-    "wrong language": (take_references_of_another_language, "{tag}-en: the references look like"),
     "references shifted": (shift_references, "{tag}-en: the references look shifted by"),
     "a reference lost": (lose_a_reference, "{tag}-en: the references look shifted by -1"),
     "outputs shifted": (
         shift_outputs,
         "{tag}-en: the references look shifted by .* against the outputs",
     ),
-    "references halved": (halve_references, "{tag}-en: the references have .* times the length"),
     "empty references": (empty_references, "{tag}-en: 1 references are empty"),
     "empty outputs": (outputs_of(0.2, lambda *_: " "), "{tag}-en: 12 of 60 outputs are empty"),
     "copies": (
@@ -186,7 +161,6 @@ FAULTS = {
         train_on_other_text,
         "Baselines were trained on another .*: {tag} \\(3 and 4\\)",
     ),
-    "baseline ended too early": (end_too_early, "1 baselines were still improving .*: {tag}"),
     "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
     "dead experts": (kill_experts, "Layer decoder_1 works as if it had 3.9 experts, and it has 8"),
 }
@@ -259,7 +233,8 @@ def test_stale_translations_are_made_again_and_named(tmp_path):
     assert "translated again" not in report_of(world)["provenance"]
     folder = world.run.path / "decodes"
     identity = {"checkpoint": "step 3"}
-    translations.store(folder, "test.fr-en", identity, ["old"] * LINES, "step 3")
+    old = translations.Translations(["old"] * LINES, "step 3")
+    translations.store(folder, "test.fr-en", identity, old)
     report = report_of(world)
     assert report["provenance"]["translated again"].startswith("test.fr-en: what was stored is of")
     assert {row["lang"]: row["bleu"] > 20 for row in report["languages"]}["fr"]
@@ -387,20 +362,6 @@ def test_the_section_has_counts_and_three_examples():
     assert "un &lt;b&gt; chat" in section.html
     assert "<b> chat" not in section.html
     assert json.loads(json.dumps(section.data)) == section.data
-
-
-@pytest.mark.parametrize("shift", [0, -1, 2])
-def test_useless_outputs_do_not_hide_shifted_references(shift):
-    rng = random.Random(shift)
-    lines = [" ".join(["word"] * rng.randint(2, 30)) for _ in range(60)]
-    moved = np.roll(lines, shift).tolist()
-    test = translations.TestSet("fr", "fr", "en", 9, lines, moved)
-    alarms = list(faults._shift_alarms(test, ["nothing"] * 60))
-    assert alarms == (
-        [f"fr-en: the references look shifted by {shift:+d} against the sources in lines 1 to 60."]
-        if shift
-        else []
-    )
 
 
 def test_the_log_of_a_run_in_a_bucket_is_read_and_its_damaged_lines_are_left_out(bucket):
