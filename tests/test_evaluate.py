@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from gshard_nmt import evaluate as evaluate_module
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.decoding.expert_use import ExpertUse
@@ -13,6 +14,7 @@ from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Files, Measures, Options, Others, Request, evaluate, evaluate_files
 from gshard_nmt.evaluation.report.page import chosen_samples
+from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts import corpora, test_sets
 from tests.run.facts import budget_facts, data_facts
 
@@ -143,15 +145,6 @@ def test_a_file_of_scores_replaces_baseline_runs(folders):
     assert french["delta_ci95"] is None
 
 
-def test_another_corpus_is_reported(folders):
-    rows = [("X", "a new sentence")]
-    write_pairs(folders / "corpus" / "de-en", "dev", "de", "en", rows)
-    facts = scores_of(folders, Translator())["provenance"]
-    digest = json.loads((folders / "run" / "data.json").read_text())["corpus_fingerprint"]
-    assert facts["training text"] == f"fingerprint {digest}: another corpus"
-    assert ": another corpus" in (folders / "report" / "index.html").read_text()
-
-
 def set_data(run, **changes):
     """Changes the values of a run's data.json."""
     contents = json.loads((run / "data.json").read_text())
@@ -159,11 +152,9 @@ def set_data(run, **changes):
 
 
 @pytest.mark.parametrize("order", [("fr", "de"), ("de", "fr")])
-@pytest.mark.parametrize("named", [True, False])
-def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order, named):
+def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order):
     # The order of `gshard-data prepare`: that of the config, or most lines first.
-    if named:
-        (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
+    (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
     rows = [(f"zeile {n}", f"line {n}") for n in range(9)]
     write_pairs(folders / "corpus" / f"{order[0]}-en", "train", order[0], "en", rows)
     digest = fingerprint(find_pairs(folders / "corpus"))
@@ -193,18 +184,6 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
-
-
-def test_the_corpus_of_a_run_of_some_languages_cannot_be_compared(folders):
-    baseline = folders / "baselines" / "fr"
-    (baseline / "config.gin").write_text("Data.languages = ['fr']\n")
-    digest = json.loads((baseline / "data.json").read_text())["corpus_fingerprint"]
-    evaluate(baseline, folders / "corpus", "test", folders / "report", Translator())
-    facts = json.loads((folders / "report" / "bleu.json").read_text())["provenance"]
-    assert facts["training text"] == (
-        f"fingerprint {digest} of the prepared data. This run may use only some languages of that data "
-        "(Data.languages), so the fingerprint does not tell whether the corpus is the same"
-    )
 
 
 def test_overlap_is_searched_in_every_corpus_that_is_given(folders):
@@ -306,15 +285,6 @@ def test_several_systems_are_compared(folders, capsys):
     assert "paper" in out
 
 
-def test_a_run_against_itself_is_zero_everywhere(folders):
-    others = Others([folders / "run"])
-    first, second = scores_of(folders, Translator(), others=others)["systems"]
-    assert first["average"] == second["average"]
-    for row in (*first["languages"], *second["languages"]):
-        assert (row["difference"], row["difference_ci95"]) == (0.0, [0.0, 0.0])
-        assert row["difference_adjusted_p"] == 1.0
-
-
 def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders):
     set_data(folders / "baselines" / "fr", pairs=data_facts(["pl"])["pairs"])
     others = Others([folders / "baselines" / "fr"])
@@ -322,11 +292,6 @@ def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders)
     with pytest.raises(UserError, match="have a direction in common"):
         scores_of(folders, translate, others=others)
     assert translate.calls == []
-
-
-def test_the_report_of_one_run_lists_it_as_a_system(folders):
-    (system,) = scores_of(folders, Translator())["systems"]
-    assert (system["name"], system["weights"], system["steps"]) == ("run", 5, 9)
 
 
 def test_other_metrics_are_in_the_rows_the_page_and_the_terminal(folders, capsys):
@@ -392,18 +357,6 @@ def test_a_test_set_is_compared_with_the_training_text_of_a_corpus(folders):
     evaluate(folders / "run", None, "test", report, Translator(), asked)
     contents = json.loads((report / "bleu.json").read_text())
     assert contents["overlap"]["training_pairs"] == 0
-
-
-def test_directions_without_a_baseline_are_named(folders):
-    facts = scores_of(folders, Translator(), baselines=folders / "baselines")["provenance"]
-    assert facts["without a baseline"] == "de-en"
-    (folders / "scores.json").write_text('{"french": 30.5}')
-    with pytest.raises(UserError) as raised:
-        scores_of(folders, Translator(), baselines=folders / "scores.json")
-    assert str(raised.value) == (
-        f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
-        "each score by its language or direction."
-    )
 
 
 def test_runs_of_the_same_name_have_sections_of_their_own(folders):
@@ -570,3 +523,18 @@ def test_a_report_replaces_reports_and_no_other_pages(files):
     with pytest.raises(UserError, match=r"own has a file index\.html that is not of a report"):
         evaluate_files(Files([files / "good"], [files / "ref"], "fr"), files / "own")
     assert (files / "own" / "index.html").read_text() == "my page"
+
+
+def test_a_section_is_one_function_and_one_entry_of_the_table(folders, monkeypatch):
+    def shouts(evaluation):
+        lines = [line for result in evaluation.systems.main.results for line in result.lines]
+        share = sum(line.isupper() for line in lines) / len(lines)
+        return Section("shouts", "Shouts", f"<p>{share:.0%}</p>", share, ("It shouts.",))
+
+    sections = (*evaluate_module.SECTIONS, shouts, lambda evaluation: None)
+    monkeypatch.setattr(evaluate_module, "SECTIONS", sections)
+    contents = scores_of(folders, Translator())
+    assert contents["shouts"] == 0
+    page = (folders / "report" / "index.html").read_text()
+    assert "<h2>Shouts</h2>\n<p>0%</p>" in page
+    assert page.index("It shouts.") < page.index("Languages</h2>")

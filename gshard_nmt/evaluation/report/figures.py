@@ -22,7 +22,7 @@ class Palette:
 
     Attributes:
       background, text, faint: the page, the words and axes, and the lines behind the data.
-      points, interval, bars: the values of each language, their intervals, and the training pairs.
+      points, bars: the values of each language, and the training pairs.
       systems: a color for each system, used again from the start if there are more systems.
     """
 
@@ -30,7 +30,6 @@ class Palette:
     text: str
     faint: str
     points: str
-    interval: str
     bars: str
     systems: tuple[str, ...]
 
@@ -39,11 +38,11 @@ class Palette:
 
 
 LIGHT = Palette(
-    *("#ffffff", "#1c1c1c", "#999999", "#1f5fa8", "#9db8d9", "#7a8a99"),
+    *("#ffffff", "#1c1c1c", "#999999", "#1f5fa8", "#7a8a99"),
     ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2417f", "#5d6770"),
 )
 DARK = Palette(
-    *("#16191d", "#e6e6e6", "#777777", "#7fb2ee", "#3f5f85", "#5d6b78"),
+    *("#16191d", "#e6e6e6", "#777777", "#7fb2ee", "#5d6b78"),
     ("#ff8d70", "#7fb2ee", "#6fd09a", "#c79aec", "#e8bf4d", "#55cddb", "#f08cbb", "#aab4bd"),
 )
 
@@ -100,10 +99,7 @@ def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) 
     if shows_gains:
         top.axhline(0, color=palette.faint, lw=0.8)
     top.set_ylabel("gain in BLEU over the bilingual baseline" if shows_gains else "BLEU")
-    if len(systems) == 1:
-        _draw_one(top, results, shows_gains, palette)
-    else:
-        _draw_several(top, systems, shows_gains, palette)
+    _draw_systems(top, systems, shows_gains, palette)
     _draw_training_pairs(bottom, results, palette)
     if notes := _notes(systems, results, shows_gains):
         figure.supxlabel(notes, fontsize=7.5, color=palette.text)
@@ -138,39 +134,32 @@ def _values_of(rows: Sequence[Result | None], shows_gains: bool) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _draw_one(axes: Any, results: Sequence[Result], shows_gains: bool, palette: Palette) -> None:
-    """Draws a single system: each language with its interval, and the sliding mean."""
-    places, values = np.arange(len(results)), _values_of(results, shows_gains)
-    if shows_gains:
-        _draw_intervals(axes, results, places, palette.interval, "95 % interval")
-    axes.plot(places, values, "o", color=palette.points, ms=4, label="each language")
-    if len(results) >= _MANY:
-        centers, means = sliding_mean(values, _WINDOW)
-        label = f"mean of {_WINDOW} neighbors"
-        axes.plot(centers, means, color=palette.systems[0], lw=2, label=label)
-    axes.legend(frameon=False)
-
-
-def _draw_several(
+def _draw_systems(
     axes: Any, systems: Sequence[System], shows_gains: bool, palette: Palette
 ) -> None:
-    """Draws the trend line of each system. With few languages, it draws each language."""
+    """Draws each language of a single system or of few languages, and the sliding mean of many."""
     results = systems[0].ordered()
-    is_smooth = len(results) >= _MANY
+    is_alone, is_smooth = len(systems) == 1, len(results) >= _MANY
     for number, system in enumerate(systems):
         color, own = palette.of_system(number), system.by_direction()
         rows = [own.get(result.direction) for result in results]
         values = _values_of(rows, shows_gains)
-        label = _label(system, values, shows_gains)
+        name = _label(system, values, shows_gains)
+        if is_alone or not is_smooth:
+            points = palette.points if is_alone else color
+            places = np.arange(len(results)) + 0.5 * ((number + 0.5) / len(systems) - 0.5)
+            if shows_gains:
+                _draw_intervals(axes, rows, places, points, "95 % interval" if is_alone else None)
+            marker = {"mfc": palette.background} if system.is_dense else {}
+            label = "each language" if is_alone else name
+            axes.plot(places, values, "o", color=points, ms=5, label=label, **marker)
         if is_smooth:
+            label = f"mean of {_WINDOW} neighbors" if is_alone else name
             style = "--" if system.is_dense else "-"
             axes.plot(*sliding_mean(values, _WINDOW), style, color=color, lw=2, label=label)
-            continue
-        places = np.arange(len(results)) + 0.5 * ((number + 0.5) / len(systems) - 0.5)
-        if shows_gains:
-            _draw_intervals(axes, rows, places, color)
-        marker = {"mfc": palette.background} if system.is_dense else {}
-        axes.plot(places, values, "o", color=color, ms=6, label=label, **marker)
+    if is_alone:
+        axes.legend(frameon=False)
+        return
     # Lines may go anywhere, so the legend is beside them.
     title = f"mean of {_WINDOW} neighbors" if is_smooth else ""
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
@@ -187,20 +176,14 @@ def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
 
 
 def _draw_intervals(
-    axes: Any, rows: Sequence[Result | None], places: np.ndarray, color: str, label: str = ""
+    axes: Any, rows: Sequence[Result | None], places: np.ndarray, color: str, label: str | None
 ) -> None:
     """Draws the intervals of the gains that have one."""
-    intervals = {
-        place: row.delta_ci95
-        for place, row in zip(places, rows, strict=True)
-        if row is not None and row.delta_ci95
-    }
-    if intervals:
-        lows, highs = zip(*intervals.values(), strict=True)
-        alpha = 1.0 if label else 0.45
-        lines = axes.vlines(
-            list(intervals), lows, highs, color=color, lw=3, alpha=alpha, label=label or None
-        )
+    named = zip(places, rows, strict=True)
+    known = {place: interval for place, row in named if row and (interval := row.delta_ci95)}
+    if known:
+        lows, highs = zip(*known.values(), strict=True)
+        lines = axes.vlines(list(known), lows, highs, color=color, lw=3, alpha=0.45, label=label)
         lines.set_capstyle("round")
 
 

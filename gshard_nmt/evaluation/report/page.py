@@ -69,7 +69,7 @@ def render(report: Report) -> str:
         *_language_table(report),
         *_samples(report.results),
         *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
-        *_fact_table("Training budget", [*_token_facts(report.results), *budgets]),
+        *_fact_table("Training budget", budgets),
         *_fact_table("What was measured", others),
         *_commands(commands),
     ]
@@ -195,20 +195,6 @@ def _sentence(text: str) -> str:
         return web_page.Markup("<i class='empty'>empty</i>")
     rest = f" \u2026 ({len(text):,} characters)" if len(text) > _LONGEST_TEXT else ""
     return f"{text[:_LONGEST_TEXT]}{rest}"
-
-
-def _token_facts(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """Yields the training tokens of the run and of all baselines, if they are known of all languages."""
-    # Two directions of one language name the same tokens.
-    of_language = {result.test.language: result for result in results}.values()
-    count = f"{len(of_language):,} language{'' if len(of_language) == 1 else 's'}"
-    for name, numbers in (
-        ("tokens of the run", [r.tokens for r in of_language]),
-        ("tokens of baselines", [r.baseline.tokens if r.baseline else None for r in of_language]),
-    ):
-        known = [number for number in numbers if number is not None]
-        if len(known) == len(numbers):
-            yield name, f"{sum(known):,} over {count}"
 
 
 def _fact_table(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -232,29 +232,23 @@ def signatures_of(results: Sequence[Result]) -> dict[str, str]:
     }
 
 
+# fmt: off
+_ROW = (
+    "lang", "train_pairs", "sentences", "bleu", "chrf", "baseline_bleu", "delta_bleu", "delta_ci95",
+    "tokens", "baseline_tokens", "source", "target",
+)
+# fmt: on
+
+
 def _row(result: Result) -> dict[str, Any]:
     """Returns a row of "languages" in bleu.json."""
-    scores = rounded(
-        {
-            "bleu": result.bleu,
-            "chrf": result.chrf,
-            "baseline_bleu": result.baseline_bleu,
-            "delta_bleu": result.delta,
-            "delta_ci95": result.delta_ci95,
-        }
-    )
-    others = {key: round(value, 4 if key in FINE else 2) for key, value in result.others.items()}
-    return {
-        "lang": result.test.language,
+    row = result.as_json() | {
         "train_pairs": result.test.train_pairs,
-        "sentences": result.sentences,
-        **scores,
         "tokens": result.tokens,
         "baseline_tokens": result.baseline.tokens if result.baseline else None,
-        "source": result.test.source,
-        "target": result.test.target,
-        **others,
     }
+    others = {key: round(value, 4 if key in FINE else 2) for key, value in result.others.items()}
+    return {name: row[name] for name in _ROW} | others
 
 
 def is_in(folder: Path) -> bool:
