@@ -39,7 +39,6 @@ _COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.js
 
 
 def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
-    """Prints each checkpoint: its step, date, size and scores, and why it is kept."""
     checkpoints, rules = _open(workdir)
     reasons = checkpoints.kept()
     rows = [_row(checkpoints, step, reasons.get(step, [])) for step in checkpoints.steps()]
@@ -85,9 +84,6 @@ def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[st
 def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> None:
     """Reads back every tensor of the checkpoints of a run and compares its checksums.
 
-    Args:
-      step: the checkpoint to verify; None verifies all.
-
     Raises:
       UserError: a checkpoint is damaged. The message names what is damaged.
       TryAgain: a checkpoint cannot be read now.
@@ -128,7 +124,6 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
 
 
 def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[str], int]:
-    """Returns the problems of a checkpoint, and the number of its tensors."""
     try:
         manifest = checkpoints.manifest(step)
     except UnreadableError:
@@ -343,7 +338,6 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
 
 
 def _open(workdir: Path) -> tuple[Checkpoints, Retention]:
-    """Returns the checkpoints of a run, and its rules of retention."""
     rules = Retention.of(read_run_config(RunFolder(workdir).config).train)
     return Checkpoints(RunFolder(workdir).checkpoints, rules), rules
 
@@ -370,7 +364,6 @@ def _tensors(manifest: Manifest) -> dict[tuple[str, str], Tensor]:
 
 
 def _names(manifest: Manifest) -> list[tuple[str, str]]:
-    """Returns group and name of every tensor."""
     return [
         (group, name) for group, tensors in manifest.tensors.items() for name in sorted(tensors)
     ]
@@ -382,7 +375,6 @@ def _equal(tensor: Tensor, other: Tensor) -> bool:
 
 
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
-    """Yields the items, and shows on a terminal how many are done."""
     console = Console(stderr=True, highlight=False, markup=False)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)

@@ -33,7 +33,6 @@ from gshard_nmt.evaluation.texts import corpora, test_sets, translations
 from gshard_nmt.evaluation.texts.corpora import Pairs
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
-from gshard_nmt.run import training_command
 from gshard_nmt.run.folder import RunFolder
 
 # The command line gets these from here, because it imports programs and not their parts.
@@ -182,7 +181,7 @@ def _training_commands(systems: Systems) -> Iterator[tuple[str, str]]:
     runs |= {f" of {other.name}": [other] for other in systems.others}
     runs[" of the baselines"] = list(systems.baselines)
     for name, each in runs.items():
-        lines = (line for own in each if own.run for line in training_command.read(own.run))
+        lines = (line for own in each if own.run for line in own.run.commands())
         if commands := dict.fromkeys(lines):
             yield f"training command{name}", "\n".join(commands)
 

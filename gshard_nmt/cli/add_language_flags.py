@@ -10,7 +10,7 @@ from gshard_nmt.cli.flags import Flags, existing_folder
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
-    from gshard_nmt.run.start import Init
+    from gshard_nmt.run.starting_point import Init
     from gshard_nmt.settings.config import Config
 
 
@@ -68,9 +68,8 @@ def add_language(values: FlagValues, init_from: Path) -> None:
     outputs.check_folder("--workdir", workdir)
     from gshard_nmt import add_language as adding
     from gshard_nmt.run.log.clock import TimeLimit
-    from gshard_nmt.run.start import Start
     from gshard_nmt.spmd.processes import ALONE
-    from gshard_nmt.train import train
+    from gshard_nmt.train import Start, train
 
     request = adding.Request(
         values.add_language,

@@ -10,9 +10,8 @@ from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_decoding, decoding_problems
 from gshard_nmt.spmd.machine import device_counts
-from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.mesh import Mesh, nearest_mesh, of_shape
 from gshard_nmt.spmd.processes import Processes
-from gshard_nmt.spmd.resize import nearest_mesh, of_shape
 
 
 def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Config:

@@ -25,8 +25,7 @@ from gshard_nmt.settings.values import Setting, build
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
-from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.resize import nearest_mesh
+from gshard_nmt.spmd.mesh import Mesh, nearest_mesh
 from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
 from gshard_nmt.suggest import did_you_mean
 

@@ -40,7 +40,6 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     """Returns the functions of a run: initialize, train, evaluate.
 
     Args:
-      config: the run.
       data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
         `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
         sizes in the config if the corpus is small. Its `pairs` name the languages. None takes the
@@ -184,12 +183,10 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Returns the rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """Returns a shape such as "4x128", or "scalar"."""
     return "x".join(map(str, shape)) or "scalar"

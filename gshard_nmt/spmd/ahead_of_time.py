@@ -28,14 +28,12 @@ from gshard_nmt.spmd.waiting import wait_for
 class Compiled:
     """A program that the compiler has partitioned and scheduled for a topology."""
 
-    topology: Topology
-    """The topology that it was compiled for."""
+    topology: Topology  # The topology that it was compiled for
+    # jax's compiled object. It cannot be run unless the devices of the topology exist.
     executable: Any
-    """jax's compiled object. It cannot be run unless the devices of the topology exist."""
-    compile_seconds: float
-    """Seconds that partitioning and compiling took."""
+    compile_seconds: float  # Seconds that partitioning and compiling took
+    # CPU seconds of all threads, which do not depend on how busy the machine is
     compile_cpu_seconds: float
-    """CPU seconds of all threads, which do not depend on how busy the machine is."""
 
     @property
     def text(self) -> str:

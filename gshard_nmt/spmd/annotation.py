@@ -26,12 +26,10 @@ DimsMapping = Sequence[int | str | Sequence[str]] | Partition
 class ActiveMesh:
     """The mesh that annotations follow, and a record of the annotations so far."""
 
-    mesh: Mesh | None = None
-    """The devices; None turns annotations into identities."""
-    manual: tuple[str, ...] = ()
-    """The axes of the mesh that are partitioned manually."""
+    mesh: Mesh | None = None  # The devices; None turns annotations into identities
+    manual: tuple[str, ...] = ()  # The axes of the mesh that are partitioned manually
+    # (letters, shape) of each activation so far. Activations are annotated without a name.
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
-    """(letters, shape) of each activation so far. Activations are annotated without a name."""
 
 
 _NO_MESH = ActiveMesh()

@@ -47,16 +47,13 @@ class Processes:
       UserError: the numbers contradict each other.
     """
 
+    # host:port of process 0, the same for all processes; "" if there is only one process
     coordinator: str = ""
-    """host:port of process 0, the same for all processes; "" if there is only one process."""
-    count: int = 1
-    """Number of processes."""
-    index: int = 0
-    """Number of this process, from 0."""
+    count: int = 1  # Number of processes
+    index: int = 0  # Number of this process, from 0
+    # Seconds after which a process counts as lost if it does not connect or does not answer
     peer_timeout: int = 60
-    """Seconds after which a process counts as lost if it does not connect or does not answer."""
-    job: Job = TRAINING
-    """The program that the processes run together."""
+    job: Job = TRAINING  # The program that the processes run together
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:

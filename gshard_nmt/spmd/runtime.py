@@ -180,13 +180,11 @@ class Runtime:
     """A mesh of devices, and the cache of the programs that were compiled for it."""
 
     mesh: Mesh
-    devices: Any
-    """The jax.sharding.Mesh of the devices."""
+    devices: Any  # The jax.sharding.Mesh of the devices
+    # The folder of the lowered functions and of XLA's cache; None if nothing is stored
     cache: Path | None
-    """The folder of the lowered functions and of XLA's cache; None if nothing is stored."""
     processes: Processes = ALONE
-    shares_cache: bool = True
-    """Whether all processes see the same cache."""
+    shares_cache: bool = True  # Whether all processes see the same cache
 
     @property
     def is_cpu(self) -> bool:

@@ -72,7 +72,7 @@ READ_FOLDERS = [
         ("train", "baselines_of"),
         ("train", "init_from"),
     ],
-    *[("train", "own_data"), ("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
+    *[("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
     *[("import", "from"), ("export", "workdir"), ("eval", "test_set")],
     ("native", "corpus"),

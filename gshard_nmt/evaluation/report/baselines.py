@@ -1,6 +1,6 @@
 """The bilingual baselines of a report: how large each was, why its training ended, and what is wrong.
 
-A gain over a baseline says little without this. `run/baseline_files.py` says what the records have.
+A gain over a baseline says little without this. `run/baselines.py` says what the records have.
 """
 
 import html
@@ -11,7 +11,7 @@ from gshard_nmt import web_page
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.baseline_files import read_record
+from gshard_nmt.run.baselines import read_record
 from gshard_nmt.run.folder import RunFolder
 
 _ENDINGS = {
