@@ -7,7 +7,7 @@ import pytest
 
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
-from gshard_nmt.evaluation.systems.candidates import Others
+from gshard_nmt.evaluation.systems.opening import Others
 from tests.run.facts import data_facts
 
 WORDS = ["eval", "--workdir=run", "--corpus=corpus", "--report=new"]

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from gshard_nmt.evaluation.systems import convergence
-from gshard_nmt.evaluation.systems.convergence import Curve
+from gshard_nmt.evaluation.report import convergence
+from gshard_nmt.evaluation.report.convergence import Curve
 from tests.evaluation.run_folders import make_run, write_metrics
 
 
@@ -24,20 +24,20 @@ def test_the_dev_value_is_used_if_every_run_has_it_five_times(tmp_path):
     lines[10:15] = []
     of_dev = [{"step": 4 * n, "dev_nll": 4.0 - n / 2} for n in range(1, 6)]
     write_metrics(run, [*lines, *of_dev])
-    name, (curve,) = convergence.curves([run])
+    name, (curve,) = convergence.curves_of([run])
     assert name == "dev_nll"
     np.testing.assert_allclose(curve.tokens, [400, 800, 1200, 1600, 2000])
     reached = [curve.tokens_to_reach(value) for value in (4.0, 3.5, 2.6, 1.4)]
     assert reached == [400, 400, 1200, None]
     write_metrics(run, [*lines, *of_dev[:4]])
-    assert convergence.curves([run])[0] == "nll"
+    assert convergence.curves_of([run])[0] == "nll"
 
 
 def test_the_training_value_is_smoothed_and_used_if_a_run_has_no_dev_value(tmp_path):
     first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     write_metrics(first, [*training_lines([4.0] * 10), {"step": 10, "dev_nll": 3.0}])
     write_metrics(second, training_lines([4.0] * 10 + [1.0] + [3.0] * 10))
-    name, curves = convergence.curves([first, second])
+    name, curves = convergence.curves_of([first, second])
     assert name == "nll"
     # One easy batch does not count as reached: the mean of 10 values is (9 x 4 + 1) / 10.
     assert curves[1].values[10] == pytest.approx(3.7)
@@ -49,7 +49,7 @@ def test_a_damaged_log_and_a_run_without_a_log_are_no_error(tmp_path):
     write_metrics(run, [*training_lines([5.0, math.nan, 3.0]), {"no": "step"}])
     with run.metrics.open("a") as log:
         log.write('[1]\n{"step": 4, "nll"')
-    _, (curve, nothing) = convergence.curves([run, empty])
+    _, (curve, nothing) = convergence.curves_of([run, empty])
     np.testing.assert_allclose(curve.values, [5.0, 4.0])
     assert nothing is None
     assert convergence.chosen_values([nothing]) == []
