@@ -87,7 +87,6 @@ class Processes:
         return host.strip("[]"), int(port)
 
     def others(self) -> list[int]:
-        """Returns the numbers of the other processes."""
         return [index for index in range(self.count) if index != self.index]
 
     def local_devices(self, num_devices: int) -> int:
