@@ -27,7 +27,6 @@ from paper_write import write
 
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
-    """Runs gshard-inspect for one row and keeps its figures, or its message if it fails."""
     file = folder / f"{row.name}.json"
     arguments = ["--config", row.config, "--topology", row.topology, "--json", str(file)]
     arguments += [word for setting in row.settings for word in ("--gin", setting)]
@@ -122,7 +121,6 @@ OPERATORS = (
 
 
 def _operator(equation: str, arrays):
-    """Returns an operator of table 4 on annotated operands, with an annotated result."""
     import tensorflow as tf
 
     from gshard_nmt.spmd.sharding import annotate
@@ -141,7 +139,6 @@ def _operator(equation: str, arrays):
 
 
 def main() -> None:
-    """Compiles the requested rows and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "--only", default="", help="compile only rows whose name contains this word"

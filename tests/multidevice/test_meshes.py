@@ -128,15 +128,11 @@ RUNS = {
 }
 
 
-# One mesh with Shardy that compiles fast; the others are slow tests.
+# Meshes with Shardy: a dense one that compiles fast, and in the slow tier one with experts.
 BOTH_PARTITIONERS = [
     *((name, "gspmd") for name in RUNS),
     ("data_tensor_attempt1", "shardy"),
-    *(
-        pytest.param(name, "shardy", marks=pytest.mark.slow)
-        for name in RUNS
-        if name != "data_tensor_attempt1"
-    ),
+    pytest.param("hybrid", "shardy", marks=pytest.mark.slow),
 ]
 
 

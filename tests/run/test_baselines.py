@@ -1,4 +1,4 @@
-"""The files of baselines: what makes a model another model, how its end is read, where it is."""
+"""Baselines: their sizes, what makes a model another model, and how its end is read."""
 
 import json
 
@@ -8,8 +8,7 @@ import pytest
 from gshard_nmt.data.sets.manifest import MANIFEST
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import baseline_files as files
-from gshard_nmt.run.baseline_search import Candidate
+from gshard_nmt.run import baselines as files
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.training_state import write_budget
@@ -19,7 +18,6 @@ from tests.data.synthetic import write_prepared_data
 CONFIG = load_config("bilingual").replace(
     data={"source_length": 24, "target_length": 20, "languages": ("fr",)}
 )
-CANDIDATE = Candidate("small", 0.3, "shared")
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +94,33 @@ def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
     assert files.outcome(tmp_path, CONFIG)["dev_bleu"] is None
 
 
-def test_an_earlier_baseline_without_a_record_is_put_aside_as_it_is(tmp_path, prepared):
-    (tmp_path / "fr").mkdir()
-    (tmp_path / "fr" / "data.json").write_text("{}")
-    name = files.folder_name(CANDIDATE, "k" * 64)
-    folder = files.candidate_folder(tmp_path, "fr", name, "k" * 64, prepared)
-    assert folder == tmp_path / "candidates" / "fr" / "small-dropout0.3-shared-kkkkkkkk"
-    folder.mkdir(parents=True)
-    assert files.put_in_place(tmp_path, "fr", folder) == tmp_path / "fr"
-    assert (tmp_path / "candidates" / "fr" / "earlier" / "data.json").exists()
-    assert not folder.exists()
+@pytest.mark.parametrize(
+    ("pairs", "size"),
+    [
+        (0, "small"), (99_999, "small"), (100_000, "base"), (1_999_999, "base"), (2_000_000, "big"),
+    ],
+)  # fmt: skip
+def test_the_size_follows_the_training_pairs(pairs, size):
+    sizes = files.parse_sizes(files.SIZE_RULE)
+    assert files.size_of(pairs, sizes) == size
+    assert files.size_of(pairs, files.parse_sizes("config")) == "config"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("smal", "there is no size 'smal'; did you mean 'small'?"),
+        ("small:many", "'many' is not a number of training pairs. Give the sizes as in small:0,"),
+        ("small:5", "must begin with 0 and rise"),
+        ("small:0,base:0", "must begin with 0 and rise"),
+        ("small:0,small:9", "each size has one number"),
+    ],
+)
+def test_a_wrong_rule_is_refused(text, message):
+    with pytest.raises(UserError) as error:
+        files.parse_sizes(text)
+    assert str(error.value).startswith(f"--sizes {text}: ")
+    assert message in str(error.value)
 
 
 def test_a_damaged_record_names_the_file(tmp_path):
@@ -113,4 +128,3 @@ def test_a_damaged_record_names_the_file(tmp_path):
     with pytest.raises(UserError, match=r"baseline\.json"):
         files.read_record(tmp_path)
     assert files.read_record(tmp_path / "none") is None
-    assert files.read_search(tmp_path / "none") == []
