@@ -34,7 +34,7 @@ Old = Mapping[str, Any] | None
 """The manifest of the old data; None if there is none."""
 
 Reasons = dict[str, str]
-"""Why directions have no training pair, so that they are left out, by their folders. The manifest has them."""
+"""Why directions are left out, by their folders: each has no training pair. The manifest keeps them."""
 
 AllTokens = Mapping[tuple[str, str], Tokens]
 """The shards by the folder of the direction and the split."""

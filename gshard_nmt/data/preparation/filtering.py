@@ -101,9 +101,7 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
             new = list(_chunk_units(text, task))
             units += new
             owners.append((text, len(new)))
-    done = iter(
-        zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True)
-    )
+    done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
     for text, count in owners:
         own = [next(done) for _ in range(count)]
         clean_texts[folder_of(text.pair), text.split] = CleanText(

@@ -296,15 +296,14 @@ class Job:
 
     def _write_models(self, models: Models) -> dict[str, Path]:
         """Writes the vocabularies into the work folder, for the processes that tokenize."""
-        folder = self._partial / "models"
-        folder.mkdir(exist_ok=True)
-        paths = {}
-        for side in SIDES:
-            model = models[side]
-            # The names tell contents apart, so that the keys of units do.
-            paths[side] = folder / f"{side}-{hashlib.sha256(model).hexdigest()[:16]}.model"
-            if not paths[side].is_file() or paths[side].read_bytes() != model:
-                files.write(paths[side], model)
+        # The name tells contents apart, so that the keys of units do.
+        digest = hashlib.sha256(b"".join(models[side] for side in SIDES)).hexdigest()
+        folder = self._partial / "models" / digest[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {side: folder / f"{side}.model" for side in SIDES}
+        for side, path in paths.items():
+            if not path.is_file() or path.read_bytes() != models[side]:
+                files.write(path, models[side])
         return paths
 
     def _explain(self, plan: Plan) -> None:

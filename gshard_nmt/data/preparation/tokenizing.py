@@ -70,8 +70,8 @@ def tokenize_all(
     units: list[Unit] = []
     counts = []
     for d, split, text in texts:
-        own = groups(text.parts)
-        for number, parts in enumerate(own):
+        shards = groups(text.parts)
+        for number, parts in enumerate(shards):
             task = Tokenizing(
                 parts,
                 d.is_reversed,
@@ -84,16 +84,14 @@ def tokenize_all(
             )
             size = sum(part.rows for part in parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", task, size))
-        counts.append(len(own))
+        counts.append(len(shards))
     units += measuring_units(samples, models)
     done = iter(work.run("tokenize", "tokenizing, pairs", _tokenize_or_measure, units))
     tokens = {}
     for (d, split, text), count in zip(texts, counts, strict=True):
         own = [next(done) for _ in range(count)]
         data, checksums = total_of([outcome.result for outcome in own], split)
-        data = dataclasses.replace(
-            data, pairs=text.pairs, removed={**text.removed, **data.removed}
-        )
+        data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
         files = tuple(o.folder / name for o in own for name, *_ in o.result["files"])
         fit_twice = sum(o.result["fit_twice"] for o in own)
         tokens[d.folder, split] = Tokens(data, files, tuple(checksums), fit_twice)
