@@ -51,12 +51,8 @@ def plan_data(config: Data, steps: int, folder: Path) -> Plan:
 def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: float) -> Plan:
     """Returns the plan of a run on data that is not there yet.
 
-    Args:
-      config: the settings of the run.
-      steps: number of steps.
-      sizes: number of training examples of each language or pair, or of each subset such as
-        "fr.back".
-      pair_tokens: mean number of source and target tokens of an example.
+    `sizes` has the training examples of each language or pair, or of each subset such as "fr.back", and
+    `pair_tokens` is the mean number of tokens of an example, source and target together.
 
     Raises:
       UserError: the schedule names what the sizes do not have, or leaves nothing to draw from; a pair has
@@ -102,10 +98,7 @@ def _in_a_step(
 ) -> list[float]:
     """Estimates the number of examples of a step in each phase.
 
-    Args:
-      config: the settings of the run.
-      components: what the run draws from.
-      tokens: float64[components, 2], the mean number of source and of target tokens of an example.
+    `tokens` is float64[components, 2], the mean number of source and of target tokens of an example.
     """
     lengths = np.array([config.source_length, config.target_length])
     means = [phase.rates(components) @ tokens for phase in config.phases]

@@ -181,13 +181,9 @@ class Report:
 
 
 def translate_corpus(out: Files, limits: Limits) -> Report:
-    """Writes the pairs of the translations that pass the filters, and prints how many they are.
+    """Writes the pairs of complete translations that pass the filters, and prints how many they are.
 
     Memory does not grow with the text.
-
-    Args:
-      out: the files. `decoded` is complete.
-      limits: the limits of the filters.
 
     Raises:
       UserError: no translation passes.

@@ -118,24 +118,18 @@ class BatchReader:
         vocabularies: tuple[Vocabulary, Vocabulary],
         pieces: bool = False,
     ) -> None:
-        """Prepares the tables.
+        """Prepares the tables; with `pieces`, the text is the pieces of the vocabulary with spaces
+        between.
 
-        Args:
-          pairs: the pairs of the run.
-          languages: the languages of the run, in the order of the ids in the arrays.
-          vocabularies: those of source and target.
-          pieces: whether to show the pieces of the vocabulary with spaces between them.
+        `languages` are those of the run, in the order of the ids in the arrays.
         """
         self._languages, self._vocabularies, self._pieces = languages, vocabularies, pieces
         tags = [vocabularies[0].tags(p.source, p.target, p.subset) for p in pairs]
         self._pairs = list(zip(pairs, map(tuple, tags), strict=True))
 
     def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:
-        """Yields the rows of a batch as text.
-
-        Args:
-          arrays: the arrays of `TrainBatches`, each int32[rows, L].
-          numbers: the number in the batch of each row.
+        """Yields rows of the arrays of `TrainBatches`, int32[rows, L]. `numbers` are their numbers in the
+        batch.
         """
         for r, number in enumerate(numbers):
             row = {name: array[r] for name, array in arrays.items()}

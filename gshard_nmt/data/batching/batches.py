@@ -50,12 +50,9 @@ class TrainBatches:
     ) -> None:
         """Starts the background thread.
 
-        Args:
-          data: the prepared data.
-          config: the settings of the run.
-          rows: the rows of the batch that this process makes, in increasing order; None means all.
-          state: the result of `state()` at the checkpoint; None starts at the beginning. Only these rows
-            of it are used.
+        `rows` are the rows of the batch that this process makes, in increasing order; None means all.
+        `state` is the result of `state()` at the checkpoint, of which only these rows are used; None is
+        the beginning.
         """
         self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
@@ -94,9 +91,8 @@ class TrainBatches:
     def close(self, seconds: float = 5.0) -> None:
         """Stops the background thread and closes the shards.
 
-        Args:
-          seconds: the longest time to wait for it. If it hangs on a dead file server, it stays behind and
-            does not keep the process alive.
+        If the thread hangs on a dead file server for `seconds`, it stays behind and does not keep the
+        process alive.
         """
         self._stopping.set()
         deadline = time.monotonic() + seconds

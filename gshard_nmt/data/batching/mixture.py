@@ -60,15 +60,9 @@ class Mixture:
         return np.searchsorted(np.cumsum(self.counts[phase]), labels, side="right")
 
     def counts_until(self, streams: npt.ArrayLike, phase: int, draws: npt.ArrayLike) -> np.ndarray:
-        """Returns how often each component occurs before a draw, in closed form.
+        """Returns int64[n, components]: how often each component occurs before a draw, in closed form.
 
-        Args:
-          streams: int64[n], the streams.
-          phase: the phase.
-          draws: int64[n], the number of draws that each stream has made in this phase.
-
-        Returns:
-          int64[n, components].
+        `draws` is int64[n], the number of draws that each of the streams int64[n] has made in this phase.
         """
         streams, draws = np.broadcast_arrays(np.atleast_1d(streams), np.atleast_1d(draws))
         counts = self.counts[phase]
@@ -120,16 +114,9 @@ def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
 
 
 def apportion(rates: np.ndarray, total: int) -> np.ndarray:
-    """Rounds rates * total to whole numbers that sum to total.
+    """Rounds float64[n] rates * total to int64[n] that sum to total. The sum of the rates is 1.
 
     It is the method of the largest remainders. A rate above 0 gets at least 1, a rate of 0 gets 0.
-
-    Args:
-      rates: float64[n]; the sum is 1.
-      total: the sum of the result; at least the number of rates above 0.
-
-    Returns:
-      int64[n].
     """
     positive = rates > 0
     if (least := int(positive.sum())) > total:

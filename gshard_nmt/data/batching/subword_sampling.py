@@ -44,12 +44,7 @@ class SubwordSampling:
     def __init__(
         self, vocabularies: Sequence[Vocabulary | None], strength: float, config: Data
     ) -> None:
-        """Prepares to sample.
-
-        Args:
-          vocabularies: of the source and the target; a side with None is not changed.
-          strength: `Data.subword_sampling`.
-          config: the seed and the lengths of the rows.
+        """Prepares to sample. A side whose vocabulary is None is not changed.
 
         Raises:
           UserError: a vocabulary has no subwords.
@@ -78,14 +73,10 @@ class SubwordSampling:
         )
 
     def resample(self, example: Example, key: int) -> Example:
-        """Returns an example of the same text with other pieces.
+        """Returns an example of the same text with other pieces. Equal keys give equal results.
 
         Special ids, tags, bytes and symbols of a user stay. A side that would not fit into its row
         stays as it is.
-
-        Args:
-          example: the ids with the best split.
-          key: the number of the draw. Equal keys give equal results.
         """
         sides = [example.source, example.target]
         for side, splitter in enumerate(self._sides):

@@ -29,12 +29,16 @@ from gshard_nmt.data.preparation.plan import Direction, Models, Plan, SplitText,
 from gshard_nmt.data.preparation.progress import StageProgress
 from gshard_nmt.data.preparation.tokenizing import tokenize_all
 from gshard_nmt.data.preparation.vocabularies import Sample, sample_all, train_all
+from gshard_nmt.data.preparation.vocabulary_specs import (
+    existing_models,
+    existing_vocabularies,
+    specs_of,
+)
 from gshard_nmt.data.preparation.work import WorkFolder
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input
 from gshard_nmt.data.sets.directions import choose
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
-from gshard_nmt.data.text.vocabulary import existing_models, existing_vocabularies, specs_of
 from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 
@@ -72,13 +76,7 @@ class Job:
     ) -> None:
         """Checks the existing vocabularies and the filters, and does nothing else yet.
 
-        Args:
-          config: the settings.
-          pairs: the pairs of the corpus that may be prepared.
-          out: the folder to make.
-          old: the manifest of the data that `out` has already; None if there is none.
-          options: how to do it.
-          console: where messages go.
+        `old` is the manifest of the data that `out` has already; None if there is none.
 
         Raises:
           UserError: an existing vocabulary is not there or does not fit, or a filter is unknown.

@@ -13,13 +13,14 @@ from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.inputs import Text, fingerprint_of, name_of
+from gshard_nmt.data.preparation.vocabulary_specs import existing_models, specs_of
 from gshard_nmt.data.preparation.work import key_of
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import pair_folder
 from gshard_nmt.data.text.romanization import rules
-from gshard_nmt.data.text.vocabulary import existing_models, specs_of, vocabulary_of
+from gshard_nmt.data.text.vocabulary import vocabulary_of
 
 _CLEAN_VERSION = 3
 """Changes whenever cleaning leaves other rows of the same text."""

@@ -55,14 +55,7 @@ def tokenize_all(
     models: Mapping[str, Path],
     samples: Sequence[Sample],
 ) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies at the same time.
-
-    Args:
-      work: the work folder.
-      config: the settings.
-      texts: the direction, the split and the clean text.
-      models: the model files of "source" and "target".
-      samples: the lines to measure the vocabularies on.
+    """Tokenizes texts, and measures the vocabularies on `samples` at the same time.
 
     Returns:
       The shards by the folder of the direction and the split, and what was measured.

@@ -26,14 +26,10 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
 from gshard_nmt.data.preparation.plan import Direction
+from gshard_nmt.data.preparation.vocabulary_specs import text_sides
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.text.vocabulary import (
-    Vocabulary,
-    VocabularySpec,
-    text_sides,
-    train_vocabulary,
-)
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
 
 _REPORT_CHUNKS = 8

@@ -139,10 +139,7 @@ _LAYOUT = (
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
     """Returns the language pairs of a corpus folder, sorted by name.
 
-    Args:
-      corpus: the folder.
-      damaged: whether to return pairs with a split that lacks a side too; reading that split fails.
-      subset: the name of the corpus.
+    With `damaged`, also pairs with a split that lacks a side; reading that split fails.
 
     Raises:
       UserError: the folder does not exist, or it contains no language pair, or the name of a folder with

@@ -3,9 +3,12 @@
 Every key is checked when it is read. If a manifest is damaged, the error names the key.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -148,9 +151,7 @@ _SHAPE = fields(
 def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
     """Returns the manifest of a folder; None if there is no manifest that this project wrote.
 
-    Args:
-      folder: the folder.
-      flag: the flag that names the folder, for messages.
+    `flag` names the folder in messages.
 
     Raises:
       UserError: the manifest is damaged. The message names the key.
@@ -185,11 +186,7 @@ def write_manifest(
 ) -> None:
     """Writes the manifest: the format, `facts`, the pairs, and the checksum of every other file.
 
-    Args:
-      folder: the folder of prepared data; all other files are in it.
-      pairs: the directions of translation.
-      facts: further keys.
-      known: checksums of files that need not be read again, by path in the folder.
+    `known` has checksums of files that need not be read again, by path in the folder.
     """
     pairs_by_name = [
         dataclasses.asdict(pair)
@@ -217,6 +214,15 @@ def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:
         for split in pair["splits"].values():
             files.update((f"{folder}/{name}", size) for name, size, _ in split["files"])
     return files
+
+
+def link(place: Path, new: Path) -> None:
+    """Gives a file a second name, or copies it if the file system has no hard links."""
+    new.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(place, new)
+        return
+    shutil.copyfile(place, new)
 
 
 def checksum(file: Path) -> str:

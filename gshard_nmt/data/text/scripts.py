@@ -104,8 +104,7 @@ def scripts_of(text: str) -> set[str]:
 def scripts_of_language(tag: str) -> frozenset[str]:
     """Returns the scripts that a language is written in; nothing for a language that is not known.
 
-    Args:
-      tag: a BCP 47 tag. A script in it decides: sr-Latn gives LATIN.
+    A script in the tag decides: sr-Latn gives LATIN.
     """
     language, *rest = tag.replace("_", "-").split("-")
     for part in rest:

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.vocabulary_specs import existing_vocabularies, specs_of
 from gshard_nmt.data.text.romanization import romanized, rules
 from gshard_nmt.data.text.vocabulary import (
     SPACE,
     TRAINING_THREADS,
     Vocabulary,
     VocabularySpec,
-    existing_vocabularies,
-    specs_of,
     train_vocabulary,
 )
 from gshard_nmt.data.text.vocabulary_report import fit_of

@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.vocabulary_specs import (
+    existing_models,
+    existing_vocabularies,
+    specs_of,
+    tags_of,
+    text_sides,
+)
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import (
     BOS,
@@ -22,13 +29,8 @@ from gshard_nmt.data.text.vocabulary import (
     Vocabulary,
     VocabularySpec,
     affordable_coverage,
-    existing_models,
-    existing_vocabularies,
     source_tag,
-    specs_of,
-    tags_of,
     target_tag,
-    text_sides,
     train_vocabulary,
     without_rare_characters,
 )
