@@ -144,7 +144,6 @@ def _name(component: schedule.Component) -> str:
 
 
 def _about(phase: schedule.Phase) -> str:
-    """Returns the settings of a phase in words."""
     weights = ", ".join(f"{name} {weight:g}" for name, weight in phase.weights.items())
     about = f"temperature {phase.temperature:g}" + (f", weights {weights}" if weights else "")
     return f"{about}, {phase.fraction:.0%} of a ramp" if phase.previous is not None else about
@@ -177,7 +176,6 @@ def read_sizes(text: str) -> dict[str, int]:
 
 
 def show(plan: Plan, out: Path | None) -> None:
-    """Prints a plan, and writes it to a file as JSON."""
     console = Terminal()
     title = f"the mixture in {plan.steps:,} step{'' if plan.steps == 1 else 's'}"
     rows = [

@@ -111,7 +111,6 @@ _FREQUENT = 0.01
 
 
 def _show(data: PreparedData) -> None:
-    """Prints a table of the prepared data."""
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     shares = sampling_rates(sizes, data.manifest["temperature"])
     console = Terminal()

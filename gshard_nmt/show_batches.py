@@ -70,7 +70,6 @@ def show_batches(
 
 
 def _lines(rows: list[RowText], step: int, batch_size: int) -> Iterator[Text]:
-    """Yields the lines of one batch on the terminal."""
     segments = [segment for row in rows for segment in row.segments]
     filled = [sum(row.filled[side] for row in rows) for side in (0, 1)]
     positions = [sum(row.lengths[side] for row in rows) for side in (0, 1)]

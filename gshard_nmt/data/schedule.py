@@ -52,7 +52,6 @@ class Component:
 
     @property
     def direction(self) -> str:
-        """The direction of translation, such as "fr-en"."""
         return f"{self.source}-{self.target}"
 
 

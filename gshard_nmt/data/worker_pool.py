@@ -99,7 +99,11 @@ class WorkerPool:
                 yield index, function(*task)
             return
         try:
-            calls = {self._submit(function, task): index for index, task in enumerate(tasks)}
+            if self._executor is None:
+                self._others = {*multiprocessing.active_children()}
+                self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
+            submit = self._executor.submit
+            calls = {submit(_call, function, task): index for index, task in enumerate(tasks)}
             for call in concurrent.futures.as_completed(calls):
                 yield calls[call], self._result(call)
         except BaseException:
@@ -113,12 +117,6 @@ class WorkerPool:
                 process.terminate()
             self._executor.shutdown(cancel_futures=True)
             self._executor = None
-
-    def _submit(self, function: Callable[..., Any], task: tuple[Any, ...]) -> Future[Any]:
-        if self._executor is None:
-            self._others = {*multiprocessing.active_children()}
-            self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
-        return self._executor.submit(_call, function, task)
 
     def _result(self, call: Future[Any]) -> Any:
         try:

@@ -44,7 +44,6 @@ class Sentence:
 
     @property
     def plain(self) -> str:
-        """The text without marks."""
         return "".join(span.text for span in self.spans)
 
 
@@ -65,7 +64,6 @@ class Segment:
     target: Sentence
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the segment as values for JSON."""
         values: dict[str, Any] = {"language": self.language, "pairs": list(self.pairs)}
         for side, sentence in (("source", self.source), ("target", self.target)):
             values[side] = sentence.plain
@@ -96,7 +94,6 @@ class RowText:
         )
 
     def to_json(self, step: int) -> dict[str, Any]:
-        """Returns the row as values for JSON."""
         return {
             "step": step,
             "row": self.number,

@@ -68,7 +68,6 @@ class TrainBatches:
         self._thread.start()
 
     def __iter__(self) -> Self:
-        """Returns this object."""
         return self
 
     def __next__(self) -> Batch:
@@ -149,7 +148,6 @@ def new_position(config: Data) -> np.ndarray:
 
 
 def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedPair]:
-    """Returns the directions of a language that have dev text."""
     pairs = data.pairs_of(config)
     return [p for p in pairs if p.language == language and p.splits["dev"].examples]
 

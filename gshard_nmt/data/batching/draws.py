@@ -57,7 +57,6 @@ class Draws:
 
     @classmethod
     def open(cls, data: PreparedData, config: Data, shards: OpenShards) -> Self:
-        """Returns the draws of a run from prepared data."""
         pairs = data.pairs_of(config)
         counts = [[count for *_, count in pair.splits["train"].files] for pair in pairs]
         reader = data.reader_of_all(pairs, "train", shards)

@@ -96,7 +96,6 @@ class Plan:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the plan as values for JSON."""
         return {
             "steps": self.steps,
             "examples_per_step": self.examples_per_step,

@@ -94,7 +94,6 @@ class Splitter:
     """Splits words into the pieces of a vocabulary, at random. A subclass has the distribution."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Reads the pieces of a vocabulary."""
         self.pieces = vocabulary.subwords
         self._texts = {i: text for text, (i, _) in self.pieces.items()}
         # If no piece goes over the end of a word, words are split one by one, and can be cached.
@@ -151,7 +150,6 @@ class UnigramSampling(Splitter):
         self._cached = functools.lru_cache(_CACHED)(self._lattice)
 
     def split(self, word: str, random: Random) -> list[int]:
-        """Returns the ids of one split of a word."""
         lattice = self._cached(word) if len(word) <= _LONGEST_CACHED else self._lattice(word)
         end, ids = len(word), []
         while end:
@@ -202,7 +200,6 @@ class BpeDropout(Splitter):
         self._cached = functools.lru_cache(_CACHED)(self._merge_all)
 
     def split(self, word: str, random: Random) -> list[int]:
-        """Returns the ids of one split of a word."""
         # The number of merges until the next one that is left out has a geometric distribution. So a
         # word with all its merges needs one random number.
         until = self._merges_to_keep(random)
@@ -213,7 +210,6 @@ class BpeDropout(Splitter):
         return int(math.log(1 - random()) / self._log_keep)
 
     def _merge_all(self, word: str) -> tuple[list[int], int]:
-        """Returns the split without dropout, and its number of merges."""
         return self._merge(word, len(word), lambda: 0.0)
 
     def _merge(self, word: str, until: int, random: Random) -> tuple[list[int], int]:

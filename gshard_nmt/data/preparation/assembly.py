@@ -68,7 +68,6 @@ class NewFolder:
         self._add(direction, splits)
 
     def take_over(self, direction: Direction) -> None:
-        """Adds the shards of a direction that the old data has."""
         assert self._old is not None
         name, sums = direction.folder, self._old.get("checksums", {})
         (entry,) = [pair for pair in self._old["pairs"] if _folder_of(pair) == name]
@@ -80,7 +79,6 @@ class NewFolder:
         self._add(direction, splits)
 
     def put_vocabularies(self, models: Models) -> tuple[int, int]:
-        """Adds the vocabularies, and returns their sizes."""
         for side, name in zip(SIDES, VOCABULARIES, strict=True):
             files.write(self.path / name, models[side])
         source, target = (Vocabulary.load(self.path / name) for name in VOCABULARIES)
@@ -156,7 +154,6 @@ def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Re
 
 
 def _folder_of(pair: Mapping[str, Any]) -> str:
-    """Returns the folder of a pair of the manifest."""
     return pair_folder(pair["source"], pair["target"], pair.get("subset", ""))
 
 

@@ -42,7 +42,6 @@ class Text:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(self.rows)
 
     def chunks(self) -> Iterator[tuple[Path, int]]:

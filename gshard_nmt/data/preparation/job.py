@@ -136,7 +136,6 @@ class Job:
             error.add_note(note)
 
     def _make(self) -> None:
-        """Runs the stages and puts the new folder in its place."""
         config, work = self._config, self._work
         known = self._known()
         unknown = [item for item in self._inputs if inputs.name_of(item) not in known]
@@ -232,7 +231,6 @@ class Job:
         return Plan(self._config, self._options.cleaning, chosen, texts, notes)
 
     def _is_made(self, plan: Plan) -> bool:
-        """Returns whether the old data is what the plan would make."""
         models = self._models(plan)
         if self._old is None or models is None:
             return False
@@ -305,7 +303,6 @@ class Job:
         return paths
 
     def _explain(self, plan: Plan) -> None:
-        """Says why everything is tokenized again, if there is old data."""
         if self._old is None:
             return
         texts, old_texts = plan.text_keys, self._old.get("texts", {})
@@ -334,7 +331,6 @@ class Job:
 
 
 def _with_vocabularies_of(config: Data, folder: Path) -> Data:
-    """Returns the config with the vocabularies of prepared data or of a run folder."""
     source, target = (folder / name for name in VOCABULARIES)
     for file in (source, target):
         if not file.is_file():

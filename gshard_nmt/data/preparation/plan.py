@@ -71,7 +71,6 @@ class SplitText:
 
     @classmethod
     def of(cls, pair: CorpusPair, split: str, texts: Mapping[str, Text]) -> "SplitText":
-        """Returns the text of a split; `texts` has the text of each input by its name."""
         return cls(pair, split, tuple(texts[name_of(item)] for item in pair.inputs(split)))
 
     @property
@@ -81,7 +80,6 @@ class SplitText:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(text.total for text in self.texts)
 
     @property
@@ -123,7 +121,6 @@ class Direction:
 
     @property
     def folder(self) -> str:
-        """The name of its folder in the prepared data."""
         return pair_folder(self.source, self.target, self.pair.subset)
 
 
@@ -153,7 +150,6 @@ class Plan:
 
     @functools.cached_property
     def directions(self) -> list[Direction]:
-        """The directions of translation."""
         return [
             Direction(pair, source, target)
             for pair in self.pairs
@@ -162,16 +158,13 @@ class Plan:
 
     @property
     def languages_of_directions(self) -> list[tuple[str, str]]:
-        """The languages of each direction."""
         return [(direction.source, direction.target) for direction in self.directions]
 
     @functools.cached_property
     def cleaning_identity(self) -> Mapping[str, Any]:
-        """Identifies the filters."""
         return registry.identity(self.cleaning)
 
     def text(self, pair: CorpusPair, split: str) -> SplitText:
-        """Returns the text of a split."""
         return SplitText.of(pair, split, self.texts)
 
     def languages(self) -> list[LanguageText]:

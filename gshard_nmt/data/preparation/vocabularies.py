@@ -74,13 +74,11 @@ class Sampler:
         self.add_hashed([block[place] for place in places], hashes[places].tolist())
 
     def add_hashed(self, lines: Iterable[str], hashes: Iterable[int]) -> None:
-        """Adds lines whose hashes are known."""
         self._hashes.update(zip(lines, hashes, strict=True))
         if len(self._hashes) > 2 * self._limit:
             self._shrink()
 
     def candidates(self) -> Candidates:
-        """Returns the sample of the lines that were added so far."""
         self._shrink()
         return Candidates(tuple(self._hashes), tuple(self._hashes.values()), self._limit)
 

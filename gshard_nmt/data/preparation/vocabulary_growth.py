@@ -290,7 +290,6 @@ class Newcomer:
         return tags
 
     def lines(self) -> list[str]:
-        """Returns its training text."""
         lines = []
         for pair in self.pairs:
             side = int(pair.source != self.language)

@@ -102,7 +102,6 @@ def existing_models(config: Data) -> dict[str, str]:
 
 
 def _models(config: Data) -> dict[str, str]:
-    """Returns the existing model file of each side, or ""."""
     is_joint = config.vocabulary == "joint"
     return {
         "source": config.source_model,

@@ -107,7 +107,6 @@ class CorpusPair:
         return tuple(text for text in self.texts if text.split == split)
 
     def reversed(self) -> "CorpusPair":
-        """Returns the same text with source and target exchanged."""
         return dataclasses.replace(
             self,
             source=self.target,
@@ -198,7 +197,6 @@ def _loose_sides(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _move(corpus: Path, sides: Mapping[str, Sequence[str]]) -> str:
-    """Returns the commands that move loose files into a folder of their pair."""
     pair = "-".join(sorted(sides, key=lambda side: (names_language(side, ENGLISH), side)))
     hint = ""
     if "src" in sides:

@@ -183,7 +183,6 @@ def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[st
 
 
 def has_english(pair: CorpusPair) -> bool:
-    """Returns whether English is one of the languages of a pair."""
     return ENGLISH in (pair.source, pair.target)
 
 

@@ -56,22 +56,19 @@ class SplitData:
 
     @property
     def tokens(self) -> int:
-        """Number of source and target tokens."""
         return self.source_tokens + self.target_tokens
 
     @classmethod
     def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
-        """Returns the split that `to_manifest` wrote."""
-        values = {_FIELDS.get(name, name): value for name, value in fields.items()}
-        return cls(**values | {"files": tuple(map(tuple, values["files"]))})
+        values = dict(fields)
+        tokens = values.pop("spelled_tokens")
+        files = tuple(map(tuple, values.pop("files")))
+        return cls(**values, files=files, fallback_tokens=tokens)
 
     def to_manifest(self) -> dict[str, Any]:
         """Returns the fields by their names in the manifest."""
-        return {_MANIFEST_NAMES.get(k, k): v for k, v in dataclasses.asdict(self).items()}
-
-
-_MANIFEST_NAMES = {"fallback_tokens": "spelled_tokens"}
-_FIELDS = {written: field for field, written in _MANIFEST_NAMES.items()}
+        names = {"fallback_tokens": "spelled_tokens"}
+        return {names.get(k, k): v for k, v in dataclasses.asdict(self).items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +90,6 @@ class PreparedPair:
 
     @property
     def folder(self) -> str:
-        """Name of its folder in the prepared data."""
         return pair_folder(self.source, self.target, self.subset)
 
 
@@ -226,7 +222,6 @@ def link(place: Path, new: Path) -> None:
 
 
 def checksum(file: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

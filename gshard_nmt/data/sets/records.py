@@ -99,7 +99,6 @@ class ShardWriter:
             raise
 
     def _finish(self) -> None:
-        """Writes the offsets and closes the shard."""
         assert self._file is not None
         self._append(np.array(self._ends, "<u8").tobytes())
         size = self._file.tell()

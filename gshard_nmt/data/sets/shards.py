@@ -105,12 +105,10 @@ class PreparedData:
 
     @property
     def source_vocabulary(self) -> int:
-        """V, the size of the source vocabulary."""
         return self.manifest["source_vocabulary"]
 
     @property
     def target_vocabulary(self) -> int:
-        """V, the size of the target vocabulary."""
         return self.manifest["target_vocabulary"]
 
     def pairs_of(self, config: Data) -> tuple[PreparedPair, ...]:
@@ -178,11 +176,9 @@ class PreparedData:
         """Returns what training draws from, in the order of `pairs_of`. Raises as `pairs_of` does."""
         return tuple(map(_component, self.pairs_of(config)))
 
-    def reader(
-        self, pair: PreparedPair, split: str, shards: OpenShards | None = None
-    ) -> ShardReader:
-        """Returns a reader of the examples of a split. Readers may share the open shards."""
-        return self.reader_of_all([pair], split, shards)
+    def reader(self, pair: PreparedPair, split: str) -> ShardReader:
+        """Returns a reader of the examples of a split."""
+        return self.reader_of_all([pair], split)
 
     def reader_of_all(
         self, pairs: Sequence[PreparedPair], split: str, shards: OpenShards | None = None

@@ -96,7 +96,6 @@ def script_of(character: str) -> str:
 
 
 def scripts_of(text: str) -> set[str]:
-    """Returns the scripts of the letters of a text."""
     return {script_of(character) for character in set(text)} - {""}
 
 

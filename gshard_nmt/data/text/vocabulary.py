@@ -143,7 +143,6 @@ class Vocabulary:
 
     @property
     def content(self) -> bytes:
-        """The content of the model file."""
         return self._processor.serialized_model_proto()
 
     @functools.cached_property
@@ -201,7 +200,6 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """V, the number of ids."""
         return self._processor.get_piece_size()
 
     @functools.cached_property
@@ -435,7 +433,6 @@ def with_tags(
 
 
 def _parsed(model: bytes) -> Any:
-    """Returns the content of a model file as a protocol buffer."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)

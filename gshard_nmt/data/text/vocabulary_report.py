@@ -81,7 +81,6 @@ class VocabularyReport:
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence for each language with much byte fallback."""
         return [fit.warning for fit in self.fits if fit.warning]
 
     def write(self, path: Path) -> None:
@@ -156,7 +155,6 @@ def _without_pieces(
 
 
 def _rounded(fit: Fit) -> dict[str, Any]:
-    """Returns the fields of an entry for JSON, with numbers of six digits."""
     return {
         name: round(value, 6) if isinstance(value, float) else value
         for name, value in dataclasses.asdict(fit).items()
