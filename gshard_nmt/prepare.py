@@ -114,7 +114,22 @@ def _show(data: PreparedData) -> None:
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     shares = sampling_rates(sizes, data.manifest["temperature"])
     console = Terminal()
-    rows = [_row(pair, float(share)) for pair, share in zip(data.pairs, shares, strict=True)]
+    rows = []
+    for pair, share in zip(data.pairs, shares.tolist(), strict=True):
+        train = pair.splits["train"]
+        too_long = train.removed.get(TOO_LONG, 0)
+        rows.append(
+            (
+                pair.folder,
+                short_count(train.examples),
+                short_count(pair.splits["dev"].examples),
+                short_count(pair.splits["test"].pairs),
+                f"{train.tokens / train.examples:.1f}",
+                short_count(too_long),
+                short_count(train.pairs - train.examples - too_long),
+                f"{share:.1%}",
+            )
+        )
     console.print(narrow_table(f"prepared {data.manifest['direction']}", _HEADER, rows))
     console.print(
         f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
@@ -152,19 +167,3 @@ def _missing(pairs: Sequence[PreparedPair]) -> str:
         if names := [name for name, count in counts.items() if not count]:
             parts.append(f"No {split} text, so no {use}: {', '.join(names)}.")
     return " ".join(parts)
-
-
-def _row(pair: PreparedPair, share: float) -> tuple[str, ...]:
-    """Returns the row of a direction and subset. `share` is its part of the training examples."""
-    train = pair.splits["train"]
-    too_long = train.removed.get(TOO_LONG, 0)
-    return (
-        pair.folder,
-        short_count(train.examples),
-        short_count(pair.splits["dev"].examples),
-        short_count(pair.splits["test"].pairs),
-        f"{train.tokens / train.examples:.1f}",
-        short_count(too_long),
-        short_count(train.pairs - train.examples - too_long),
-        f"{share:.1%}",
-    )

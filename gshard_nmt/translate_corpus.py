@@ -109,24 +109,6 @@ class Files:
         self.record(self._recorded(), counts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What translations must satisfy, besides the filters of cleaning.
-
-    Attributes:
-      min_score: the lowest score; None allows every score.
-      max_ratio: the largest ratio of the lengths of both sides, as `Cleaning.ratio`.
-    """
-
-    min_score: float | None = None
-    max_ratio: float = 3.0
-
-    def cleaning(self) -> Cleaning:
-        """Returns the filters of cleaning. Overlap with dev and test text is found by `prepare`."""
-        names = tuple(name for name in FILTERS if name != "overlap")
-        return Cleaning(filters=names, ratio=self.max_ratio, minimum_score=self.min_score)
-
-
 @dataclasses.dataclass
 class Report:
     """How many translations passed, and why the others did not.
@@ -176,7 +158,7 @@ class Report:
         )
 
 
-def translate_corpus(out: Files, limits: Limits) -> Report:
+def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
     """Writes the pairs of complete translations that pass the filters, and prints how many they are.
 
     Memory does not grow with the text.
@@ -186,7 +168,10 @@ def translate_corpus(out: Files, limits: Limits) -> Report:
     """
     report = Report()
     out.pairs.parent.mkdir(parents=True, exist_ok=True)
-    about = About(*out.languages, settings=limits.cleaning())
+    # Overlap with dev and test text is found by `prepare`.
+    names = tuple(name for name in FILTERS if name != "overlap")
+    filters = Cleaning(filters=names, ratio=max_ratio, minimum_score=min_score)
+    about = About(*out.languages, settings=filters)
     with outputs.text_file(out.pairs) as file:
         # The names of the columns tell the reader which column is the score, whatever the text is.
         file.write("\t".join((*out.languages, "score")) + "\n")

@@ -206,7 +206,6 @@ class Filtering:
     Attributes:
       file: the file of the chunk.
       first: the number of rows of the text before this chunk.
-      choice: the choice of rows.
       source, target, subset: what the text is; see `About`.
       settings: the settings of cleaning. None drops empty rows alone, for dev text.
       identity: identifies the filters, see `registry.identity`.

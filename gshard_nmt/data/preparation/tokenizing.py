@@ -117,43 +117,21 @@ class Tokenizing:
     target_length: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Records:
-    """The records of several examples, one after the other.
-
-    Attributes:
-      words: <uint16 or uint32>[n], see `data/sets/shards.py`.
-      ends: int64[examples], the end of each record in `words`.
-      source_tokens, target_tokens: the number of their tokens.
-      fallback_tokens: see `SplitData`.
-      fit_twice: the number of examples that would fit if both limits were twice as large.
-    """
-
-    words: np.ndarray
-    ends: np.ndarray
-    source_tokens: int
-    target_tokens: int
-    fallback_tokens: int
-    fit_twice: int
-
-
 def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
     """Writes a shard into a folder; none if no example is short enough.
 
     Returns:
       The fields of `SplitData`, without duplicates in `pairs`, the `checksums` of the shards, and
-      `fit_twice` of `Records`.
+      `fit_twice`, see `encode`.
     """
     vocabularies = tuple(map(Vocabulary.load, task.vocabularies))
     word = word_type(*(vocabulary.size for vocabulary in vocabularies))
     writer = ShardWriter(folder, _PREFIX, word)
     totals: collections.Counter[str] = collections.Counter()
     for sources, targets in _blocks(task):
-        records = encode(sources, targets, task, vocabularies, word)
-        writer.write_records(records.words, records.ends)
-        totals.update(pairs=len(sources), examples=len(records.ends))
-        for name in (*_COUNTS[2:], "fit_twice"):
-            totals[name] += getattr(records, name)
+        words, ends, counts = encode(sources, targets, task, vocabularies, word)
+        writer.write_records(words, ends)
+        totals.update(pairs=len(sources), examples=len(ends), **counts)
     files = writer.close()
     return {name: totals[name] for name in (*_COUNTS, "fit_twice")} | {
         "files": files,
@@ -187,8 +165,11 @@ def encode(
     task: Tokenizing,
     vocabularies: Sequence[Vocabulary],
     word: np.dtype,
-) -> Records:
-    """Returns the records of some rows, without the examples that are too long.
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """Returns the records of some rows, without the examples that are too long, and their counts.
+
+    The records are those of `ShardWriter.write_records`. The counts are `source_tokens`, `target_tokens`,
+    `fallback_tokens`, and `fit_twice`, the examples that would fit if both limits were twice as large.
 
     The examples are those of `Vocabulary.encode_source` and `encode_target`. Python would take as long to
     put lists of ids together as SentencePiece takes for all the rest, so numpy does it.
@@ -219,7 +200,8 @@ def encode(
         int(vocabulary.is_byte_fallback[side].sum())
         for vocabulary, side in zip(vocabularies, ids, strict=True)
     )
-    return Records(words, ends, int(n.sum()), int(m.sum()), fallback, fit_twice)
+    counts = {"source_tokens": int(n.sum()), "target_tokens": int(m.sum())}
+    return words, ends, {**counts, "fallback_tokens": fallback, "fit_twice": fit_twice}
 
 
 def _flat(

@@ -189,12 +189,3 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
         )
     assert not hasattr(error.value, "__notes__")
     assert not (tmp_path / "other.partial").exists()
-
-
-def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
-    for file in (corpora[""] / "fr-en").glob("train*"):
-        file.unlink()
-    prepare(CONFIG, corpora, tmp_path / "out", OPTIONS)
-    said = capsys.readouterr().out
-    assert "fr-en, because there is no training text beside its dev and test text." in said
-    assert "No dev text, so no validation: fr-en. No test text, so no evaluation: fr-en." in said

@@ -134,7 +134,7 @@ WRITERS = {
     pathlib.Path: ("write_bytes", "write_text"),
     files: ("write",),
     manifest: ("write",),
-    ShardWriter: ("_finish",),
+    ShardWriter: ("close",),
     shutil: ("copyfile",),
 }
 """The functions that write the files of a preparation, by the module or class that has them."""
@@ -159,7 +159,7 @@ def on_each_write(patch, partial, act):
         def watched(*arguments, **named):
             path = arguments[1] if owner is shutil else arguments[0]
             if owner is ShardWriter:
-                path = path._folder / path._name()
+                path = path.path
             if partial not in path.parents:
                 return usual(*arguments, **named)
             inside = path.relative_to(partial)
@@ -186,8 +186,9 @@ def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
     shutil.copytree(out, whole)
 
     def measure(kind, path, write):
-        write()
+        result = write()
         sizes.setdefault(kind, path.stat().st_size)
+        return result
 
     with monkeypatch.context() as patch:
         on_each_write(patch, partial_folder(whole), measure)

@@ -7,7 +7,6 @@ import pytest
 
 from gshard_nmt.data.preparation import chunks, inputs
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
-from gshard_nmt.errors import UserError
 from tests.data.preparation.small_corpus import work_folder
 
 ROWS = [("un", "one"), ("deux", "two"), ("", "three")]
@@ -28,18 +27,6 @@ def write_old(corpus, rows=ROWS):
 def read(item, folder):
     folder.mkdir()
     return inputs.read(inputs.Reading(item, inputs.stamps(item)), folder)
-
-
-def test_an_input_becomes_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 1)
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 2)
-    write_pairs(tmp_path / "a" / "fr-en", "train", "fr", "en", ROWS)
-    result = read(item_of(tmp_path / "a"), tmp_path / "out")
-    assert result["rows"] == [2, 1]
-    names = [inputs.chunk_name(number) for number in range(2)]
-    assert sorted(os.listdir(tmp_path / "out")) == names
-    rows = [row[:2] for name in names for row in chunks.read(tmp_path / "out" / name).rows()]
-    assert rows == ROWS
 
 
 def test_the_fingerprint_is_of_the_text_not_of_its_format_or_order(tmp_path):
@@ -96,14 +83,6 @@ def test_a_damaged_cache_is_not_used(tmp_path):
     for damage in (b"{", b"[]", b'{"version": 1}'):
         entry.write_bytes(damage)
         assert inputs.known_text(item) is None
-
-
-def test_a_damaged_file_has_no_fingerprint(tmp_path):
-    write_old(tmp_path / "a")
-    (file,) = (tmp_path / "a").rglob("train.fr.gz")
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(UserError, match=rf"{file} is damaged after line"):
-        inputs.fingerprint(find_pairs(tmp_path / "a"))
 
 
 def test_an_input_is_read_again_if_its_files_have_another_time(tmp_path):

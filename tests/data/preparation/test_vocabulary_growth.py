@@ -186,17 +186,6 @@ def test_a_target_language_gets_a_tag_if_there_are_several(folder, run):
     assert newcomer(folder, run[0], language_tags=True).tags() == ["<el>"]
 
 
-def test_a_tag_alone_keeps_the_size_and_takes_a_spare_tag(folder, run, tmp_path):
-    old, data = run
-    models = grow_pair(
-        newcomer(folder, old, [("en", "el")], ["en"]), data, tmp_path, lambda *_, **__: None
-    )
-    source, target = old.vocabularies()
-    assert Vocabulary.load(models["source"]).size == source.size
-    assert Vocabulary.load(models["target"]).size > target.size
-    assert Vocabulary.load(models["source"]).tag("<2el>") == source.tag("<spare1>")
-
-
 def test_a_joint_vocabulary_grows_once(folder, tmp_path):
     joint = {"vocabulary": "joint", "source_vocabulary": 340, "target_vocabulary": 340}
     old, data = make_run(tmp_path, CONFIG.replace(data=joint))

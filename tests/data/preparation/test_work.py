@@ -126,12 +126,6 @@ def test_a_folder_that_cannot_be_made_keeps_no_lock(tmp_path, monkeypatch):
         pass
 
 
-def test_names_of_units_become_names_of_folders(tmp_path):
-    with work_folder(tmp_path) as work:
-        name = work._folder_name(Unit("zh-Hans-en/../träin", None))
-    assert name.rpartition("-")[0] == "zh-Hans-en_.._tr_in"
-
-
 def threshold(task, folder):
     if task:
         raise ValueError

@@ -69,11 +69,6 @@ def test_any_text_is_the_same_after_encoding_and_decoding(vocabulary, words):
     assert vocabulary.decode([[*ids, 7, 8, EOS]]) == [text]
 
 
-def test_a_tag_in_a_text_is_not_read_as_a_tag(vocabulary):
-    (ids,) = vocabulary.encode(["<2fr> red"])
-    assert vocabulary.tag("<2fr>") not in ids
-
-
 def test_tags_come_first_and_the_target_before_the_source(vocabulary):
     french, english = vocabulary.tag("<2fr>"), vocabulary.tag("<en>")
     (plain,) = vocabulary.encode(["red tree"])
@@ -189,12 +184,6 @@ def test_the_coverage_is_lowered_until_the_characters_have_room():
     assert affordable_coverage([], 0.9995, 2) == 0
 
 
-def test_equal_files_are_read_once(file, tmp_path):
-    copy = tmp_path / "copy.model"
-    copy.write_bytes(file.read_bytes())
-    assert Vocabulary.load(copy) is Vocabulary.load(file)
-
-
 def test_rare_characters_become_spaces_until_the_others_are_few_enough():
     texts = ["aab", "abc d"]
     assert without_rare_characters(texts, 5 / 7) == ["aab", "ab   "]
@@ -283,13 +272,6 @@ def test_no_text_is_encoded_to_a_reserved_symbol(both, parts):
         assert not {*ids} & {vocabulary.tag(symbol) for symbol in RESERVED}
         # The characters are there.
         assert vocabulary.decode([ids]) == [" ".join("".join(parts).split())]
-
-
-def test_the_tag_of_a_subset_comes_after_the_languages(folder):
-    source = Vocabulary.load(folder / "source.model")
-    assert source.tags("fr", "en") == source.tags("fr", "en", "other") == [8]
-    assert source.tags("fr", "en", "back") == [8, 10]
-    assert source.encode_source([""], "fr", "en", "back") == [[8, 10, 1]]
 
 
 def test_the_tags_are_those_that_the_directions_need():
