@@ -169,8 +169,8 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
     report = Report()
     out.pairs.parent.mkdir(parents=True, exist_ok=True)
     # Overlap with dev and test text is found by `prepare`.
-    names = tuple(name for name in FILTERS if name != "overlap")
-    filters = Cleaning(filters=names, ratio=max_ratio, minimum_score=min_score)
+    used = tuple(name for name in FILTERS if name != "overlap")
+    filters = Cleaning(filters=used, ratio=max_ratio, minimum_score=min_score)
     about = About(*out.languages, settings=filters)
     with outputs.text_file(out.pairs) as file:
         # The names of the columns tell the reader which column is the score, whatever the text is.

@@ -204,24 +204,6 @@ def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):
     assert run.read_text() == "days of work"
 
 
-def test_a_full_disk_names_the_output_and_leaves_the_old_data(corpus, tmp_path, monkeypatch):
-    out = tmp_path / "prepared"
-    prepare(CONFIG, corpus, out)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("gshard_nmt.data.preparation.assembly.write_manifest", full)
-    with pytest.raises(OSError, match="No space left on device") as error:
-        prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
-    assert error.value.filename == str(out)
-    assert PreparedData.open(out).manifest["data"]["source_length"] == 24
-    assert "the same command goes on from there" in error.value.__notes__[0]
-    monkeypatch.undo()
-    prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
-    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]
-
-
 def test_a_wrong_vocabulary_is_an_error_before_the_corpus_is_read(corpus, tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()

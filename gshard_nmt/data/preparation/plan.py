@@ -57,13 +57,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class SplitText:
-    """The text of a split of a language pair in one corpus.
-
-    Attributes:
-      pair: the language pair, of the main corpus or of a subset.
-      split: "train", "dev" or "test".
-      texts: the rows of each input.
-    """
+    """The text of a split of a language pair in one corpus: the rows of each input."""
 
     pair: CorpusPair
     split: str
@@ -92,9 +86,7 @@ class SplitText:
 class LanguageText:
     """The text of a language pair in all corpora, the main corpus first.
 
-    Attributes:
-      train: the training text of each corpus, in the same order of languages.
-      held_out: dev and test text of all corpora. No training pair may be in it.
+    No training pair may be in `held_out`, the dev and test text of all corpora.
     """
 
     train: tuple[SplitText, ...]

@@ -11,7 +11,7 @@ LINE_SECONDS = 30.0
 
 
 class StageProgress:
-    """Shows the progress of one stage after the other; see `data/preparation/work.py`, `Watch`."""
+    """Shows the progress of one stage after the other."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         """Shows nothing yet. `clock` returns seconds."""

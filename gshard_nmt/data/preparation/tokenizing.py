@@ -33,13 +33,9 @@ TOO_LONG = "too long"
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The shards of a split of a direction.
+    """The shards of a split of a direction: their sizes, their files in order, and SHA-256 of each.
 
-    Attributes:
-      data: their sizes.
-      files: the shards, in order.
-      checksums: SHA-256 of each.
-      fit_twice: the number of examples that would fit if both limits were twice as large.
+    `fit_twice` counts the examples that would fit if both limits were twice as large.
     """
 
     data: SplitData
@@ -99,12 +95,8 @@ def _tokenize_or_measure(task: "Tokenizing | Measuring", folder: Path) -> Mappin
 class Tokenizing:
     """The task of a unit: a direction of translation, and the text of a shard.
 
-    Attributes:
-      parts: the text.
-      is_reversed: whether the second side of each row is the source.
-      source, target, subset: what the tags before the source depend on.
-      vocabularies: the files of the source and the target vocabulary.
-      source_length, target_length: the largest numbers of tokens of an example.
+    The vocabularies are the files of source and target, and the lengths the limits of an example in
+    tokens.
     """
 
     parts: tuple[Part, ...]

@@ -56,12 +56,9 @@ _ROUND = 64
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A vocabulary with a new language.
+    """A vocabulary with a new language, and the new pieces of text in the order of their ids.
 
-    Attributes:
-      vocabulary: the larger vocabulary. Its first ids are those of the old one.
-      pieces: the new pieces of text, in the order of their ids.
-      tokens_before, tokens: the number of tokens of the new text with the old and the new vocabulary.
+    The new text has `tokens_before` tokens with the old vocabulary and `tokens` with the new one.
     """
 
     vocabulary: Vocabulary
@@ -260,16 +257,10 @@ def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Newcomer:
-    """A new language, and the run that it is added to.
+    """A new language with its text and its directions, and the run that it is added to.
 
-    Attributes:
-      language: its BCP 47 tag.
-      pairs: its text.
-      directions: the source and target language of its directions.
-      old_targets: the target languages of the run.
-      config: the settings of data of the run.
-      vocabularies: the folder with the vocabularies of the run.
-      most: the largest number of new pieces of a vocabulary.
+    `config` has the settings of data of the run, `vocabularies` is the folder of its vocabularies, and
+    `most` the largest number of new pieces of a vocabulary.
     """
 
     language: str

@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,7 +202,8 @@ class WorkFolder:
 def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finished:
     """Does a unit in `scratch`, a folder on the same disk, and moves its files to `place` in one step."""
     _return_large_blocks()
-    temporary = Path(tempfile.mkdtemp(dir=scratch))
+    temporary = scratch / uuid.uuid4().hex
+    temporary.mkdir()
     thresholds = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS)
     try:
@@ -213,7 +214,6 @@ def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finish
         # The result comes last, so a unit with a result is complete.
         (temporary / _RESULT).write_text(content, encoding="utf-8")
         _sync(temporary / _RESULT)
-        temporary.chmod(0o777 & ~_umask())
         try:
             temporary.rename(place)
         except OSError:
@@ -256,10 +256,3 @@ def _return_large_blocks() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
-
-
-def _umask() -> int:
-    """Returns the permissions that new files of this process do not get."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -25,7 +25,6 @@ from tests.data.preparation.small_corpus import (
     CONFIG,
     content,
     sentences,
-    work_folder,
     write_corpus,
 )
 from tests.data.preparation.test_job import ALONE
@@ -38,18 +37,6 @@ def test_killed_at_any_place_no_data_is_lost_and_the_same_bytes_are_made(tmp_pat
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100  # the number of places, of which each fifth is tried
-
-
-def test_a_second_program_for_the_same_folder_is_refused(tmp_path):
-    corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
-    with (
-        work_folder(partial_folder(out)),
-        pytest.raises(
-            UserError, match=r"^another program has locked .*out\.partial/unfinished/lock"
-        ),
-    ):
-        prepare(CONFIG, corpus, out, ALONE)
-    prepare(CONFIG, corpus, out, ALONE)
 
 
 def test_nothing_is_written_into_the_corpus(tmp_path):
