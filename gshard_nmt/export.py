@@ -26,7 +26,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd.resize import nearest_mesh
+from gshard_nmt.spmd.mesh import nearest_mesh
 
 FORMAT = "gshard-nmt {} 1"
 """The format of an export, as `FACTS` records it."""

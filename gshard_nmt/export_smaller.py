@@ -35,7 +35,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd.resize import nearest_mesh
+from gshard_nmt.spmd.mesh import nearest_mesh
 from gshard_nmt.suggest import did_you_mean
 
 _BLOCK = 4096

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,33 +10,48 @@ from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import divergence, training_command, training_state
+from gshard_nmt.run import divergence, training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
-from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.identity import check_same_settings
-from gshard_nmt.run.lock import RunLock
-from gshard_nmt.run.log import messages
-from gshard_nmt.run.log.alarms import CollapseAlarm
+from gshard_nmt.run.lock import RunLock, run_lock
+from gshard_nmt.run.log import progress as messages
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.log.figures import FigureNames
-from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.start import Start
-from gshard_nmt.run.starting_point import StartingPoint, start_weights
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config, differences
+from gshard_nmt.settings.config import Config, Key, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
+from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What the user asks of one start of a run.
+
+    Attributes:
+      limit: the time that it may take. Then it saves and ends.
+      profile: whether to write a trace of a few steps.
+      command: the command that the user typed; it is recorded in the run folder.
+      init: the run that a new run starts from; None starts with random weights.
+      set_by_user: the settings of --gin.
+    """
+
+    limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
+    profile: bool = False
+    command: str = ""
+    init: Init | None = None
+    set_by_user: Collection[Key] = ()
 
 
 def train(
@@ -52,8 +68,6 @@ def train(
     checkpoint.
 
     Args:
-      config: the run.
-      data: a folder that gshard-data prepare made.
       workdir: the run folder. If it holds an unfinished run of the same model and data, that run is
         resumed.
       processes: the processes that train together. All of them see the same folders; the first one
@@ -92,8 +106,6 @@ def train(
         def record_start() -> None:
             if origin:
                 origin.record(run)
-            for name, text in start.files.items():
-                run.write_text(name, text)
 
         run.claim(config, prepared, processes.is_first, record_start)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
@@ -141,7 +153,7 @@ class _Trainer:
         if newest and is_first:
             # A kill just before a commit may have left the budget of a checkpoint that does not exist.
             training_state.write_budget(self.run, newest)
-        if self._over(state) and not state.owes_validation and not state.owes_blend:
+        if self._over(state) and not state.owes_validation:
             self.checkpoints.remove_superseded()
             note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
             return True
@@ -172,7 +184,7 @@ class _Trainer:
         )
         interrupt = Interrupt(self.processes)
         self.validation = Validation(
-            self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
+            self.run, self.programs, self.prepared, interrupt.stops_at_once
         )
         components = self.prepared.components(self.config.data)
         notes = messages.void_settings(
@@ -183,7 +195,7 @@ class _Trainer:
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
-            training_command.record(self.run, self.start.command)
+            self.run.record_command(self.start.command)
         rollbacks = self.state.divergence.total_rollbacks
         self.log = MetricsLog(self.run, self.state.counters.step, is_first, note, rollbacks)
         names = FigureNames(functions.moe_layer_names(), self.languages)
@@ -197,8 +209,6 @@ class _Trainer:
         with self.progress, interrupt:
             try:
                 ending = self._loop(interrupt)
-                if ending in ("done", "patience") and self.state.owes_blend:
-                    self._choose_blend(interrupt)
 
                 # 6. Wait until the last checkpoint is on the disk
                 self.checkpoints.close()
@@ -218,7 +228,6 @@ class _Trainer:
         ending = self._validate() if self.state.owes_validation else self._over(self.state)
         if ending:
             return ending
-        self._forget_blend()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while True:
@@ -316,16 +325,18 @@ class _Trainer:
         Returns:
           The name of the file with the batch; "" if it is not kept.
         """
-        metrics = self.monitor.names.values(bad.metrics)
-        process = self.processes.index
+        metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
+        facts = {"reason": bad.reason(), "decision": decision}
         try:
-            file = divergence.record(self.run, bad, metrics, decision, self.languages, process)
+            file = divergence.record(
+                self.run, bad, facts | {"metrics": metrics}, self.languages, self.processes.index
+            )
         except OSError as error:
             file = ""
             self.progress.note(f"the batch of step {bad.number} cannot be kept: {error.strerror}")
         if decision == "rollback":
             self._go_back()
-        event = divergence.event(bad, metrics, decision)
+        event = facts | {"bad_step": bad.number} | metrics
         event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
         self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
         return file
@@ -345,7 +356,6 @@ class _Trainer:
         # Two states may not fit into the memory.
         self.state.arrays.clear()
         self.state = self._restore()
-        self._forget_blend()
         self.state.counters.seconds, self.state.divergence = seconds, counts
         self.log.go_back(self.state.counters.step)
         self.monitor.start(self.state.counters)
@@ -367,60 +377,9 @@ class _Trainer:
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
-        # A run that adds a language has old ones that it must not lose.
-        adds_language = self.config.train.bleu_sentences and Guard.of(self.run.path)
-        self.state.owes_blend = bool(adds_language and self._over(self.state))
         training_state.update(self.checkpoints, self.state, scores)
         self.state.counters.skip_time()
         return self._over(self.state)
-
-    def _choose_blend(self, interrupt: Interrupt) -> None:
-        """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
-
-        If a part of the change is better, the checkpoint of this step gets that too.
-
-        Raises:
-          KeyboardInterrupt: the user wants to stop. The next start judges the parts again.
-          TryAgain, OSError: the old run cannot be read now. So does it then.
-          UserError: the checkpoint of this step could not be written.
-        """
-        programs, note, counters = self.programs, self.progress.note, self.state.counters
-
-        def check_stop() -> None:
-            if interrupt.requested:
-                raise KeyboardInterrupt(messages.interrupted(self.run.path, counters))
-
-        # Whatever happens now, the steps are saved.
-        self.checkpoints.wait()
-        check_stop()
-        choice = None
-        run = self.run, self.config, self.prepared, programs.functions
-        try:
-            start = start_weights(*run, programs.devices, self.processes)
-            choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
-        except (TryAgain, OSError):
-            raise
-        except Stopped:
-            check_stop()
-            raise
-        except Exception as error:
-            if is_loss_of_a_peer(error):
-                raise
-            self.validation.without_blends(counters.step)
-            reason = str(error) or type(error).__name__
-            note(f"no part of the change since the start can be chosen, so all of it is: {reason}")
-        self.lock.check()
-        self.state.owes_blend = False
-        if choice is None:
-            training_state.update(self.checkpoints, self.state)
-        else:
-            training_state.save_blend(self.checkpoints, programs, self.state, *choice)
-
-    def _forget_blend(self) -> None:
-        """Training goes on, so the parts of the change until now will never be in a checkpoint."""
-        if self.state.owes_blend:
-            self.validation.without_blends(self.state.counters.step)
-        self.state.owes_blend = False
 
     def _save(self) -> None:
         self.lock.check()
@@ -442,7 +401,6 @@ class _Trainer:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 
     def _release(self) -> None:
-        """Ends the background threads, also after an error."""
         self.batches.close()
         self.log.close()
         if line := self.profile.close():
@@ -455,7 +413,6 @@ class _Trainer:
                 self.checkpoints.close()
 
     def _over(self, state: TrainingState) -> str:
-        """Returns "done" or "patience" if the run has trained enough, otherwise ""."""
         if self._is_complete(state.counters):
             return "done"
         return "patience" if state.patience.is_over(self.config.train.patience) else ""
@@ -466,7 +423,6 @@ class _Trainer:
         return counters.is_complete(limits.steps, limits.tokens, batch_tokens)
 
     def _close(self, ending: str) -> bool:
-        """Tells the user how the run ended; returns whether it is finished."""
         counters, workdir, limits = self.state.counters, self.run.path, self.config.train
         if ending == "diverged":
             raise UserError(self.failure)

@@ -1,26 +1,20 @@
 """The flags of `gshard-train --baselines_of`, which trains the bilingual baselines of a run."""
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
-from gshard_nmt.cli.flags import Flags, existing_folder
+from gshard_nmt.cli.flags import Flags
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
-    from gshard_nmt.run.baseline_search import Request
+    from gshard_nmt.baselines import Request
 
 UNTIL = ("converged", "budget")
 _DEFAULT_SIZES = "small:0,base:100000,big:2000000"
-_DEFAULT_DROPOUTS = "0.1,0.3"
-BASELINE_FLAGS = (
-    *("until", "languages", "shard", "max_tokens_each", "max_minutes_each"),
-    *("sizes", "dropouts", "own_data"),
-)
+BASELINE_FLAGS = ("until", "languages", "shard", "max_tokens_each", "max_minutes_each", "sizes")
 """The flags that need --baselines_of."""
-_OF_THE_SEARCH = ("sizes", "dropouts", "own_data")
 
 
 def define_baselines(flags: Flags) -> None:
@@ -34,10 +28,9 @@ def define_baselines(flags: Flags) -> None:
     flags.choice(
         "until",
         "WORD",
-        "when a baseline ends. converged (the default): a small search over size, dropout and "
-        "vocabulary, each model until dev BLEU does not improve (Train.patience); try --config "
-        "bilingual. budget: one model with the config's size, on the number of tokens of its language "
-        "that the multilingual model saw",
+        "when a baseline ends. converged (the default): when dev BLEU does not improve "
+        "(Train.patience), with the size of --sizes; try --config bilingual. budget: after the number of "
+        "tokens of its language that the multilingual model saw, with the config's size",
         UNTIL,
     )
     flags.text(
@@ -71,27 +64,14 @@ def define_baselines(flags: Flags) -> None:
         "it. The sizes are small (2 + 2 layers, M = 128), base and big (Transformer-Base and -Big), and "
         f"config, the size of --config. If not given: {_DEFAULT_SIZES}",
     )
-    flags.text(
-        "dropouts",
-        "RATE,...",
-        "for --until converged: the rates of dropout to try; '' keeps those of --config. If not given: "
-        f"{_DEFAULT_DROPOUTS}",
-    )
-    flags.text(
-        "own_data",
-        "DIR",
-        "for --until converged: a folder with prepared data of single languages, DIR/LANGUAGE. The "
-        "search then also tries vocabularies that were learned from this language alone",
-    )
 
 
 def check_baselines(values: FlagValues) -> None:
     """Raises UserError if the flags of baselines do not fit each other."""
-    searching = [name for name in _OF_THE_SEARCH if not values[name].using_default_value]
-    if searching and values.until == "budget":
+    if values.sizes and values.until == "budget":
         raise UserError(
-            f"--{searching[0]} is given with --until budget, which has no search. Leave it out, or give "
-            "--until converged."
+            "--sizes is given with --until budget, whose models have the size of the config. Leave it "
+            "out, or give --until converged."
         )
 
 
@@ -101,9 +81,6 @@ def read_request(values: FlagValues) -> "Request":
     Raises:
       UserError: a value is not allowed.
     """
-    own_data = None
-    if values.own_data:
-        own_data = existing_folder(values, "own_data", "gshard-data prepare", on_this_machine=True)
     languages = [tag.strip() for tag in (values.languages or "").split(",") if tag.strip()]
     repeated = sorted({tag for tag in languages if languages.count(tag) > 1})
     if repeated:
@@ -111,17 +88,16 @@ def read_request(values: FlagValues) -> "Request":
             f"--languages names {', '.join(repeated)} more than once; name each language once."
         )
     shard = _read_shard(values.shard)
-    from gshard_nmt.run.baseline_search import Request, SearchSpace
+    from gshard_nmt.baselines import Request
+    from gshard_nmt.run.baselines import parse_sizes
 
-    dropouts = _DEFAULT_DROPOUTS if values.dropouts is None else values.dropouts
     return Request(
         values.until or UNTIL[0],
-        SearchSpace.parse(values.sizes or _DEFAULT_SIZES, dropouts),
+        parse_sizes(values.sizes or _DEFAULT_SIZES),
         languages,
         shard,
         values.max_tokens_each,
         values.max_minutes_each,
-        own_data and Path(own_data),
     )
 
 

@@ -283,8 +283,8 @@ def _train(values: FlagValues) -> None:
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.log.clock import TimeLimit
-    from gshard_nmt.run.start import Init, Start
-    from gshard_nmt.train import train
+    from gshard_nmt.run.starting_point import Init
+    from gshard_nmt.train import Start, train
 
     limit, profile = TimeLimit(values.max_minutes), values.profile
     init = Init.of(init_from, values.checkpoint) if init_from else None

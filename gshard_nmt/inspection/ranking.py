@@ -9,8 +9,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
-from gshard_nmt.inspection.record import Inspection
-from gshard_nmt.inspection.terminal import table
+from gshard_nmt.inspection.program_cost import Inspection
+from gshard_nmt.inspection.report import table
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
@@ -35,18 +35,12 @@ _SMALL = 0.001
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A mesh, and what the formula says about it.
+    """A mesh, and what the formula says about it."""
 
-    Attributes:
-      name: the file of configs/meshes that has its rules, or THE_CONFIGS_MESH.
-      mesh: the mesh, with the best order of its devices.
-      prediction: time and memory of a step.
-      settings: the other settings that it needs: those of a pipeline, by part of the config.
-    """
-
-    name: str
-    mesh: Mesh
-    prediction: Prediction
+    name: str  # the file of configs/meshes that has its rules, or THE_CONFIGS_MESH
+    mesh: Mesh  # the mesh, with the best order of its devices
+    prediction: Prediction  # time and memory of a step
+    # the other settings that it needs: those of a pipeline, by part of the config
     settings: Settings = dataclasses.field(default_factory=dict)
 
     @property
@@ -70,19 +64,13 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """The meshes of a config on a slice.
+    """The meshes of a config on a slice."""
 
-    Attributes:
-      tried: number of meshes of all families.
-      divide: number of those that divide the config's sizes.
-      candidates: those that divide and fit, the fastest first; among equals, the smallest first.
-      own: the mesh of the config, if it has the slice's number of devices.
-    """
-
-    tried: int
-    divide: int
+    tried: int  # number of meshes of all families
+    divide: int  # number of those that divide the config's sizes
+    # those that divide and fit, the fastest first; among equals, the smallest first
     candidates: Sequence[Candidate]
-    own: Candidate | None
+    own: Candidate | None  # the mesh of the config, if it has the slice's number of devices
 
 
 def rank(
@@ -97,7 +85,6 @@ def rank(
       config: the run. Its own mesh is only listed beside the others.
       weights: the weights of the model, by name.
       arrays: the training state and the batch, by name.
-      topology: a TPU slice or GPUs.
 
     Raises:
       UserError: nothing is known about the links, no mesh divides, or none fits.
@@ -220,18 +207,20 @@ def report(
     """Returns the report for a terminal.
 
     Args:
-      ranking: all meshes.
       compiled: some of them and their compiled programs, in the order of `compiled_first`.
-      name: the name of the config.
-      topology: the slice.
     """
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]
     listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
     rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
     for number, candidate in enumerate(listed, start=1):
-        name_and_figures = _cells(candidate, inspections.get(candidate.title))
-        rows.append((f"{number:2}. {next(name_and_figures)}", *name_and_figures))
+        title, inspection = f"{number:2}. {candidate.title}", inspections.get(candidate.title)
+        predicted = seconds_text(candidate.prediction.step_seconds)
+        seconds = inspection.step_seconds if inspection else None
+        peak = size_text(inspection.memory.peak) if inspection else "-"
+        peak += " (does not fit)" if inspection and not inspection.fits else ""
+        compiled_seconds = seconds_text(seconds) if seconds else "-"
+        rows.append((title, predicted, compiled_seconds, size_text(candidate.memory), peak))
     lines = [
         f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
         f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
@@ -255,18 +244,6 @@ def compiled_text(inspection: Inspection) -> str:
     if not inspection.fits or inspection.step_seconds is None:
         return f"it does not fit: {memory} of memory"
     return f"a step takes {seconds_text(inspection.step_seconds)}, with {memory} of memory"
-
-
-def _cells(candidate: Candidate, inspection: Inspection | None) -> Iterator[str]:
-    yield candidate.title
-    yield seconds_text(candidate.prediction.step_seconds)
-    seconds = inspection.step_seconds if inspection else None
-    yield seconds_text(seconds) if seconds else "-"
-    yield size_text(candidate.memory)
-    if inspection is None:
-        yield "-"
-    else:
-        yield size_text(inspection.memory.peak) + ("" if inspection.fits else " (does not fit)")
 
 
 def why(candidate: Candidate, ranking: Ranking) -> str:

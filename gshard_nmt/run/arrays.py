@@ -40,7 +40,6 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     """Returns the functions of a run: initialize, train, evaluate.
 
     Args:
-      config: the run.
       data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
         `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
         sizes in the config if the corpus is small. Its `pairs` name the languages. None takes the
@@ -168,13 +167,26 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
         shard_bytes = spec.nbytes // int(np.prod([mesh.axis_size(axes) for axes in partition]))
         total, per_device = total + spec.nbytes, per_device + shard_bytes
         split = ",".join("*".join(axes) or "-" for axes in partition)
-        shape = "x".join(map(str, spec.shape)) or "scalar"
         sharding = f"{spec.letters or '-'} [{split}]"
-        rows.append((name, shape, str(spec.dtype), sharding, str(spec.nbytes), str(shard_bytes)))
+        rows.append(
+            (
+                name,
+                shape_text(spec.shape),
+                str(spec.dtype),
+                sharding,
+                str(spec.nbytes),
+                str(shard_bytes),
+            )
+        )
     rows.append(("total", "", "", "", str(total), str(per_device)))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

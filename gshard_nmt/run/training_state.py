@@ -1,22 +1,21 @@
 """Saves and restores the state of a training run.
 
 The groups of arrays in a checkpoint are `parameters` (the weights), `ema` (their moving average, if
-`Train.ema` is set), `optimizer` (the rest of the training state), `input` (the position in the data)
-and, at the end of a run that adds a language, perhaps `blend` (the weights to decode). The facts are
-the counters of the run, its patience, its bad steps, and whether it owes a validation or a blend.
+`Train.ema` is set), `optimizer` (the rest of the training state) and `input` (the position in the data).
+The facts are the counters of the run, its patience, its bad steps, and whether it owes a validation.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt.data.batching.batches import new_position
+from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import blend, input_state
 from gshard_nmt.run.arrays import as_groups, from_groups
 from gshard_nmt.run.checkpoint.checkpoint import Groups
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -28,10 +27,57 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.patience import Patience
 from gshard_nmt.settings.config import Train
-from gshard_nmt.spmd.lowering import ArraySpecs
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.runtime import Runtime
+
+
+@dataclasses.dataclass
+class Patience:
+    """Counts validations in a row without a better score. It is saved with each checkpoint.
+
+    Attributes:
+      metric: the name of the score that counts; see `Train.metric`.
+      best: the best score so far; None before the first.
+      scored_with: the settings of the best score. If the settings change, the count starts anew.
+      validations: the number of validations since the best score.
+    """
+
+    metric: str
+    best: float | None = None
+    scored_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    validations: int = 0
+
+    def count(self, scores: Scores) -> None:
+        """Counts a validation, unless it has no score, or BLEU has been 0 until now."""
+        score = scores.values.get(self.metric)
+        if score is None:
+            return
+        if self.best is None or dict(self.scored_with) != dict(scores.scored_with):
+            improves = True
+        elif self.metric.startswith("dev_bleu"):
+            # Until the first n-grams match, BLEU is 0, whatever the model learns.
+            improves = score > self.best or score == self.best == 0
+        else:
+            improves = score < self.best
+        if improves:
+            self.best, self.scored_with, self.validations = score, dict(scores.scored_with), 0
+        else:
+            self.validations += 1
+
+    def is_over(self, limit: int) -> bool:
+        return bool(limit) and self.validations >= limit
+
+    def facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def resumed(cls, metric: str, facts: Mapping[str, Any] | None) -> "Patience":
+        """Returns the count of a checkpoint, or a new one if the run now follows another metric."""
+        if not facts or facts["metric"] != metric:
+            return cls(metric)
+        return cls(**facts)
 
 
 @dataclasses.dataclass
@@ -45,7 +91,6 @@ class TrainingState:
       patience: the validations without a better score.
       divergence: the steps that went wrong.
       owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
-      owes_blend: whether parts of the change since the start must still be judged, see `run/blend.py`.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
     """
 
@@ -55,7 +100,6 @@ class TrainingState:
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
     owes_validation: bool = False
-    owes_blend: bool = False
     moment_steps: int = 0
 
 
@@ -75,7 +119,6 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
         Patience.resumed(metric, facts.get("patience")),
         DivergenceCounts(**facts.get("divergence", {})),
         facts.get("owes_validation", False),
-        facts.get("owes_blend", False),
         facts.get("moment_steps", 0),
     )
 
@@ -89,8 +132,6 @@ def restore(
     weights of the checkpoint.
 
     Args:
-      checkpoints: the checkpoints of the run.
-      programs: the programs of the run.
       note: gets a line for each checkpoint that cannot be used, and if `Train.ema` was switched.
 
     Raises:
@@ -112,7 +153,7 @@ def restore(
     if "ema" in restored.manifest.tensors and "ema" not in specs:
         note(f"Train.ema is off: the average of step {state.counters.step} is left out")
     state.arrays = from_groups(groups)
-    state.cursors = input_state.from_devices(groups["input"])
+    state.cursors = cursors_from_devices(groups["input"])
     return state
 
 
@@ -169,39 +210,9 @@ def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: Training
     specs = _specs(programs)
     assert state.cursors is not None
     groups = as_groups(state.arrays)
-    groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
-    with _damage_is_said(state):
-        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
-
-
-def save_blend(
-    checkpoints: CheckpointWriter,
-    programs: CompiledSteps,
-    state: TrainingState,
-    weights: Mapping[str, Any],
-    scores: Scores,
-) -> None:
-    """Adds weights to the checkpoint of this step, in the background, to be decoded in place of its own.
-
-    Args:
-      checkpoints, programs, state: of the run.
-      weights: the arrays by their names in the model.
-      scores: of these weights.
-
-    Raises:
-      UserError: they cannot be written, or a value is not finite.
-    """
-    letters = _letters({blend.GROUP: _specs(programs)["parameters"]})
-    groups = {blend.GROUP: dict(weights)}
-    with _damage_is_said(state):
-        checkpoints.add(state.counters.step, groups, letters, _facts(state), scores)
-
-
-@contextlib.contextmanager
-def _damage_is_said(state: TrainingState) -> Iterator[None]:
-    """Turns the error about values that are not finite into one for the user."""
+    groups["input"] = cursors_to_devices(state.cursors, specs["input"], programs.devices)
     try:
-        yield
+        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
     except NotFiniteError as error:
         raise UserError(
             f"the state of step {state.counters.step} is damaged and is not saved ({error}). A training "
@@ -210,16 +221,8 @@ def _damage_is_said(state: TrainingState) -> Iterator[None]:
         ) from None
 
 
-def update(
-    checkpoints: CheckpointWriter, state: TrainingState, scores: Scores | None = None
-) -> None:
-    """Writes the facts of a state into the checkpoint of its step: something that it owed is done.
-
-    So it is done once, even if this process dies before it saves another checkpoint.
-
-    Args:
-      checkpoints, state: of the run.
-      scores: of this step; None if they are there already.
+def update(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) -> None:
+    """Gives the checkpoint of this step its scores, and the facts of the state after its validation.
 
     Raises:
       UserError: the manifest of the checkpoint cannot be written.
@@ -247,7 +250,7 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
     """Writes budget.json: the steps, seconds and tokens of the run up to a checkpoint."""
     weights = manifest.tensors["parameters"].values()
     budget: dict[str, Any] = {
-        "steps": manifest.step,
+        "steps": manifest.facts["step"],
         "seconds": round(manifest.facts["seconds"], 1),
         "parameters": sum(math.prod(tensor.shape) for tensor in weights),
         "tokens_by_language": dict(sorted(manifest.facts["tokens"].items())),
@@ -256,21 +259,18 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
 
 
 def _facts(state: TrainingState) -> dict[str, Any]:
-    """Returns the facts of a checkpoint of a state, as JSON values."""
     return state.counters.metadata() | {
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
         "owes_validation": state.owes_validation,
-        "owes_blend": state.owes_blend,
         "moment_steps": state.moment_steps,
     }
 
 
 def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
-    """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
     return {
         **as_groups(programs.state_specs),
-        "input": input_state.input_specs(programs.config.data),
+        "input": input_specs(programs.config.data),
     }
 
 
@@ -279,3 +279,44 @@ def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:
         group: {name: spec.letters for name, spec in arrays.items()}
         for group, arrays in specs.items()
     }
+
+
+_LITTLE_ENDIAN = np.dtype("<i8")
+
+
+def input_specs(config: Data) -> dict[str, ArraySpec]:
+    """Returns shape, dtype and letters of the arrays.
+
+    There is one array, `position` int32[B, 2 + phases, 2]: `new_position` in words of 32 bits.
+    """
+    return {"position": ArraySpec((*new_position(config).shape, 2), np.dtype(np.int32), "B__")}
+
+
+def cursors_to_devices(
+    state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runtime
+) -> dict:
+    """Places the state of the input on the devices.
+
+    Args:
+      state: the result of `TrainBatches.state()`: int64[B, ...] arrays in which the rows of this process
+        are correct.
+    """
+    words = {
+        name: np.ascontiguousarray(array, _LITTLE_ENDIAN).view(np.int32).reshape(specs[name].shape)
+        for name, array in state.items()
+    }
+    return devices.put(words, specs)
+
+
+def cursors_from_devices(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns the state of the input: int64[B, ...] arrays with the rows of this process.
+
+    The rows that other processes hold are 0.
+    """
+    state = {}
+    for name, array in arrays.items():
+        words = np.zeros(array.shape, np.int32)
+        for shard in array.addressable_shards:
+            words[shard.index] = shard.data
+        state[name] = words.view(_LITTLE_ENDIAN).reshape(array.shape[:-1]).astype(np.int64)
+    return state

@@ -14,7 +14,6 @@ def choose_direction(
 
     Args:
       pairs: the directions of the model, each with `source` and `target`.
-      source: the value of --lang; "" if it was not given.
       target: the value of --target; "" if it was not given.
 
     Raises:

@@ -7,8 +7,7 @@ from typing import Any
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config, Key, named_settings
 from gshard_nmt.settings.values import Setting, build
-from gshard_nmt.spmd.mesh import MOST_DEVICES
-from gshard_nmt.spmd.resize import nearest_mesh
+from gshard_nmt.spmd.mesh import MOST_DEVICES, nearest_mesh
 
 CHANGEABLE = ("Mesh", "Decode")
 """The classes whose settings do not belong to the trained model."""

@@ -1,15 +1,15 @@
 """The flags of baselines: their defaults, and the message for each mistake."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from gshard_nmt.baselines import Request
 from gshard_nmt.cli.baseline_flags import check_baselines, read_request
 from gshard_nmt.cli.commands import TRAIN, main
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.baseline_search import Request
+from gshard_nmt.run.baselines import SIZE_RULE, parse_sizes
 
 NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
 
@@ -21,18 +21,17 @@ def request(*words):
 
 
 def test_by_default_baselines_converge_and_all_languages_are_trained():
-    assert request() == Request("converged", languages=[])
+    assert request() == Request("converged", parse_sizes(SIZE_RULE), languages=[])
 
 
-def test_the_flags_reach_the_request(tmp_path):
+def test_the_flags_reach_the_request():
     words = [
         *("--languages=fr, de", "--shard=2/3", "--max_tokens_each=9", "--max_minutes_each=1.5"),
-        *("--sizes=config", "--dropouts=", f"--own_data={tmp_path}"),
+        "--sizes=config",
     ]
     asked = request(*words)
     assert (asked.languages, asked.shard) == (["fr", "de"], (2, 3))
-    assert (asked.max_tokens, asked.max_minutes, asked.own_data) == (9, 1.5, Path(tmp_path))
-    assert (asked.space.sizes, asked.space.dropouts) == ((("config", 0),), ())
+    assert (asked.max_tokens, asked.max_minutes, asked.sizes) == (9, 1.5, [("config", 0)])
     assert request("--until=budget").until == "budget"
 
 
@@ -44,7 +43,7 @@ def test_the_flags_reach_the_request(tmp_path):
         (["--shard=2"], "--shard 2: it must be I/N"),
         (["--languages=fr,de,fr"], "--languages names fr more than once"),
         (["--sizes=huge"], "--sizes huge: there is no size 'huge'"),
-        (["--until=budget", "--dropouts=0.1"], "--dropouts is given with --until budget"),
+        (["--until=budget", "--sizes=base"], "--sizes is given with --until budget"),
     ],
 )
 def test_a_mistake_is_explained(words, message):
@@ -61,6 +60,6 @@ def test_the_flags_need_baselines_of(capsys):
 def test_each_flag_is_in_the_help(capsys):
     assert main(["train", "--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("until", "languages", "shard", "max_tokens_each", "sizes", "own_data"):
+    for name in ("until", "languages", "shard", "max_tokens_each", "sizes"):
         assert f"--{name}" in text
     assert json.dumps("small:0,base:100000,big:2000000").strip('"') in " ".join(text.split())

@@ -1,6 +1,6 @@
 """The section of a report about its bilingual baselines: how large each was, and why its training ended.
 
-A gain over a baseline says little without this. `run/baseline_files.py` says what the records have.
+A gain over a baseline says little without this. `run/baselines.py` says what the records have.
 """
 
 import html
@@ -11,7 +11,7 @@ from typing import Any
 from gshard_nmt import web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.baseline_files import read_record, read_search
+from gshard_nmt.run.baselines import read_record
 
 TITLE = "Baselines"
 _ENDINGS = {
@@ -22,7 +22,7 @@ _ENDINGS = {
 }
 _COLUMNS = (
     *("language", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "training"),
-    *("dev BLEU", "ended by", "candidates"),
+    *("dev BLEU", "ended by"),
 )
 
 
@@ -50,11 +50,10 @@ def kind_text(records: Mapping[str, Mapping[str, Any]], languages: int) -> str:
     if searched:
         ended = sum(record["ended"] == "patience" for record in searched)
         parts.append(
-            f"{ended} of {languages} baselines were trained until dev BLEU did not improve, each the "
-            "best of a search"
+            f"{ended} of {languages} baselines were trained until dev BLEU did not improve"
         )
         if ended < len(searched):
-            parts.append(f"{len(searched) - ended} of a search ended at a limit before")
+            parts.append(f"{len(searched) - ended} ended at a limit before")
     if budgets := len(records) - len(searched):
         parts.append(
             f"{budgets} of {languages} baselines saw the same number of tokens of their language as the "
@@ -91,9 +90,7 @@ def section(runs: Mapping[str, Path]) -> Section | None:
     if not records:
         return None
     kind = kind_text(records, len(runs))
-    rows = [
-        _row(language, record, _candidates(runs[language])) for language, record in records.items()
-    ]
+    rows = [_row(language, record) for language, record in records.items()]
     content = (
         f"<p>{html.escape(kind)} A model with the vocabulary “shared” uses the vocabularies that were "
         f"learned from several languages.</p>\n{web_page.table(_COLUMNS, rows)}"
@@ -101,9 +98,7 @@ def section(runs: Mapping[str, Path]) -> Section | None:
     data = {
         "kind": kind,
         "languages": [
-            {name: record.get(name) for name in _IN_JSON}
-            | {"candidates": _candidates(runs[language])}
-            for language, record in records.items()
+            {name: record.get(name) for name in _IN_JSON} for language, record in records.items()
         ],
     }
     return Section("baselines", TITLE, content, data)
@@ -115,15 +110,7 @@ _IN_JSON = (
 )
 
 
-def _candidates(folder: Path) -> list[dict[str, Any]]:
-    """Returns the candidates of the search of a baseline, as values for JSON."""
-    names = ("size", "dropout", "vocabulary", "dev_bleu", "tokens", "seconds", "ended")
-    return [{name: record.get(name) for name in names} for record in read_search(folder)]
-
-
-def _row(
-    language: str, record: Mapping[str, Any], candidates: list[dict[str, Any]]
-) -> Sequence[str]:
+def _row(language: str, record: Mapping[str, Any]) -> Sequence[str]:
     dropout, score = record.get("dropout"), record.get("dev_bleu")
     return [
         language,
@@ -136,5 +123,4 @@ def _row(
         duration_text(record["seconds"]),
         "" if score is None else f"{score:.1f}",
         _ENDINGS.get(record["ended"], record["ended"]),
-        f"{len(candidates) or 1}",
     ]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.run.baseline_files import read_record
+from gshard_nmt.run.baselines import read_record
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.alarms import FIGURE, LINES
+from gshard_nmt.run.log.monitor import FIGURE, LINES
 from gshard_nmt.settings.values import read_run_config
 
 _STARVED = 0.5

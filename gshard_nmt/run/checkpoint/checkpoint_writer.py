@@ -7,6 +7,7 @@ is removed only after a newer one has been committed.
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,22 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
-from gshard_nmt.run.checkpoint import agreement, tensor_files
 from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+class Found(enum.StrEnum):
+    """What there is of a step."""
+
+    NOTHING = "nothing, or a damaged checkpoint"
+    SOUND = "a sound checkpoint"
+    FOREIGN = "a checkpoint of another run"
+    UNREADABLE = "a checkpoint that cannot be read now"
 
 
 class CheckpointWriter(Checkpoints):
@@ -41,15 +51,12 @@ class CheckpointWriter(Checkpoints):
         """Writes nothing yet.
 
         Args:
-          folder, retention, identity, processes: as for `Checkpoints`.
           on_commit: process 0 calls it in the background for each checkpoint, just before the commit.
         """
         super().__init__(folder, retention, identity, processes)
         self._on_commit = on_commit
         self._writer: Any = None
         self._pending: Manifest | None = None
-        self._added_group = ""
-        """The group that is being added to a committed checkpoint; "" if a whole one is written."""
 
     def adopt(self) -> list[int]:
         """Commits the checkpoints that are complete except for their commit file.
@@ -64,7 +71,7 @@ class CheckpointWriter(Checkpoints):
           TryAgain: the disk or the server fails.
           UserError: a file may not be read, or the commit file cannot be written.
         """
-        return agreement.numbers_of_first(self._processes, self._adopt)
+        return list(self._processes.from_first(self._adopt))
 
     def _adopt(self) -> list[int]:
         adopted = []
@@ -82,7 +89,6 @@ class CheckpointWriter(Checkpoints):
         return adopted
 
     def _unfinished(self) -> list[int]:
-        """Returns the steps of the folders that are not committed."""
         committed = set(self._committed())
         return [step for step in self._folders() if step not in committed]
 
@@ -100,7 +106,7 @@ class CheckpointWriter(Checkpoints):
             self.folder.mkdir(parents=True, exist_ok=True)
             return [step for step in self._unfinished() if self._remove_unfinished(step)]
 
-        removed = agreement.numbers_of_first(self._processes, tidy)
+        removed: list[int] = self._processes.from_first(tidy)
         self._processes.barrier("ready to save checkpoints")
         self._writer = tensor_files.new_writer(self._write_manifest, self._processes.count)
         return removed
@@ -122,7 +128,6 @@ class CheckpointWriter(Checkpoints):
 
         Args:
           groups: the shapes, dtypes and shardings of the arrays that will be saved.
-          letters: as for `save`.
         """
         prepare_checksums(flat(groups), flat(letters))
 
@@ -142,11 +147,9 @@ class CheckpointWriter(Checkpoints):
 
         Args:
           step: training steps done.
-          groups: the arrays.
           letters: the letters of the arrays of each group, for checksums of each expert.
           facts: JSON values.
           scores: the scores of this step, if it was validated.
-          average_of: the checkpoints whose average this is.
 
         Returns:
           Whether a checkpoint is being written.
@@ -158,14 +161,14 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
-        present = agreement.numbers_of_first(self._processes, lambda: [self._presence(step)])[0]
-        if present == _SOUND:
+        present = self._processes.from_first(lambda: self._presence(step))
+        if present == Found.SOUND:
             return False
-        if present == _UNREADABLE:
+        if present == Found.UNREADABLE:
             raise failure(
                 self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
             )
-        if present == _FOREIGN:
+        if present == Found.FOREIGN:
             raise UserError(
                 f"{self.folder / str(step)} is a checkpoint of another run or another version of "
                 "gshard-nmt. Move it away, or start again with a new --workdir."
@@ -184,64 +187,20 @@ class CheckpointWriter(Checkpoints):
             self._writer.save(location, args=save, force=True)
         return True
 
-    def add(
-        self,
-        step: int,
-        groups: Groups,
-        letters: Mapping[str, Mapping[str, str]],
-        facts: Mapping[str, Any],
-        scores: Scores,
-    ) -> None:
-        """Adds a group of arrays to a committed checkpoint in the background, and changes its facts.
-
-        If this is killed, the checkpoint is as it was: its manifest is replaced when all arrays are
-        there.
-
-        Args:
-          step, letters, facts, scores: as for `save`.
-          groups: the arrays of one group of `manifests.ADDED`.
-
-        Raises:
-          NotFiniteError: a value is infinite or not a number. Nothing is written.
-          UserError: the checkpoint cannot be read, or the arrays cannot be written.
-        """
-        self.wait()
-        (group,) = groups
-        added = self._describe(step, groups, letters, facts, scores, ())
-        tree, places = tensor_files.pack(groups)
-        with self._writing(step):
-            manifest = self._sound(step)
-            tensors = {**manifest.tensors, **added.placed(places).tensors}
-            self._pending = dataclasses.replace(
-                manifest, tensors=tensors, facts=facts, scores=scores
-            )
-            self._known[step] = scores
-            self._added_group = group
-            save = tensor_files.orbax().args.PyTreeSave(tree)
-            location = tensor_files.location(self.folder / str(step) / group)
-            self._writer.save(location, args=save, force=True)
-
-    def change(self, step: int, facts: Mapping[str, Any], scores: Scores | None = None) -> None:
+    def change(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
         """Gives a committed checkpoint other facts and scores.
-
-        Args:
-          step, facts: as for `save`.
-          scores: as for `save`; None keeps those that it has.
 
         Raises:
           UserError: its manifest cannot be read or written.
         """
         self.wait()
 
-        def write() -> list[int]:
-            manifest = dataclasses.replace(self._sound(step), facts=facts)
-            if scores is not None:
-                manifest = dataclasses.replace(manifest, scores=scores)
+        def write() -> None:
+            manifest = dataclasses.replace(self._sound(step), facts=facts, scores=scores)
             files.write(self.folder / str(step) / manifests.NAME, manifest.text)
-            return []
 
         with self._writing(step):
-            agreement.numbers_of_first(self._processes, write)
+            self._processes.from_first(write)
         self._known.pop(step, None)  # it is read again when it is needed
 
     def _sound(self, step: int) -> Manifest:
@@ -256,15 +215,17 @@ class CheckpointWriter(Checkpoints):
                 "the newest sound checkpoint."
             ) from problem
 
-    def _presence(self, step: int) -> int:
-        """Returns what there is of a step: `_FREE`, `_SOUND`, `_FOREIGN` or `_UNREADABLE`."""
+    def _presence(self, step: int) -> Found:
         self._read_scores()
         known = self._known.get(step)
         if known is None or (isinstance(known, UnsoundError) and known.is_damage):
-            return _FREE
+            return Found.NOTHING
         if isinstance(known, UnreadableError):
-            return _UNREADABLE
-        return _FOREIGN if isinstance(known, ForeignError) else _SOUND
+            return Found.UNREADABLE
+        if isinstance(known, ForeignError):
+            return Found.FOREIGN
+        # Training may come to the step of an average, which cannot be trained further.
+        return Found.NOTHING if self.manifest(step).average_of else Found.SOUND
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -283,7 +244,7 @@ class CheckpointWriter(Checkpoints):
         step = self._pending.step
         with self._writing(step):
             self._writer.wait_until_finished()
-        self._pending, self._added_group = None, ""
+        self._pending = None
         self.remove_superseded(step)
 
     def remove_superseded(self, newest: int | None = None) -> None:
@@ -323,7 +284,6 @@ class CheckpointWriter(Checkpoints):
         tensor_files.remove(self.folder / str(step), manifests.NAME)
 
     def close(self) -> None:
-        """Waits for the last checkpoint, then ends the background threads."""
         try:
             self.wait()
         finally:
@@ -383,16 +343,9 @@ class CheckpointWriter(Checkpoints):
             # A disk that does not answer has a number of the system, ETIMEDOUT.
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise self._too_slow(step, error) from error
-            group, self._added_group = self._added_group, ""
-            self._remove_failed(step, group)
+            self._remove_failed(step)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
-            if group:
-                raise UserError(
-                    f"{group} cannot be added to the checkpoint of step {step} in {self.folder}: "
-                    f"{reason}. Free some space or mend the disk, then start the same command again; the "
-                    "checkpoint is as it was."
-                ) from error
             raise UserError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
@@ -411,14 +364,10 @@ class CheckpointWriter(Checkpoints):
             f"another process did not answer: {error} Start all processes again with the same commands."
         )
 
-    def _remove_failed(self, step: int, group: str) -> None:
+    def _remove_failed(self, step: int) -> None:
         """Removes what a failed save has left, because the next start may need the space.
 
         A folder with a manifest is complete: the next start adopts it.
-
-        Args:
-          step: the step of the checkpoint.
-          group: the group that was added to it; "" if all of it was saved.
         """
         if not self._processes.is_first:
             return
@@ -427,13 +376,5 @@ class CheckpointWriter(Checkpoints):
             time.sleep(pause)
             # The error of the save is reported, not another one.
             with contextlib.suppress(Exception):
-                if group:
-                    if group not in self._parse(step).tensors:
-                        place = self.folder / str(step) / group
-                        tensor_files.remove(place, manifests.NAME)
-                elif not exists(self.folder / str(step) / manifests.NAME):
+                if not exists(self.folder / str(step) / manifests.NAME):
                     self._remove(step)
-
-
-_FREE, _SOUND, _FOREIGN, _UNREADABLE = range(4)
-"""What there is of a step: nothing or a damaged checkpoint, a sound one, another run's, or unknown."""

@@ -1,0 +1,242 @@
+"""gshard-decode --check: shows that a translation does not depend on its company.
+
+The same sentences are translated again in other batches, in other orders, beside very long sentences,
+with other numbers of rows, and on other numbers of devices. Ids and scores must be the same bit for bit.
+A mesh that splits the sum of a product over devices adds in another order, and an accelerator may do so
+for another number of rows. They cannot keep the bits, so there the ids must be the same, and the scores
+must agree within TOLERANCE.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.spmd.mesh import Mesh
+
+TOLERANCE = 1e-5
+"""The largest difference of two scores, in nats per unit of length, if their bits may differ."""
+
+DEVICES = (1, 2, 8)
+"""The numbers of devices to compare on a CPU, which has as many virtual devices as one asks for."""
+
+Translations = list[list[tuple[list[int], float]]]
+Translate = Callable[[Sequence[Sequence[int]]], Translations]
+"""Translates ids as `Translator.translate_ids` does."""
+NewTranslator = Callable[[Mesh, int], Translate]
+"""(mesh, rows of a batch) -> a translator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """One way to put the sentences into batches."""
+
+    name: str  # what is different, for the user
+    mesh: Mesh  # the devices
+    rows: int  # the rows of a batch
+    # draws an order and groups of 1 to 2 * rows sentences that are translated together; 0 keeps the
+    # order, in one group
+    seed: int = 0
+    # whether every group gets the longest sentences that a batch can hold
+    long_neighbors: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is translated, and by what."""
+
+    sources: Sequence[Sequence[int]]  # the ids of each sentence, end of sentence included
+    # the number of the input line of each sentence, from 1. A long line has several sentences.
+    lines: Sequence[int]
+    lengths: Sequence[int]  # the source lengths of the batches, in tokens
+    # the letters of each array of weights that the program reads, by name
+    weights: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_cpu: bool = True  # whether the devices are CPU devices
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an arrangement gave, compared with the first one."""
+
+    arrangement: Arrangement  # the arrangement
+    other_ids: Sequence[int]  # the lines of the sentences whose ids differ
+    # the lines of the sentences whose ids are the same, but not the bits of their scores
+    other_scores: Sequence[int]
+    difference: float  # the largest difference of these scores
+    excuse: str  # why the bits may differ; "" if they must be the same
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the arrangement gave what it must."""
+        if self.excuse:
+            return not self.other_ids and self.difference <= TOLERANCE
+        return not self.other_ids and not self.other_scores
+
+    @property
+    def text(self) -> str:
+        """One line for the user."""
+        if self.other_ids:
+            lines = ", ".join(map(str, list(dict.fromkeys(self.other_ids))[:3]))
+            result = f"DIFFERENT: {len(self.other_ids)} translations, such as of line {lines}"
+        elif self.other_scores:
+            result = (
+                f"same translations; {len(self.other_scores)} scores differ, by at most "
+                f"{self.difference:.1e}"
+            )
+            result = result if self.is_right else f"DIFFERENT: {result}"
+        else:
+            result = "same translations and scores, bit for bit"
+        if self.excuse:
+            result += f" ({self.excuse})"
+        return f"{self.arrangement.name}: {result}"
+
+
+def split_sums(mesh: Mesh, weights: Mapping[str, str]) -> str:
+    """Returns the letters of the sums of products that a mesh splits over devices.
+
+    Args:
+      weights: the letters of each array of weights, by name. An entry of `Mesh.overrides` may split
+        them in another way than the rules.
+    """
+    by_rules = [("", letter) for letter in _SUMMED]
+    split = {
+        letter
+        for name, letters in [*by_rules, *weights.items()]
+        for letter, axes in zip(letters, mesh.partition(letters, name), strict=True)
+        if mesh.axis_size(axes) > 1
+    }
+    return "".join(letter for letter in _SUMMED if letter in split)
+
+
+_SUMMED = "MHNDVT"
+"""The letters that products sum over. T is the length of the keys, over which attention sums."""
+
+
+def arrangements(
+    mesh: Mesh, rows: int, least: int, experts: int, is_cpu: bool
+) -> list[Arrangement]:
+    """Returns the arrangements to compare. The first is the usual one.
+
+    Args:
+      least: the rows that a device has at least; `rows` is a multiple of this for all devices.
+      experts: the experts of the model; 0 if it is dense.
+      is_cpu: whether the devices are CPU devices, of which there can be any number.
+    """
+    unit = least * mesh.axis_size(mesh.partition("B")[0])
+    fewer = max(unit, rows // 4 // unit * unit)
+    others = [2 * rows, 3 * rows if fewer == rows else fewer]
+    plans = [
+        Arrangement(f"{rows} rows a batch, in the order of the input", mesh, rows),
+        Arrangement("in random groups", mesh, rows, seed=1),
+        Arrangement("in random groups beside very long sentences", mesh, rows, 2, True),
+        *[
+            Arrangement(f"{number} rows a batch, in random groups", mesh, number, seed=number)
+            for number in sorted(others)
+        ],
+    ]
+    for devices in DEVICES if is_cpu else ():
+        other = Mesh(shape=(devices,))
+        if other.num_devices != mesh.num_devices and not experts % devices:
+            number = -(-rows // (least * devices)) * least * devices
+            places = f"{devices} device{'s' if devices > 1 else ''}"
+            name = f"on {places} with {number} rows a batch, in random groups"
+            plans.append(Arrangement(name, other, number, seed=4 + devices))
+    return plans
+
+
+def compare(
+    subject: Subject, plans: Sequence[Arrangement], new_translator: NewTranslator
+) -> Iterator[Outcome]:
+    """Translates sentences in each arrangement, and compares with the first one.
+
+    Args:
+      new_translator: makes the translator of an arrangement.
+    """
+    expected: Translations = []
+    for plan in plans:
+        translate = new_translator(plan.mesh, plan.rows)
+        results = _translate(subject.sources, plan, translate, subject.lengths)
+        expected = expected or results
+        if not any(results):
+            raise UserError(
+                "no sentence has a translation: the weights have values that are not finite. Use another "
+                "--checkpoint."
+            )
+        other_ids, other_scores, difference = [], [], 0.0
+        for line, ours, others in zip(subject.lines, expected, results, strict=True):
+            if [ids for ids, _ in ours] != [ids for ids, _ in others]:
+                other_ids.append(line)
+                continue
+            gaps = [abs(a - b) for (_, a), (_, b) in zip(ours, others, strict=True)]
+            if any(gaps):
+                other_scores.append(line)
+                difference = max(difference, *gaps)
+        excuse = _excuse(subject, [plan.mesh, plans[0].mesh])
+        yield Outcome(plan, other_ids, other_scores, difference, excuse)
+
+
+def _excuse(subject: Subject, meshes: Sequence[Mesh]) -> str:
+    """Returns why the scores of two arrangements may differ in their last bits, or ""."""
+    for mesh, owner in zip(meshes, ("the mesh", "the mesh of the first line"), strict=True):
+        if letters := split_sums(mesh, subject.weights):
+            return f"{owner} splits the sums over {', '.join(letters)}"
+    return "" if subject.is_cpu else "an accelerator may add in another order"
+
+
+def _translate(
+    sources: Sequence[Sequence[int]],
+    plan: Arrangement,
+    translate: Translate,
+    lengths: Sequence[int],
+) -> Translations:
+    if not plan.seed:
+        return translate(sources)
+    rng = np.random.default_rng(plan.seed)
+    order = rng.permutation(len(sources)).tolist()
+    results: Translations = [[] for _ in sources]
+    while order:
+        size = int(rng.integers(1, 2 * plan.rows + 1))
+        group, order = order[:size], order[size:]
+        company = [sources[index] for index in group]
+        if plan.long_neighbors:
+            company = [*_long_sentences(company, lengths), *company]
+        translated = translate(company)[-len(group) :]
+        for index, translations in zip(group, translated, strict=True):
+            results[index] = translations
+    return results
+
+
+def _long_sentences(company: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Returns a sentence that fills a row for each length of batches, made of the ids of these."""
+    ids = [token for source in company for token in source[:-1]] or [company[0][-1]]
+    end = company[0][-1]
+    return [
+        [*(ids[i % len(ids)] for i in range(length - 1)), end] for length in lengths if length > 1
+    ]
+
+
+def show(outcomes: Iterator[Outcome], sentences: int) -> None:
+    """Prints each outcome when it is known, then what they show.
+
+    Raises:
+      UserError: an arrangement has given other translations or scores.
+    """
+    all_outcomes: list[Outcome] = []
+    for outcome in outcomes:
+        sys.stdout.write(f"{outcome.text}\n" if all_outcomes else f"{outcome.arrangement.name}\n")
+        sys.stdout.flush()
+        all_outcomes.append(outcome)
+    wrong = [outcome for outcome in all_outcomes if not outcome.is_right]
+    if wrong:
+        raise UserError(
+            f"{len(wrong)} of {len(all_outcomes)} arrangements of {sentences} sentences gave other "
+            f"translations or scores; the first is: {wrong[0].text}. This is a bug of gshard-nmt on this "
+            "machine; please report it with this output."
+        )
+    exact = sum(not outcome.other_scores for outcome in all_outcomes)
+    sys.stdout.write(
+        f"{sentences} sentences have the same translations in {len(all_outcomes)} arrangements, and "
+        f"the same scores, bit for bit, in {exact} of them\n"
+    )

@@ -1,0 +1,296 @@
+import importlib.metadata
+
+import pytest
+
+from gshard_nmt.cli import commands
+from gshard_nmt.data.config import Data
+from gshard_nmt.inspection import doctor
+from gshard_nmt.inspection.doctor import DoctorRequest, examine
+from gshard_nmt.spmd.topology import Topology
+from tests.data.synthetic import write_prepared_data
+
+
+def list_of(request: DoctorRequest) -> list[doctor.Finding]:
+    return list(examine(request))
+
+
+def problems(request: DoctorRequest, area: str = "") -> list[str]:
+    return [f.text for f in list_of(request) if f.is_problem and area in ("", f.area)]
+
+
+def test_the_report_of_a_good_run_lists_what_was_checked(tmp_path):
+    findings = list_of(DoctorRequest("demo", workdir=tmp_path / "not" / "yet"))
+    assert [finding.area for finding in findings] == [
+        "versions",
+        "config",
+        "mesh",
+        "memory",
+        "disk",
+    ]
+    assert not any(finding.is_problem for finding in findings)
+
+
+def test_every_wrong_setting_is_named_at_once():
+    wrong = [
+        "Model.heads = 'a'",
+        "Model.positions = 'round'",
+        "Mesh.shape = (0,)",
+        "Data.rows = 1.5",
+        "Data.temperature = 0",
+    ]
+    texts = problems(DoctorRequest("demo", wrong))
+    assert len(texts) == 5
+    assert "Model.heads is 'a'; it must be a whole number without quotes." in texts[0]
+    assert "Model.positions is 'round'; it must be one of" in texts[1]
+    assert texts[2] == "Mesh.shape is [0]; every entry must be from 1 to 1048576."
+    assert "Data.rows is 1.5; it must be a whole number." in texts[3]
+    assert texts[4] == "Data.temperature is 0.0; it must be above 0 and at most 2147483647."
+
+
+def test_a_wrong_setting_hides_no_other_section(tmp_path):
+    wrong = [
+        "Model.head = 3",  # unknown
+        "Train.steps = %STEPPS",  # a macro without value
+        "Model.heads = 0",
+        "Model.experts = 7",  # does not divide over the mesh of 2
+    ]
+    (tmp_path / "file").touch()
+    findings = list_of(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
+    wrong_findings = [finding for finding in findings if finding.is_problem]
+    areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
+    assert [finding.area for finding in wrong_findings] == areas
+    texts = [finding.text for finding in wrong_findings]
+    assert texts[0].startswith("--gin 'Model.head = 3': Model has no setting 'head'; did you ")
+    assert "the macro %STEPPS has no value" in texts[1]
+    assert texts[2] == "Model.heads is 0; it must be from 1 to 16777216."
+    assert texts[3].startswith("--topology v9: there is no such topology; ")
+    assert texts[4].startswith("Model.experts: dimension E has size 7, which does not divide over ")
+    assert texts[6] == (
+        f"--workdir {tmp_path / 'file' / 'run'}: {tmp_path / 'file'} is a file; give a folder."
+    )
+    notes = [finding.text for finding in findings if finding.mark == "note"]
+    assert notes == ["the checks below use these defaults instead: Model.heads = 4"]
+
+
+def test_reading_a_file_goes_on_after_a_wrong_line(tmp_path):
+    config = tmp_path / "my.gin"
+    config.write_text(
+        "include 'models/none.gin'\nModel.heds = 3\nModel.heads = @four\nModel.head_dim = 'a'\n"
+    )
+    texts = problems(DoctorRequest(str(config)), "config")
+    assert [text.partition(":")[0] for text in texts] == [
+        f"{config}, line {line}" for line in (1, 2, 3, 4)
+    ]
+    assert "Model.head_dim is 'a'; it must be a whole number" in texts[3]
+
+
+def test_after_a_syntax_error_the_report_says_that_the_file_was_read_in_part(tmp_path):
+    config = tmp_path / "my.gin"
+    config.write_text("Model.heads = 0\nModel.head_dim =\nModel.experts = -1\n")
+    texts = problems(DoctorRequest(str(config), ["Data.rows = 0"]), "config")
+    assert len(texts) == 3
+    assert texts[0].startswith(f"{config}, line 2: cannot read 'Model.head_dim ='; a setting is ")
+    assert texts[0].endswith(" The rest of this file was not read.")
+    assert texts[1:] == [
+        "Model.heads is 0; it must be from 1 to 16777216.",
+        "Data.rows is 0; it must be from 1 to 16777216.",
+    ]
+
+
+def test_macros_that_refer_to_one_another_in_a_circle_are_one_problem(tmp_path):
+    config = tmp_path / "my.gin"
+    config.write_text("A = %B\nB = %A\nModel.heads = %A\nModel.experts = %B\nTrain.steps = 0\n")
+    assert problems(DoctorRequest(str(config)), "config") == [
+        "some of the macros A, B refer to one another in a circle; give one macro of the circle a value.",
+        "Train.steps is 0; it must be from 1 to 2147483647.",
+    ]
+
+
+def test_a_setting_that_contradicts_only_a_wrong_setting_is_not_a_second_problem():
+    wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
+    findings = list_of(DoctorRequest("demo", wrong))
+    assert [finding.text for finding in findings if finding.is_problem] == [
+        "Mesh.shape is [2, 0]; every entry must be from 1 to 1048576."
+    ]
+    (note,) = [finding.text for finding in findings if finding.mark == "note"]
+    for default in ("Mesh.shape = (1,)", "Mesh.axes = ('x',)", "Mesh.rules = {'B': 'x', "):
+        assert default in note
+
+
+def test_if_two_settings_contradict_each_other_the_one_of_the_gin_flag_is_replaced():
+    findings = list_of(DoctorRequest("demo", ["Mesh.shape = (2, 2)"]))
+    assert [finding.text for finding in findings if finding.mark != "ok"] == [
+        "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
+        "the checks below use these defaults instead: Mesh.shape = (1,)",
+    ]
+
+
+def test_every_size_that_does_not_divide_is_listed_with_the_nearest_legal_sizes():
+    texts = problems(
+        DoctorRequest("demo", ["Mesh.shape = (3,)", "Model.num_groups = 7", "Data.rows = 32"]),
+        "mesh",
+    )
+    assert [text.partition(":")[0] for text in texts] == [
+        "Data.rows",
+        "Model.experts",
+        "Data.rows and Data.source_length",
+        "Data.rows and Data.target_length",
+    ]
+    assert "the nearest legal sizes are 30 or 33" in texts[0]
+    assert "dimension E has size 8" in texts[1]
+    assert "[4, 8]" in texts[2]
+
+
+def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
+    prepared = Data(source_length=96, target_length=48, target_vocabulary=5000)
+    write_prepared_data(tmp_path / "data", prepared, {"de": 4})
+    tmp_path = tmp_path / "data"
+    request = DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path)
+    assert problems(request, "data") == [
+        f"--data {tmp_path} has examples of up to 96 tokens, but Data.source_length is 64; set it to 96 "
+        "or more, or prepare the data again.",
+        f"--data {tmp_path} was prepared with Data.target_vocabulary = 5000, but the config has 4000; "
+        "use the same value, or prepare the data again.",
+        f"Data.languages names 'fr', which --data {tmp_path} does not have. It has: de.",
+    ]
+
+
+def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing():
+    big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
+    (text,) = problems(DoctorRequest("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
+    assert text.startswith("the training state takes 256.44 GiB of the ")
+    # CPU devices share one memory, so more of them do not help.
+    assert text.endswith("; make the model smaller, or take a machine with more memory.")
+
+
+def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
+    findings = list_of(DoctorRequest("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
+    mesh = [finding.text for finding in findings if finding.area == "mesh"]
+    assert mesh == [
+        "x=2: rows, groups, experts and every weight divide",
+        "Mesh.shape [2] needs 2 devices, but v3:2x2 has 8; the nearest legal value is --gin "
+        "'Mesh.shape = (8,)'.",
+        "with Mesh.shape [8], Data.rows: dimension B has size 18, which does not divide over the 8 "
+        "devices of mesh axes ['x']; the nearest legal sizes are 16 or 24.",
+    ]
+    (memory,) = [finding.text for finding in findings if finding.area == "memory"]
+    assert memory.endswith("of the 16.00 GiB of a device of v3:2x2")
+
+
+def test_a_pattern_that_matches_no_tensor_is_noted_with_a_similar_name():
+    overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
+    notes = [f.text for f in list_of(DoctorRequest("demo", [overrides])) if f.mark == "note"]
+    assert notes == [
+        "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
+        "Mesh.overrides has 'q/z', which no tensor of this model matches.",
+    ]
+
+
+def test_an_override_of_the_wrong_rank_is_one_problem_and_memory_is_still_checked():
+    findings = list_of(DoctorRequest("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
+    (problem,) = [finding.text for finding in findings if finding.is_problem]
+    assert problem == (
+        "Mesh.overrides['*/gate'] is ['x'], but parameters/encoder/block/moe_0/gate has the "
+        "dimensions RM_; give one entry per dimension."
+    )
+    assert findings[-2].area == "memory"
+
+
+def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
+    usage = doctor.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    (text,) = problems(DoctorRequest("demo", workdir=tmp_path), "disk")
+    assert "4 checkpoints take" in text
+    assert f"of the 1,000 B free at {tmp_path}" in text
+
+
+def test_the_program_ends_with_the_number_of_problems(capsys):
+    assert commands.inspect_program(["--config=demo", "--doctor", "--gin=Data.rows = 33"]) == 2
+    captured = capsys.readouterr()
+    assert "PROBLEM  mesh      Data.rows: dimension B has size 33" in captured.out
+    assert "problem" in captured.err
+    assert commands.inspect_program(["--config=demo", "--doctor"]) == 0
+
+
+def test_all_of_the_data_is_read_only_if_the_user_asks(tmp_path):
+    write_prepared_data(tmp_path / "data", Data(target_length=48), {"de": 4})
+    (shard,) = (tmp_path / "data" / "de-en").glob("train-*")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:100] + b"x" + content[101:])
+    data = tmp_path / "data"
+    assert problems(DoctorRequest("demo", data=data), "data") == []
+    assert problems(DoctorRequest("demo", data=data, reads_data=True), "data") == [
+        f"de-en/{shard.name} of {data} was changed since it was prepared; prepare the data again"
+    ]
+
+
+def test_a_validation_that_could_not_decode_is_a_problem():
+    texts = problems(DoctorRequest("demo", ["Model.encoder_layers = 0"]), "mesh")
+    assert any("a language model has no source to translate" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("machine", "package", "tested", "untested", "needed", "install"),
+    [
+        ("v3:2x2", "libtpu", "0.0.42.1", "0.0.421", "0.0.42", "pip install 'libtpu==0.0.42.*'"),
+        (
+            *("h100:8", "jax-cuda13-plugin", "0.10.2", "0.10.21", "0.10.2"),
+            "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'",
+        ),
+    ],
+)
+def test_a_topology_needs_the_tested_compiler(
+    monkeypatch, machine, package, tested, untested, needed, install
+):
+    installed = {}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    machines = [Topology.parse(machine), Topology.parse("cpu:2")]
+    assert list(doctor.compiler_problems(machines)) == [
+        f"{package} is not installed; --topology {machine} needs it. Install it: {install}."
+    ]
+    assert list(doctor.compiler_problems(machines[1:])) == []
+    installed[package] = untested
+    assert list(doctor.compiler_problems(machines)) == [
+        f"{package} {untested} is installed; --topology {machine} needs {needed}. Install it: {install}."
+    ]
+    installed[package] = tested
+    assert list(doctor.compiler_problems(machines)) == []
+
+
+def test_missing_untested_and_different_releases_are_problems(monkeypatch):
+    installed = {"jax": "0.10.2", "jaxlib": "0.9.0", "tensorflow": "2.20.0"}
+    required = ["jax>=0.10.2,<0.11", "jaxlib>=0.10.2,<0.11", "rich>=13", "libtpu; extra == 'tpu'"]
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)
+    assert list(doctor.package_problems()) == [
+        "jaxlib 0.9.0 is installed; gshard-nmt needs >=0.10.2,<0.11. Install it: "
+        "pip install 'jaxlib>=0.10.2,<0.11'.",
+        "rich is not installed; install it: pip install 'rich>=13'.",
+        "jax 0.10.2 and jaxlib 0.9.0 are of different releases. Install the same release: pip "
+        "install jaxlib==0.10.2.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "bound", "satisfied"),
+    [
+        ("2.21.0", ">=2.21", True),
+        ("2.20.9", ">=2.21", False),
+        ("0.11", "<0.11", False),
+        ("1.2.3", "~=1.0", True),  # bounds with ~= are not checked
+    ],
+)
+def test_a_version_is_compared_number_by_number(version, bound, satisfied):
+    assert doctor._satisfies(version, bound) is satisfied

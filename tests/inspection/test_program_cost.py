@@ -1,0 +1,48 @@
+"""The predicted times of a step and the JSON record."""
+
+import dataclasses
+import json
+
+import pytest
+
+from gshard_nmt.inspection.program_cost import SECONDS_PER_YEAR, as_json
+from gshard_nmt.spmd.topology import Topology
+
+
+def test_the_predicted_step_is_work_and_communication_one_after_the_other(inspection):
+    assert inspection.step_seconds == 2.0 + 1.0 + 1.0
+    assert "predicted time: 4.00 s" in inspection.lines()
+    assert inspection.roofline_seconds == 1.0 + 0.5 + 1.0
+    assert inspection.roofline_fraction == 2.5 / 4
+    peak = inspection.topology.chip.peak_flops
+    assert inspection.flops_utilization == pytest.approx(6e12 / (peak * 4))
+    steps = 1e12 / 4096
+    assert inspection.device_years(1e12) == pytest.approx(steps * 4 * 8 / SECONDS_PER_YEAR)
+    on_cpu = dataclasses.replace(inspection, topology=Topology.parse("cpu:8"))
+    assert on_cpu.step_seconds is on_cpu.roofline_fraction is on_cpu.device_years(1e12) is None
+
+
+def test_work_is_added_up_by_kind_and_by_direction(inspection):
+    assert inspection.by_kind()["experts"].seconds == 3.0
+    assert inspection.by_kind("recomputed")["experts"].seconds == inspection.recomputed.seconds == 1
+    assert inspection.by_kind("backward") == {}
+
+
+def test_the_json_adds_up_and_can_be_written(inspection):
+    record = json.loads(json.dumps(as_json(inspection)))
+    assert sum(record["per_device"]["by_category"].values()) == record["per_device"]["peak_bytes"]
+    assert record["flops_per_device"] == 6e12
+    by_kind = {collective["kind"]: collective for collective in record["collectives"]}
+    assert by_kind["all-to-all"]["bytes_per_device"] == 4 * 2**20
+    assert by_kind["all-gather"]["sources"][0]["asked_for"] is False
+    assert record["directions"]["recomputed"]["experts"]["seconds"] == 1.0
+    assert record["fits"]
+
+
+def test_without_a_program_only_the_estimate_is_known(inspection, refused):
+    record = as_json(refused)
+    assert record.keys() == as_json(inspection).keys()
+    unknown = ("collectives", "work", "directions", "flops_per_device", "estimated_step_seconds")
+    assert [record[key] for key in unknown] == [None] * len(unknown)
+    assert record["per_device"]["is_estimate"]
+    assert not record["fits"]
