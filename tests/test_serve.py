@@ -13,7 +13,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
-from gshard_nmt.serving.translate_request import Limits
+from gshard_nmt.serving.requests import Limits
 from tests.serving import hostile
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 

@@ -14,45 +14,14 @@ LONGEST_WAIT = 0.2
 
 _BYTES = 300_000
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
-# Each of these, said many times, has made some parser of HTML, forms or languages slow.
+# Each of these, said many times, has made some parser of forms or languages slow.
+# fmt: off
 _UNITS = [
-    *("<", "<a", "<a ", "<a b=", "<a b='", "<a/", "<!--", "<!", "<![", "<?", "</", "</p>", "<b>"),
-    *(
-        "<p>",
-        "<li>",
-        "<table>",
-        "<b><p>",
-        "<script>",
-        "&",
-        "&#",
-        "&amp;",
-        ";",
-        "(a)",
-        "%",
-        "%2",
-        "+",
-    ),
-    *(
-        "=",
-        "&q=",
-        "a=b;",
-        "[",
-        '{"a":',
-        "1",
-        '"',
-        "\\",
-        "\\u",
-        " ",
-        "\n",
-        "\r",
-        "\t",
-        "a",
-        "é",
-        "\0",
-    ),
-    *("\ud800", "--X\r\n", "boundary="),
+    "<", "&", "&amp;", ";", "%", "%2", "+", "=", "&q=", "a=b;", "[", '{"a":', "1", '"', "\\",
+    "\\u", " ", "\n", "\r", "\t", "a", "é", "\0", "\ud800", "--X\r\n", "boundary=",
 ]
-_STARTS = ["", "", "<a ", "<a b='", "<!--", '{"q": ', "--X\r\nContent-Disposition: form-data"]
+# fmt: on
+_STARTS = ["", "", '{"q": ', "--X\r\nContent-Disposition: form-data"]
 _TYPES = [_JSON, _FORM, "multipart/form-data; boundary=X", "a/b" + "; a=b" * 1000]
 
 
@@ -111,14 +80,12 @@ def _requests(seed: int, count: int) -> Iterator[tuple[str, str, bytes, str]]:
         unit = "".join(random.choices(_UNITS, k=random.choice([1, 1, 2, 3])))
         size = random.choice([1000, 19_000, _BYTES])
         text = (random.choice(_STARTS) + unit * size)[:size]
-        kind = random.choice(["text", "html", "html", "language", "detect", "raw", "raw"])
+        kind = random.choice(["text", "language", "detect", "raw", "raw"])
         path = "/detect" if kind == "detect" else "/translate"
         if kind == "raw":
             body, content_type = text.encode(errors="replace")[:_BYTES], random.choice(_TYPES)
         else:
-            fields = {"q": text, "source": "auto", "target": "en", "format": "html"}
-            if kind != "html":
-                fields["format"] = "text"
+            fields = {"q": text, "source": "auto", "target": "en"}
             if kind == "language":
                 fields |= {"q": "un", random.choice(["source", "target"]): text}
             body, content_type = json.dumps(fields).encode(), _JSON

@@ -1,7 +1,7 @@
 """Hostile requests to gshard-serve: none of them may make the answer to /health wait."""
 
 from gshard_nmt.serve import Address, Server
-from gshard_nmt.serving.translate_request import Limits
+from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 from tests.serving.hostile import LONGEST_WAIT, attack
 from tests.soak.campaign import Clock, Report
