@@ -162,28 +162,6 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
     assert not (tmp_path / "small").exists()
 
 
-def test_a_folder_that_is_not_empty_is_refused(folders):
-    with pytest.raises(UserError, match="is not empty; give a new folder"):
-        export_smaller(folders / "run", folders / "run", ["en", "fr"], folders / "corpus")
-
-
-def test_a_file_is_no_folder_to_write_to(folders, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="--out"):
-        export_smaller(folders / "run", tmp_path / "file", ["en", "fr"], folders / "corpus")
-
-
-def test_the_checkpoint_of_the_user_is_read(folders, tmp_path, monkeypatch):
-    def load(config, run, checkpoint):
-        raise UserError(f"no {checkpoint}")
-
-    monkeypatch.setattr(program, "load_translator", load)
-    with pytest.raises(UserError, match="no average:3"):
-        export_smaller(
-            folders / "run", tmp_path / "x", ["en", "fr"], folders / "corpus", 1.0, "average:3"
-        )
-
-
 def test_the_table_has_the_bytes_of_each_part():
     before = {
         "source_embedding": np.zeros((8, 4), np.float32),

@@ -285,12 +285,10 @@ def write(
     never: Sequence[int] = (),
     generation: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes config.json, generation_config.json and the weights.
+    """Writes config.json, generation_config.json and the weights into a folder.
 
     Args:
-      layout: the layout.
-      weights: our parameters by name.
-      folder: the folder to write into.
+      layout, weights, folder: the model, our parameters by name, and the folder.
       never: our ids that the search never writes.
       generation: what an imported model had in generation_config.json.
 

@@ -221,12 +221,9 @@ def _translate(model: TrainedModel, module, sentences: _Sentences):
 
 
 class _Best(NamedTuple):
-    """The best hypothesis of each sentence; the names are those of the results of a search.
+    """The best hypothesis of each sentence, with the names and shapes that a search has for them.
 
-    Attributes:
-      ids: int32[n, I], the tokens with EOS as the last one, then 0.
-      lengths: int32[n], the number of tokens, EOS included; 0 if there is no hypothesis.
-      scores: float32[n], normalized by length.
+    `ids` int32[n, I] end with EOS and then have 0; `lengths` int32[n] is 0 if there is no hypothesis.
     """
 
     ids: Any

@@ -77,12 +77,6 @@ def test_a_language_without_text_has_no_neighbor_and_is_nobodys():
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_no_text_at_all_has_no_alarm():
-    figures = router([[[0.0] * 8] * 2], tokens=0)
-    assert figures.alarms() == []
-    assert figures.data()["specialization"] == [0]
-
-
 def test_a_dead_expert_is_an_alarm():
     shares = [[[0.4, 0.3, 0.3 - 1e-4, 1e-4]] * 2, [[0.25] * 4] * 2]
     figures = router(shares)
@@ -107,14 +101,6 @@ def test_a_layer_whose_tokens_go_to_one_expert_has_collapsed():
     assert router([[[0.3, 0.3, 0.3, *[0.02] * 5]] * 2]).alarms() == []
 
 
-def test_many_dead_experts_are_counted_and_a_few_are_named():
-    shares = np.zeros((1, 1, 64))
-    shares[..., :40] = 1 / 40
-    (alarm,) = router(shares, 100_000).alarms()
-    assert alarm.startswith("decoder_1: 24 of 64 experts get almost no token (40, 41, ")
-    assert alarm.endswith("47, ...)")
-
-
 def test_what_chance_gives_is_what_samples_of_one_distribution_give():
     rng = np.random.default_rng(0)
     shares = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
@@ -136,13 +122,6 @@ def test_the_data_are_rounded_and_named():
     assert data["nearest"] == {"fr": ["de"], "de": ["fr"]}
     assert data["checkpoint"] == "step 7"
     assert router([[[0.5, 0.5]]]).data()["second"] is None
-
-
-def test_a_huge_map_is_left_out_of_the_data(monkeypatch):
-    monkeypatch.setattr(routing, "_MOST_NUMBERS", 3)
-    data = router([[[0.5, 0.5], [0.5, 0.5]]]).data()
-    assert data["first"] is data["weight"] is None
-    assert data["load"] == [[0.5, 0.5]]
 
 
 def test_a_dense_model_has_no_router(tmp_path):

@@ -194,14 +194,6 @@ def test_a_model_that_ours_cannot_be_is_refused(folder, values, message):
     assert message in str(error.value)
 
 
-def test_a_folder_without_a_config_is_refused(folder):
-    (folder / "config.json").unlink()
-    with pytest.raises(
-        UserError, match=r"has no config\.json; give the folder of a Hugging Face model"
-    ):
-        read_config(folder)
-
-
 def test_an_embedding_without_a_scale_moves_it_to_the_last_norm():
     """The logits of a model whose embedding is not scaled: E' = E and the final norm has M**0.5."""
     model = imported("m2m_100")

@@ -47,12 +47,6 @@ def test_a_translation_begins_with_the_tag_of_its_language(name, tmp_path):
     assert target.first("pl") == []
 
 
-def test_a_target_vocabulary_of_marian_needs_no_tag(tmp_path):
-    source, target = vocabularies("marian", tmp_path)
-    assert (source.tags("en", "fr"), target.first("fr")) == ([source.tag("<2fr>")], [])
-    assert source.size == target.size
-
-
 @pytest.mark.parametrize(
     ("name", "directions"),
     [
@@ -79,15 +73,6 @@ def folder(tmp_path):
 
 def read(folder: Path):
     return read_tokenizer(folder, read_config(folder))
-
-
-def test_languages_may_be_named_with_their_ids(folder):
-    """Of the two files, tokenizer.json says which id a token has."""
-    (folder / "special_tokens_map.json").unlink()
-    words = len(json.loads((folder / "vocab.json").read_text()))
-    added = [{"id": words + n, "content": f"__{c}__"} for n, c in enumerate(("pt", "ns"))]
-    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
-    assert read(folder).directions == [("ns", "pt"), ("pt", "ns")]
 
 
 def write_json(file: Path, content: object) -> None:
@@ -138,15 +123,6 @@ def test_codes_of_one_language_stay_apart(folder):
     names = ["__pt__", "por_Latn", "__zle_qq__"]
     write_json(folder / "special_tokens_map.json", {"additional_special_tokens": names})
     assert read(folder).directions[:2] == [("por-Latn", "pt"), ("por-Latn", "zle-QQ")]
-
-
-def test_the_order_of_the_lines_of_a_vocabulary_does_not_matter(folder):
-    expected = read(folder)
-    words = json.loads((folder / "vocab.json").read_text())
-    write_json(folder / "vocab.json", dict(reversed(words.items())))
-    order = read(folder).orders["source"]
-    assert order.model == expected.orders["source"].model
-    assert list(order.rows) == list(expected.orders["source"].rows)
 
 
 def test_an_id_beyond_the_model_is_refused(folder):

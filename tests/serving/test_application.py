@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 
 import pytest
 
@@ -263,25 +262,6 @@ def test_a_client_that_goes_away_takes_its_lines_with_it(client):
     assert len(client.translator.batches) == 1
 
 
-def test_requests_that_come_together_share_batches(client):
-    client.translator.hold()
-
-    async def ask_all():
-        body = {"source": "fr", "target": "en"}
-        requests = [
-            client.asked("POST", "/translate", json.dumps({"q": f"w{i}", **body}).encode())
-            for i in range(9)
-        ]
-        threading.Timer(0.05, client.translator.gate.set).start()
-        return await asyncio.gather(*requests)
-
-    answers = asyncio.run(ask_all())
-    assert [content["translatedText"] for _, _, content in answers] == [
-        f"W{i}>en" for i in range(9)
-    ]
-    assert [len(lines) for lines, *_ in client.translator.batches] in ([1, 4, 4], [4, 4, 1])
-
-
 def test_the_log_has_no_text_of_users(client):
     client.translate(q=["secret", "secret"], source="fr", target="en")
     client.translate(q="secret", source="secret", target="en")
@@ -292,10 +272,3 @@ def test_the_log_has_no_text_of_users(client):
     assert "secret" not in "\n".join(client.log).lower()
     assert client.log[0].startswith("192.0.2.7 POST /translate 200 ")
     assert client.log[0].endswith(" ms fr-en 2 texts 12 characters")
-
-
-def test_a_defect_is_answered_and_raised(client, monkeypatch):
-    monkeypatch.setattr(client.batcher, "submit", None)
-    with pytest.raises(TypeError):
-        client.translate(q="un", source="fr", target="en")
-    assert client.log[0].startswith("192.0.2.7 POST /translate 500 ")

@@ -126,14 +126,6 @@ def test_a_line_that_fails_makes_no_other_request_fail(capsys):
     assert failure.message == "the model failed to translate this text. Try another."
 
 
-def test_a_translator_that_loses_a_line_fails_its_request():
-    with batching() as (batcher, translator):
-        translator.translate = lambda lines, source, target: iter([])
-        future = batcher.submit("fr", "en", ["a"])
-        translator.gate.set()
-        assert isinstance(future.exception(SECONDS), Refusal)
-
-
 def test_a_batcher_that_closes_refuses_all_that_waits():
     with batching() as (batcher, translator):
         future = batcher.submit("fr", "en", ["a"])

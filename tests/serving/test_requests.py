@@ -53,10 +53,6 @@ def test_an_empty_field_has_its_default(empty):
         assert message.startswith(f"Invalid request: missing {name} parameter")
 
 
-def test_unknown_fields_are_ignored():
-    assert read(RIGHT | {"api_key": "x", "format": "text", "other": [1]}).texts == ["un"]
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

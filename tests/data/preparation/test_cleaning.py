@@ -4,14 +4,14 @@ import dataclasses
 from collections import Counter
 
 import pytest
+from gshard_nmt.data.preparation.cleaning import Cleaner, old_reports
+from gshard_nmt.data.preparation.texts import LanguageText
 
 from gshard_nmt.data.cleaning import page
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.cleaning.samples import Sample
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.cleaning import Cleaner, old_reports
 from gshard_nmt.data.preparation.inputs import Text, name_of
-from gshard_nmt.data.preparation.texts import LanguageText
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
 

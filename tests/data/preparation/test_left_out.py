@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
+from gshard_nmt.data.preparation.cleaning import Cleaner
+from gshard_nmt.data.preparation.texts import folder_of
 
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.preparation.texts import folder_of
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
