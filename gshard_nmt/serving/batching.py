@@ -73,11 +73,9 @@ class Batcher:
         """
         self._translator, self._rows, self._queue = translator, rows, queue
         self._change = threading.Condition()
-        # All that follows is read and changed only with the lock of `_change`. The first direction is
-        # the next to be served, and the first job of a direction gives the next line.
-        self._waiting: collections.OrderedDict[tuple[str, str], collections.deque[_Job]] = (
-            collections.OrderedDict()
-        )
+        # All that follows is read and changed only with the lock of `_change`. The direction of the first
+        # job is the next to be served.
+        self._waiting: collections.deque[_Job] = collections.deque()
         self._unfinished: set[_Job] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
@@ -107,7 +105,7 @@ class Batcher:
                     1,
                 )
             self._unfinished.add(job)
-            self._waiting.setdefault(job.direction, collections.deque()).append(job)
+            self._waiting.append(job)
             self._change.notify()
         job.future.add_done_callback(lambda _: self._forget(job))
         return job.future
@@ -146,7 +144,9 @@ class Batcher:
             self._change.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
                 return []
-            direction, jobs = self._waiting.popitem(last=False)
+            direction = self._waiting[0].direction
+            jobs = collections.deque(job for job in self._waiting if job.direction == direction)
+            others = [job for job in self._waiting if job.direction != direction]
             batch: _Batch = []
             while jobs and len(batch) < self._rows:
                 job = jobs.popleft()
@@ -154,8 +154,7 @@ class Batcher:
                 job.taken += 1
                 if job.taken < len(job.lines):
                     jobs.append(job)
-            if jobs:
-                self._waiting[direction] = jobs
+            self._waiting = collections.deque([*others, *jobs])
             return batch
 
     def _translate(self, batch: _Batch) -> None:
@@ -193,11 +192,8 @@ class Batcher:
         """Removes a job that is finished, failed or canceled."""
         with self._change:
             self._unfinished.discard(job)
-            jobs = self._waiting.get(job.direction)
-            if jobs is not None and job in jobs:
-                jobs.remove(job)
-                if not jobs:
-                    del self._waiting[job.direction]
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(job)
 
 
 def _fail(job: _Job, refusal: Refusal) -> None:

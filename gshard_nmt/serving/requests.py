@@ -20,8 +20,7 @@ class Limits:
     """The limits on requests.
 
     Attributes:
-      characters: the most characters of all texts of a request together.
-      texts: the most texts in a request.
+      characters, texts: the most characters of all texts of a request together, and the most texts.
       queue: the most requests that wait or are being translated.
       seconds: the longest time from the end of a request to its answer.
       body_seconds: the longest time that a client may take to send the body of a request.
