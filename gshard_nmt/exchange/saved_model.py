@@ -35,17 +35,12 @@ FEW = 4
 """The number of rows of a small batch. A large batch takes as long for one sentence as for all of its
 `Decode.rows` sentences, so that calls with few sentences use small batches."""
 
+# Regular expressions of TensorFlow's RE2: `LINE_BREAKS`, a text that `source_lines.copied` copies, what
+# Python's `str.strip` removes (`\s` of RE2 is ASCII only), and `INVISIBLE`.
 _LINE_BREAK = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in LINE_BREAKS) + "]"
-"""Matches one of `LINE_BREAKS`, as a regular expression of TensorFlow's RE2."""
-
 _COPIED = r"[^\p{L}\p{N}]*"
-"""Matches a text that `source_lines.copied` copies."""
-
 _ENDS = r"^[\s\p{Z}\x1c-\x1f\x{85}]+|[\s\p{Z}\x1c-\x1f\x{85}]+$"
-"""Matches what Python's `str.strip` removes. `\\s` of RE2 is ASCII only."""
-
 _INVISIBLE = "[" + re.sub(r"[^-]", lambda c: f"\\x{{{ord(c[0]):x}}}", INVISIBLE) + "]"
-"""Matches one of `INVISIBLE`."""
 
 
 class Direction(NamedTuple):

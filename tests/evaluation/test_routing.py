@@ -57,14 +57,6 @@ def test_languages_that_share_no_expert_are_one_bit_apart():
     assert figures.specialization[0] == pytest.approx(1 - 1 / 3)
 
 
-def test_the_distance_is_the_mean_over_layers_and_names_three_languages():
-    same, other = [1, 0], [0, 1]
-    figures = router([[same] * 5, [same, other, other, other, same]])
-    assert figures.distance[0].tolist() == [0, 0.5, 0.5, 0.5, 0]
-    assert figures.nearest(0) == [4, 1, 2]
-    assert figures.specialization.tolist() == [0, pytest.approx(0.971, abs=1e-3)]
-
-
 def test_a_language_without_text_has_no_neighbor_and_is_nobodys():
     figures = router([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]])
     figures.use.tokens[:, 1] = 0

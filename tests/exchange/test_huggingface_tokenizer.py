@@ -103,21 +103,6 @@ def test_every_place_of_the_languages_is_read(folder, file, content):
     assert vocabulary.pieces(places) == ["<pt>", "<ns>"]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("tokenizer.json", {"added_tokens": [{"content": "__pt__"}]}),
-        ("tokenizer_config.json", {"added_tokens_decoder": ["__pt__"]}),
-        ("tokenizer_config.json", {"additional_special_tokens": 5}),
-    ],
-)
-def test_a_file_of_another_shape_is_an_error(folder, file, content):
-    (folder / "special_tokens_map.json").unlink()
-    write_json(folder / file, content)
-    with pytest.raises(UserError, match=rf"^in .*{file} {next(iter(content))} is wrong: "):
-        read(folder)
-
-
 def test_codes_of_one_language_stay_apart(folder):
     """If two codes have one BCP 47 tag, both stay as they are, with hyphens."""
     names = ["__pt__", "por_Latn", "__zle_qq__"]
@@ -166,22 +151,6 @@ def test_the_two_sides_of_marian_may_have_vocabularies_of_their_own(marian):
     assert rows == [config["vocab_size"], len(target) + 1]
     pieces = Vocabulary(tokenizer.orders["target"].model).keys()
     assert not [piece for piece in pieces if "<2" in str(piece)]
-
-
-def test_both_sides_of_a_shared_vocabulary_have_the_same_number_of_ids(marian):
-    """A piece of one side that is no token needs an id, and so the other side gets one more too."""
-    words = json.loads((marian / "vocab.json").read_text())
-    sides = [
-        set(piece_names((marian / f"{side}.spm").read_bytes())) for side in ("source", "target")
-    ]
-    for own, other in (sides, sides[::-1]):
-        word = next(word for word in words if word in own - other)
-        renamed = {name if name != word else "<no piece>": i for name, i in words.items()}
-        write_json(marian / "vocab.json", renamed)
-        config = read_config(marian)
-        del config["share_encoder_decoder_embeddings"]
-        orders = read_tokenizer(marian, config).orders
-        assert len(orders["source"].rows) == len(orders["target"].rows)
 
 
 def test_a_marian_model_of_one_direction_needs_no_languages(marian):

@@ -72,11 +72,6 @@ def test_directions_take_turns():
         ]
 
 
-def test_a_request_without_lines_is_answered_at_once():
-    with batching() as (batcher, _):
-        assert batcher.submit("fr", "en", []).result(0) == []
-
-
 def test_a_full_queue_refuses():
     with batching(queue=2) as (batcher, translator):
         future = batcher.submit("fr", "en", ["a"])

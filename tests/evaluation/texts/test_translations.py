@@ -102,15 +102,6 @@ def test_translations_of_another_choice_of_weights_are_not_used(run):
     assert again.languages == ["fr", "de"]
 
 
-def test_translations_by_older_rules_of_decoding_are_made_again(run, monkeypatch):
-    label = save(run, 5)
-    translate(run, Translator(label))
-    monkeypatch.setattr(translations, "RULES_VERSION", translations.RULES_VERSION + 1)
-    for expected in (["fr", "de"], []):
-        translate(run, translator := Translator(label))
-        assert translator.languages == expected
-
-
 def test_changed_settings_of_decode_translate_again_and_another_mesh_does_not(run):
     label = save(run, 5)
     for statement, expected in (
