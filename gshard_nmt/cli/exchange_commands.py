@@ -84,7 +84,7 @@ def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
             "instance."
         )
     corpus = existing_folder(values, "corpus", "gshard-data harvest")
-    from gshard_nmt.export_smaller import export_smaller
+    from gshard_nmt.export import export_smaller
 
     export_smaller(workdir, out, languages, corpus, values.keep_choices, values.checkpoint)
 

@@ -84,7 +84,7 @@ def _serve(values: FlagValues) -> None:
         )
     directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
     from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
-    from gshard_nmt.serving.translate_request import Limits
+    from gshard_nmt.serving.requests import Limits
 
     # Loading the model takes long, so we check the address before that.
     address = Address(values.host, values.port)

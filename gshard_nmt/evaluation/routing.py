@@ -71,8 +71,7 @@ def sections(
 
     Args:
       runs: the name of each run in the report, different from all others; the run; its test sets.
-      count: counts the choices of the router.
-      checkpoint: the value of --checkpoint.
+      count, checkpoint: counts the choices of the router; the value of --checkpoint.
     """
     parts = []
     for i, (name, run, tests) in enumerate(runs):
@@ -101,12 +100,7 @@ def direction_names(tests: Sequence[TestSet]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class RouterMap:
-    """The use of the experts by each direction, in each MoE layer.
-
-    Attributes:
-      use: the counts of the router.
-      names: the name of each direction, in the order of the counts.
-    """
+    """The counts of the router, and the name of each direction in their order."""
 
     use: ExpertUse
     names: Sequence[str]

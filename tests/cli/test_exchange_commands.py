@@ -110,7 +110,7 @@ def test_a_mistake_writes_nothing(exported, tmp_path, capsys, flags, message):
 def test_a_smaller_model_has_its_languages_and_corpus(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(
-        "gshard_nmt.export_smaller.export_smaller", lambda *arguments: calls.append(arguments)
+        "gshard_nmt.export.export_smaller", lambda *arguments: calls.append(arguments)
     )
     flags = [f"--workdir={tmp_path}", f"--out={tmp_path / 'out'}", "--format=native"]
     flags += [f"--corpus={tmp_path}", "--keep_choices=0.98"]

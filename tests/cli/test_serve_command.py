@@ -7,7 +7,7 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.serving.translate_request import Limits
+from gshard_nmt.serving.requests import Limits
 from tests.run.facts import data_facts
 
 

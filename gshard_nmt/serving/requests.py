@@ -1,4 +1,4 @@
-"""What a request asks: its query arguments and its body, JSON or a form, and the limits on them."""
+"""What a request asks: the fields of its body, JSON or a form, the limits on them, and its texts."""
 
 import dataclasses
 import functools
@@ -8,11 +8,11 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from gshard_nmt.serving.refusal import Refusal
-from gshard_nmt.serving.text_parts import HtmlText, PlainText
+from gshard_nmt.serving.batching import Refusal
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
+_LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,7 @@ class Limits:
     """The limits on requests.
 
     Attributes:
-      characters: the most characters of all texts of a request together.
-      texts: the most texts in a request.
+      characters, texts: the most characters of all texts of a request together, and the most texts.
       queue: the most requests that wait or are being translated.
       seconds: the longest time from the end of a request to its answer.
       body_seconds: the longest time that a client may take to send the body of a request.
@@ -48,7 +47,6 @@ class TranslateRequest:
       is_list: whether the client sent a list of texts, and so expects a list.
       source, target: the languages that the client named.
       alternatives: number of further translations of each text that the client asked for.
-      is_html: whether the texts are HTML.
     """
 
     texts: Sequence[str]
@@ -56,22 +54,18 @@ class TranslateRequest:
     source: str
     target: str
     alternatives: int = 0
-    is_html: bool = False
 
     @functools.cached_property
-    def _parts(self) -> list[HtmlText | PlainText]:
-        return [HtmlText(text) if self.is_html else PlainText(text) for text in self.texts]
+    def _parts(self) -> list[list[str]]:
+        """The lines and the line breaks of each text."""
+        return [_LINE_BREAK.split(text) for text in self.texts]
 
     def lines(self) -> list[str]:
-        """Returns the lines to translate: those of all texts that are not blank, in order.
-
-        Raises:
-          Refusal: a text is not HTML, but should be.
-        """
-        return [line for parts in self._parts for line in parts.lines()]
+        """Returns the lines to translate: those of all texts that are not blank, in order."""
+        return [part for parts in self._parts for part in parts if part.strip()]
 
     def translated(self, nbest: Sequence[Sequence[str]]) -> dict[str, object]:
-        """Returns the answer to the request.
+        """Returns the answer to the request. Line breaks and blank lines stay.
 
         Translation number n of a text has translation number n of each line. A line that has fewer
         translations gives its best.
@@ -83,11 +77,11 @@ class TranslateRequest:
         best: list[object] = []
         others: list[object] = []
         for parts in self._parts:
-            lines = [next(remaining) for _ in parts.lines()]
-            count = max(map(len, lines), default=1)
+            choices = [next(remaining) if part.strip() else [part] for part in parts]
+            count = min(max(map(len, choices)), 1 + self.alternatives)
             versions = [
-                parts.translated([line[n if n < len(line) else 0] for line in lines])
-                for n in range(min(count, 1 + self.alternatives))
+                "".join(choice[n if n < len(choice) else 0] for choice in choices)
+                for n in range(count)
             ]
             best.append(versions[0])
             others.append(versions[1:])
@@ -121,12 +115,16 @@ def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateReque
     """
     texts = read_texts(fields, limits)
     source, target = (_language(fields, name) for name in ("source", "target"))
-    text_format = fields.get("format") or "text"
-    if text_format not in ("text", "html"):
-        _refuse("format is not supported; it must be text or html. Send one of them.")
-    is_list = isinstance(fields["q"], list)
-    is_html = text_format == "html"
-    return TranslateRequest(texts, is_list, source, target, _alternatives(fields), is_html)
+    if (fields.get("format") or "text") != "text":
+        _refuse(
+            "format is not supported; it must be text. Send the text of a page without its tags."
+        )
+    alternatives = fields.get("alternatives") or 0
+    if isinstance(alternatives, str) and re.fullmatch("[0-9]{1,4}", alternatives):
+        alternatives = int(alternatives)
+    if not isinstance(alternatives, int) or isinstance(alternatives, bool) or alternatives < 0:
+        _refuse("alternatives is not a number of translations. Send 0 or more.")
+    return TranslateRequest(texts, isinstance(fields["q"], list), source, target, alternatives)
 
 
 def _text(value: object) -> str:
@@ -146,39 +144,28 @@ def _language(fields: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _alternatives(fields: Mapping[str, object]) -> int:
-    value = fields.get("alternatives") or 0
-    if isinstance(value, str) and re.fullmatch("[0-9]{1,4}", value):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        _refuse("alternatives is not a number of translations. Send 0 or more.")
-    return value
-
-
-def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, object]:
-    """Returns the fields of a request: the query arguments, and then those of the body.
-
-    A query argument, or a field of a form, that is there twice is a list.
+def read_fields(content_type: str, body: bytes) -> dict[str, object]:
+    """Returns the fields of a body. A field of a form that is there twice is a list.
 
     Raises:
-      Refusal: the body is neither a JSON object nor a form, or something is not UTF-8.
+      Refusal: the body is neither a JSON object nor a form, or it is not UTF-8.
     """
+    media_type = content_type.partition(";")[0].strip().lower()
+    is_form = media_type == "application/x-www-form-urlencoded"
     try:
-        fields = _pairs(query)
-        media_type = content_type.partition(";")[0].strip().lower()
-        if not body:
-            return fields
-        is_form = media_type == "application/x-www-form-urlencoded"
         # curl -d calls JSON a form unless it is told otherwise.
         if media_type == "application/json" or (is_form and body.lstrip()[:1] == b"{"):
-            value = json.loads(body.decode("utf-8-sig"))
-            if not isinstance(value, dict):
+            fields = json.loads(body.decode("utf-8-sig") or "{}")
+            if not isinstance(fields, dict):
                 _refuse("the body is not a JSON object. Send one.")
-            return fields | value
+            return fields
         if is_form:
-            return fields | _pairs(body)
+            values = urllib.parse.parse_qs(
+                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+            )
+            return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
     except UnicodeDecodeError:
-        _refuse("the body or the query is not UTF-8. Send UTF-8.")
+        _refuse("the body is not UTF-8. Send UTF-8.")
     except json.JSONDecodeError as error:
         _refuse(f"the body is not JSON (line {error.lineno}, column {error.colno}). Correct it.")
     except (ValueError, RecursionError):
@@ -187,13 +174,6 @@ def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, objec
         415,
         "Content-Type must be application/json or application/x-www-form-urlencoded. Send one of them.",
     )
-
-
-def _pairs(encoded: bytes) -> dict[str, object]:
-    values = urllib.parse.parse_qs(
-        encoded.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-    )
-    return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
 
 
 def _refuse(problem: str) -> NoReturn:

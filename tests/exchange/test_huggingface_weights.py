@@ -1,18 +1,26 @@
 """Our models as Hugging Face folders: what was imported goes back, and what goes out comes back."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import huggingface_writer
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import Source, model_of, read_config
-from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
-from gshard_nmt.exchange.huggingface_writer import Layout, layout_of, own_tokenizer, tensors_of
-from gshard_nmt.exchange.tensors import Tensors
+from gshard_nmt.exchange.huggingface import Layout, layout_of, model_of, read_config
+from gshard_nmt.exchange.huggingface_tokenizer import own_tokenizer, read_tokenizer
+from gshard_nmt.exchange.huggingface_weights import (
+    INDEX,
+    SINGLE,
+    Tensors,
+    read_weights,
+    tensors_of,
+    write,
+    write_tensors,
+)
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.settings.gin_reader import load_config
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS
@@ -42,13 +50,9 @@ def vocabulary() -> Vocabulary:
 def read_back(folder, tokenizer, contents):
     """Returns the weights that gshard-import reads in a folder, without an output bias."""
     model = model_of(contents)
-    source = Source(contents, model, Tensors(folder), tokenizer.orders)
     sizes = [len(tokenizer.orders[side].rows) for side in ("source", "target")]
-    weights = {
-        name: source.weight(name, parameter) for name, parameter in declare(model, *sizes).items()
-    }
-    assert source.leftovers() == []
-    return weights
+    layout = Layout(contents, model, tokenizer.orders)
+    return read_weights(layout, Tensors(folder), declare(model, *sizes))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -73,30 +77,6 @@ def test_an_imported_model_goes_back_to_its_own_weights(name):
             values = values.astype(half)
         # A factor that is no power of 2 is rounded twice.
         np.testing.assert_allclose(values, original, rtol=0 if half else 2e-7, atol=0)
-
-
-@pytest.mark.parametrize("config", [CONFIG, EXPERTS], ids=["m2m_100", "nllb-moe"])
-def test_a_model_of_our_own_comes_back_to_the_bit(tmp_path, vocabulary, config):
-    weights = weights_of(config.model, vocabulary.size)
-    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
-    huggingface_writer.write(layout, weights, tmp_path)
-    for side, name in huggingface_writer.SIDES.items():
-        (tmp_path / name).write_bytes(layout.orders[side].model)
-    facts = {"directions": [["en", "fr"], ["fr", "en"]], "never": []}
-    (tmp_path / "gshard_nmt.json").write_text(json.dumps(facts))
-    tokenizer = own_tokenizer(tmp_path)
-    assert tokenizer.directions == [("en", "fr"), ("fr", "en")]
-    assert tokenizer.orders["source"].model == vocabulary.content
-    contents = read_config(tmp_path)
-    back = read_back(tmp_path, tokenizer, contents)
-    assert np.ptp(back.pop("output_bias")) == 0
-    assert set(back) == set(weights)
-    for name, values in weights.items():
-        np.testing.assert_array_equal(back[name], values)
-    model = model_of(contents)
-    same = ("encoder_layers", "hidden_dim", "experts", "moe_place", "positions", "expert_stacks")
-    for setting in same[: 6 if config is EXPERTS else 2]:
-        assert getattr(model, setting) == getattr(config.model, setting)
 
 
 def test_the_special_ids_are_those_of_fairseq(vocabulary):
@@ -171,46 +151,24 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
         decode={"source_lengths": (8, 24)},
     )
     layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
-    weights = weights_of(config.model, vocabulary.size)
-    huggingface_writer.write(layout, weights, tmp_path, never=[0, 2, 3, 9])
+    write(layout, weights_of(config.model, vocabulary.size), tmp_path, never=[0, 2, 3, 9])
     content = json.loads((tmp_path / "config.json").read_text())
-    model = config.model
+    # fmt: off
     expected = {
-        "vocab_size": vocabulary.size,
-        "encoder_layers": 4,
-        "decoder_layers": model.decoder_layers,
-        "encoder_attention_heads": model.heads,
-        "activation_function": "swish",
-        "dropout": 0.2,
-        "attention_dropout": 0.1,
-        "max_position_embeddings": 40,
-        "tie_word_embeddings": True,
-        "encoder_sparse_step": 2,
-        "decoder_sparse_step": 0,
-        "router_bias": False,
-        "second_expert_policy": "all",
-        "normalize_router_prob_before_dropping": False,
-        "moe_eval_capacity_token_fraction": 1.0,
-        "dtype": "float32",
-        "torch_dtype": "float32",
+        "vocab_size": vocabulary.size, "encoder_layers": 4,
+        "decoder_layers": config.model.decoder_layers, "encoder_attention_heads": config.model.heads,
+        "activation_function": "swish", "dropout": 0.2, "attention_dropout": 0.1,
+        "max_position_embeddings": 40, "encoder_sparse_step": 2, "decoder_sparse_step": 0,
+        "router_bias": False, "second_expert_policy": "all", "dtype": "float32",
+        "normalize_router_prob_before_dropping": False, "moe_eval_capacity_token_fraction": 1.0,
     }
+    search = {
+        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
+        "num_beams": 4, "max_length": 40, "bad_words_ids": [[1], [3], [0], [9]],
+    }
+    # fmt: on
     assert {name: content[name] for name in expected} == expected
-    assert json.loads((tmp_path / "generation_config.json").read_text()) == {
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 0,
-        "num_beams": 4,
-        "max_length": 40,
-        "bad_words_ids": [[1], [3], [0], [9]],
-    }
-    for part, changes, longest in (
-        ("data", {"source_length": 48}, 48),
-        ("decode", {"source_lengths": (8, 56)}, 56),
-    ):
-        changed = config.replace(**{part: changes})
-        layout = layout_of(changed, {"source": vocabulary, "target": vocabulary})
-        assert layout.config["max_position_embeddings"] == longest
+    assert json.loads((tmp_path / "generation_config.json").read_text()) == search
 
 
 def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vocabulary):
@@ -228,13 +186,8 @@ def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vo
 @pytest.mark.parametrize("is_scaled", [True, False])
 def test_embeddings_that_are_not_multiplied_come_back_too(is_scaled):
     layout = golden_layout("m2m_100", scale_embedding=is_scaled)
-    source = Source(layout.config, layout.model, Tensors(GOLDENS / "m2m_100"), layout.orders)
-    size = len(layout.orders["target"].rows)
-    weights = {
-        name: source.weight(name, parameter)
-        for name, parameter in declare(layout.model, size, size).items()
-    }
-    golden = Tensors(GOLDENS / "m2m_100")
+    size, golden = len(layout.orders["target"].rows), Tensors(GOLDENS / "m2m_100")
+    weights = read_weights(layout, golden, declare(layout.model, size, size))
     for name, values in tensors_of(layout, weights).items():
         np.testing.assert_allclose(values, golden.read(name, values.shape), rtol=2e-7, atol=0)
 
@@ -271,3 +224,64 @@ def test_the_sides_of_marian_may_have_tables_of_their_own():
     order = layout.orders["target"]
     assert bias[0, order.rows[0]] == bias[0, order.rows[3]] == 0
     assert bias[0, order.rows[5]] == arrays["output_bias"][5]
+
+
+VALUES = np.array([[1.5, -2.0, 0.25]], np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.dtype("bfloat16")])
+def test_every_dtype_is_read_as_float32(tmp_path, dtype):
+    save_file({"a": VALUES.astype(dtype), "w": np.zeros(1, dtype)}, tmp_path / SINGLE)
+    tensors = Tensors(tmp_path)
+    values = tensors.read("a", (1, 3))
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, VALUES)
+    assert tensors.unread == {"w"}
+
+
+def test_an_index_names_several_files_and_a_single_file_comes_before_it(tmp_path):
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        write_tensors(tmp_path / f"{name}.safetensors", {name: np.array([value])})
+    names = {"one": "one.safetensors", "two": "../two.safetensors"}
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": names}))
+    tensors = Tensors(tmp_path)
+    assert [tensors.read(name, (1,)).tolist() for name in names] == [[1.0], [2.0]]
+    (tmp_path / "two.safetensors").unlink()
+    with pytest.raises(UserError, match=r"two\.safetensors is missing, but the index names it"):
+        Tensors(tmp_path)
+    write_tensors(tmp_path / SINGLE, {"a": VALUES})
+    assert Tensors(tmp_path).unread == {"a"}
+
+
+def test_arrays_of_any_layout_are_written_as_float32_of_torch(tmp_path):
+    arrays = {
+        "a": VALUES.astype(np.float64),
+        "transposed": np.arange(6, dtype=np.float16).reshape(2, 3).T,
+    }
+    write_tensors(tmp_path / SINGLE, arrays)
+    assert b'"format":"pt"' in (tmp_path / SINGLE).read_bytes()
+    tensors = Tensors(tmp_path)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(tensors.read(name, values.shape), values)
+
+
+def test_a_tensor_that_cannot_be_read_is_named(tmp_path):
+    save_file({"a": VALUES, "b": VALUES.astype(np.int8)}, tmp_path / SINGLE)
+    tensors = Tensors(tmp_path)
+    for name, shape, message in (
+        ("c", (3,), "has no tensor c, so it is not the whole model"),
+        ("a", (3,), r"has the shape \[1, 3\], but by config.json it must have \[3\]"),
+        ("b", (1, 3), "the tensor b has the dtype I8; it must be one of F64, F32, F16, BF16"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tensors.read(name, shape)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, struct.pack("<Q", 8) + b'{"a": 1}'])
+def test_a_damaged_file_and_pickled_weights_are_refused(tmp_path, content):
+    (tmp_path / SINGLE).write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* Copy the file again"):
+        Tensors(tmp_path)
+    (tmp_path / SINGLE).rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="files of weights are not read"):
+        Tensors(tmp_path)
