@@ -12,7 +12,7 @@ from rich.table import Table
 from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.catalogues import finding
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.reading.notes import listed, note
+from gshard_nmt.data.reading.rows import listed, note
 from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, find_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, mapping_of

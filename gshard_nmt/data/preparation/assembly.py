@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.data.cleaning import page
-from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.preparation.cleaning import CleanText, old_reports, report_of
 from gshard_nmt.data.preparation.plan import Models, Plan
 from gshard_nmt.data.preparation.stages import Tokens
@@ -101,20 +100,17 @@ class NewFolder:
         pairs = sorted(self._pairs, key=lambda p: (-p.splits["train"].examples, p.folder))
         write_manifest(self.path, pairs, facts, self._checksums)
 
-    def report_cleaning(
-        self, cleaned: Sequence[CleanText], names: Collection[str], settings: Cleaning
-    ) -> list[str]:
-        """Writes the page about cleaning, and returns its warnings.
+    def report_cleaning(self, cleaned: Sequence[CleanText], names: Collection[str]) -> list[str]:
+        """Writes the report about cleaning, and returns its warnings.
 
         Args:
           cleaned: the training text that was cleaned now.
-          names: the names of all pairs. What is known of the others comes from the old page.
-          settings: the settings of cleaning.
+          names: the names of all pairs. What is known of the others comes from the old report.
         """
         reports = [report_of(text) for text in cleaned]
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
-        return page.write_report(reports, settings, self.path)
+        return report.write_report(reports, self.path)
 
     def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
         """Writes the report about the vocabularies, and returns the part that is new.

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gshard_nmt.data.cleaning import duplicates, page, registry, samples
+from gshard_nmt.data.cleaning import duplicates, registry, report
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import filtering, tokenizing
@@ -52,7 +52,7 @@ class CleanText:
         groups = tokenizing.group([part.rows for part in self.parts])
         return [tuple(self.parts[i] for i in group) for group in groups]
 
-    def samples(self) -> samples.Samples:
+    def samples(self) -> report.Samples:
         """Returns samples of the pairs that each filter dropped."""
         return filtering.samples_of(self.folders)
 
@@ -225,25 +225,25 @@ class Cleaner:
         return key_of(_VERSION, text.key, choice, languages, keys, self._identity)
 
 
-def report_of(text: CleanText) -> page.Direction:
+def report_of(text: CleanText) -> report.Direction:
     """Returns what cleaning did to the training text of a pair, for the page."""
     pair = text.text.pair
     languages = (pair.source, pair.target, pair.subset)
-    return page.Direction(*languages, text.pairs, text.removed, text.samples(), text.edited)
+    return report.Direction(*languages, text.pairs, text.removed, text.samples(), text.edited)
 
 
-def old_reports(folder: Path) -> list[page.Direction]:
+def old_reports(folder: Path) -> list[report.Direction]:
     """Returns what `report_of` returned for earlier data; nothing if the report is not there."""
     reports = []
     try:
-        for entry in json.loads((folder / page.JSON).read_bytes())["directions"]:
+        for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
             dropped = {
-                name: [samples.Sample(0, text["source"], text["target"]) for text in texts]
+                name: [report.Sample(0, text["source"], text["target"]) for text in texts]
                 for name, texts in entry["samples"].items()
             }
             languages = (entry["source"], entry["target"], entry["subset"])
             pairs, removed, edited = entry["pairs"], entry["removed"], entry["edited"]
-            reports.append(page.Direction(*languages, pairs, removed, dropped, edited))
+            reports.append(report.Direction(*languages, pairs, removed, dropped, edited))
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return reports

@@ -356,7 +356,7 @@ class Job:
         )
         cleaned = [clean[key] for key in clean if key[1] == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
-        alarms = folder.report_cleaning(cleaned, names, self._options.cleaning)
+        alarms = folder.report_cleaning(cleaned, names)
         for alarm in (*alarms, *left_out.too_long(tokens, self._config)):
             self._say(f"warning: {alarm}")
         folder.report_vocabularies(sizes, fits).show(self._console)

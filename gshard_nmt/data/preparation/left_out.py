@@ -6,7 +6,7 @@ Each has a reason. `gshard-data prepare` prints it, and the manifest keeps it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.data.cleaning import page
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.cleaning import CleanText
 from gshard_nmt.data.preparation.stages import Tokens
@@ -71,7 +71,7 @@ def too_long(tokens: Mapping[tuple[str, str], Tokens], config: Data) -> Iterator
     for (name, split), own in tokens.items():
         lost = own.data.removed.get(TOO_LONG, 0)
         clean = own.data.examples + lost
-        if split == "train" and own.data.examples and lost > page.TOO_MUCH * clean:
+        if split == "train" and own.data.examples and lost > report.TOO_MUCH * clean:
             yield (
                 f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
                 f"Data.source_length = {config.source_length} or Data.target_length = "

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from gshard_nmt.data.catalogues.messages import UnreadableError, read_catalogue
 from gshard_nmt.data.language_codes import names_language
-from gshard_nmt.data.reading.notes import listed, note
-from gshard_nmt.data.reading.rows import Input, SentencePair, one_line
+from gshard_nmt.data.reading.rows import Input, SentencePair, listed, note, one_line
 from gshard_nmt.errors import UserError
 
 _ENGLISH = "en"

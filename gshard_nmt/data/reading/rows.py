@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,3 +107,14 @@ def score_of(value: object, where: str) -> float | None:
             "the scores from the file."
         )
     return score
+
+
+def note(text: str) -> None:
+    """Writes a note to stderr. The text has no full stop."""
+    sys.stderr.write(f"note: {text}.\n")
+
+
+def listed(names: Sequence[object], most: int = 3) -> str:
+    """Returns the first names and the number of the others."""
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + rest

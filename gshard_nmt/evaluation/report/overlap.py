@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.data.cleaning import leaks
-from gshard_nmt.data.cleaning.leaks import NEAR, OverlapSearch, Side
+from gshard_nmt.data.cleaning import overlap as search
+from gshard_nmt.data.cleaning.overlap import NEAR, OverlapSearch, Side
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts.translations import TestSet
@@ -16,7 +16,7 @@ __all__ = ["Overlap", "OverlapSearch", "leave_out", "section"]
 
 EXAMPLES = 3
 _SIDES: tuple[Side, Side] = ("source", "target")
-Overlap = leaks.Overlap[TestSet]
+Overlap = search.Overlap[TestSet]
 
 
 def _alarms(overlaps: Sequence[Overlap]) -> Iterator[str]:
