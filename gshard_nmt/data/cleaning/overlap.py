@@ -68,12 +68,9 @@ Text = TypeVar("Text", bound=HeldOutText)
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A side of a test sentence in the training text.
+    """The first training sentence that matches a side of a test sentence best.
 
-    Attributes:
-      training: the first training sentence that matches best.
-      share: the shared part of the shingles of the longer sentence; 1 for an exact copy.
-      is_exact: whether it is an exact copy.
+    `share` is the shared part of the shingles of the longer sentence; 1 for an exact copy.
     """
 
     training: str

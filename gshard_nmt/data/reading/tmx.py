@@ -87,7 +87,7 @@ class _Units:
             reason = xml.parsers.expat.ErrorString(error.code)
             raise UserError(
                 f"{self._path}, line {error.lineno} is not well-formed XML in the encoding that the "
-                f"first line names ({reason}); mend the line, or export the translation memory again in UTF-8."
+                f"first line names ({reason}); mend the line, or export the memory again in UTF-8."
             ) from None
 
     def _where(self) -> str:
