@@ -78,8 +78,8 @@ bench: $(TPU_READY)  ## measure beside other systems, 40 minutes; writes docs/pe
 # `make look RUN=runs/demo` looks at the report of a run. Pictures go to build/look/.
 RUN ?=
 
-look: $(READY)  ## try the page of a report in headless Chromium, if it is installed, and take pictures
-	@$(BIN)/python scripts/look.py $(if $(RUN),"$(RUN)")
+look: $(READY)  ## take pictures of the page of a report in headless Chromium, if it is installed
+	@$(BIN)/python scripts/look.py "$(or $(RUN),runs/demo)"
 
 lock:  ## resolve requirements.lock and its additions anew (after a change of setup.py)
 	@bash scripts/make_lock.sh

@@ -52,6 +52,8 @@ EXTRAS = {
     # For the filter "language" of gshard-data prepare, and for the detection of gshard-serve. Its wheel
     # contains the model of 140 languages.
     "langid": ["py3langid>=0.4,<0.5"],
+    # For gshard-export --format ctranslate2.
+    "ctranslate2": ["ctranslate2>=4.6,<5"],
     # For gshard-data prepare --scheduler.
     "cluster": ["distributed>=2025.1"],
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
@@ -60,7 +62,13 @@ EXTRAS = {
     # libretranslatepy is the client that the tests of gshard-serve use. mini-racer is the JavaScript
     # engine (V8) that the tests run the script of the report in.
     "dev": [
-        *("hypothesis>=6.100", "libretranslatepy>=2.1", "mini-racer>=0.14,<1", "mypy>=1.15"),
+        *(
+            "ctranslate2>=4.6,<5",
+            "hypothesis>=6.100",
+            "libretranslatepy>=2.1",
+            "mini-racer>=0.14,<1",
+            "mypy>=1.15",
+        ),
         *("py3langid>=0.4,<0.5", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"),
     ],
 }

@@ -32,7 +32,6 @@ IDS = ("source_ids", "target_inputs")
 
 
 def main() -> int:
-    """Lowers or runs a step; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", required=True)
@@ -63,7 +62,6 @@ def main() -> int:
 
 
 def lower(folder: Path, settings: list[str]) -> None:
-    """Lowers the step and the first state of a model, and writes them into a folder."""
     from step import batch_of
     from trainers import ours
     from trainers.workload import Workload
@@ -92,12 +90,7 @@ def lower(folder: Path, settings: list[str]) -> None:
 
 
 def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
-    """Compiles the step of a folder, makes some steps, and prints what they took.
-
-    Raises:
-      UserError: a number is too small, the folder has no sound step, there are too few devices, or the
-        loss is not finite.
-    """
+    """Compiles the step of a folder, makes some steps, and prints what they took."""
     if steps < 1:
         raise UserError(f"--steps is {steps}; the smallest number is 1.")
     if peak_tflops is not None and not peak_tflops > 0:
@@ -136,7 +129,6 @@ def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
 
 
 def read(folder: Path) -> tuple[Mesh, dict[str, dict[str, np.ndarray]]]:
-    """Returns the mesh of a step, and its arguments "batch" and "control" by their names."""
     try:
         facts = json.loads((folder / "step.json").read_text())["mesh"]
         mesh = Mesh(**{k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()})
@@ -152,7 +144,6 @@ def read(folder: Path) -> tuple[Mesh, dict[str, dict[str, np.ndarray]]]:
 def compiled(
     artifact: Path, devices: runtime.Runtime, donate: tuple[int, ...] = ()
 ) -> tuple[Program, float]:
-    """Returns the compiled program of an artifact, and the FLOPs that XLA counts in it."""
     stored = program_cache.load(artifact)
     if stored is None:
         raise UserError(

@@ -40,7 +40,6 @@ class Part:
     has_limit: bool = True
 
     def command(self, when: str) -> list[str]:
-        """Returns the command line; `when` is the value of `--page`."""
         program, *flags = self.arguments
         limit = ["--minutes", f"{self.minutes:g}"] if self.has_limit else []
         return [sys.executable, str(FOLDER / program), *flags, *limit, "--page", when]
@@ -50,23 +49,16 @@ PARTS = {
     "training": Part(9, ("training.py",)),
     "step": Part(1, ("step.py",), has_limit=False),
     "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
-    "growth": Part(6, ("growth.py",)),
-    "dispatch": Part(1, ("dispatch.py",)),
-    "numbering": Part(0.5, ("numbering.py",)),
     "decoding": Part(6, ("decoding.py",)),
-    "experts": Part(1, ("decoding.py", "--experts", "8", "32")),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
     "preparation": Part(2, ("preparation.py",)),
     "input": Part(0.5, ("input.py", "--examples", "100000", "--batches", "100")),
-    "reliability": Part(3, ("reliability.py", "--rounds", "3", "--steps", "150"), has_limit=False),
-    "compile-time": Part(6, ("compile_time.py",)),
 }
 """The parts in the order in which they run."""
 
 
 def main() -> int:
-    """Runs the parts; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--part", choices=PARTS, help="run this part only")
@@ -81,7 +73,6 @@ def main() -> int:
 
 
 def run(name: str, part: Part, when: str) -> str:
-    """Runs a part; returns how it ended, and after how many minutes."""
     print(f"{name}: about {part.minutes:g} minutes", file=sys.stderr, flush=True)
     began = time.monotonic()
     with subprocess.Popen(part.command(when), start_new_session=True) as process:
@@ -97,7 +88,6 @@ def run(name: str, part: Part, when: str) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process and all that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -2,7 +2,6 @@
 
     .venv/bin/python benchmarks/decoding.py                     # the table of docs/performance.md
     .venv/bin/python benchmarks/decoding.py --systems gshard    # this package alone
-    .venv/bin/python benchmarks/decoding.py --experts 8 32      # 128 sentences, 8 and 32 experts
     .venv/bin/python benchmarks/decoding.py --first             # the first line of gshard-decode
 
 Every system translates the same batch: 32 random sentences of 24 tokens with a beam of 4, and every
@@ -71,13 +70,10 @@ PEERS = {
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md if it is whole."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     if arguments.first:
         section = first_line.measure(arguments.workdir, BUILD, limit)
-    elif arguments.experts:
-        section = experts_section(arguments, limit)
     else:
         section = speed_section(arguments, limit)
     if arguments.tree or arguments.setting or arguments.workdir:
@@ -120,13 +116,6 @@ def parse() -> argparse.Namespace:
         help="measure also the package of another checkout, to compare two versions in turns",
     )
     parser.add_argument(
-        "--experts",
-        type=int,
-        nargs="+",
-        metavar="E",
-        help="compare numbers of experts, with 128 sentences; this package alone",
-    )
-    parser.add_argument(
         "--first", action="store_true", help="time gshard-decode to its first line, programs cached"
     )
     parser.add_argument("--workdir", type=Path, help="with --first: a run; default: trains one")
@@ -135,7 +124,6 @@ def parse() -> argparse.Namespace:
 
 
 def ours(arguments: argparse.Namespace) -> dict[str, System]:
-    """Returns this package with and without experts, with each setting, and from each checkout."""
     systems = {}
     for tree in [ROOT, *arguments.tree]:
         for setting, divides in itertools.product(["", LOW, *arguments.setting], (False, True)):
@@ -152,7 +140,6 @@ def ours(arguments: argparse.Namespace) -> dict[str, System]:
 
 
 def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
-    """Measures all systems with each number of processes."""
     everything = ours(arguments) | PEERS
     wanted = {k for k in everything if any(text in k for text in arguments.systems)}
     if wanted & set(PEERS) and not has_peers():
@@ -180,27 +167,11 @@ def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
     return page.Section("decoding speed", text, figures, min(rounds), is_whole, versions)
 
 
-def experts_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
-    """Measures several numbers of experts."""
-    systems = {
-        f"{experts} experts{f' ({tree})' if tree != ROOT else ''}": System(
-            "ours", experts, settings=tuple(arguments.setting), tree=tree
-        )
-        for experts in arguments.experts
-        for tree in [ROOT, *arguments.tree]
-    }
-    measured = translate(systems, 1, limit, 128)
-    text, figures = rows(measured, 128 * 32, next(iter(systems)))
-    return page.Section("experts", text, figures, measured.rounds)
-
-
 def counted(number: int, singular: str, plural: str) -> str:
-    """Returns a number with its noun."""
     return f"{number} {singular if number == 1 else plural}"
 
 
 def translate(systems: dict[str, System], processes: int, limit: Limit, sentences: int) -> Measured:
-    """Lets systems take turns. Each divides the cores among this number of processes."""
     cores = environment.cores()
     share = len(cores) // processes
     parts = [cores[i * share : (i + 1) * share] for i in range(processes)]
@@ -211,7 +182,6 @@ def translate(systems: dict[str, System], processes: int, limit: Limit, sentence
 def start(
     name: str, system: System, parts: Sequence[tuple[int, ...]], sentences: int
 ) -> list[Worker]:
-    """Starts a process of a system on each of some parts of the cores."""
     workloads = [
         Workload(
             cores=cores,
@@ -229,14 +199,7 @@ def start(
 
 
 def rows(measured: Measured, tokens: int, base: str, where: str = "") -> tuple[str, list[Figure]]:
-    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn.
-
-    Args:
-      measured: the turns of each system.
-      tokens: the target tokens of a turn.
-      base: the system that the last column compares with: the median of the ratios of all rounds.
-      where: ends the names of the figures.
-    """
+    """Returns a table and its figures: medians with the interval from the slowest to the fastest turn."""
     lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
     ratios_of, figures = [f"times {base}"], []
     for name, turns in measured.turns.items():

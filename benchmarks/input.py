@@ -33,7 +33,6 @@ CONFIG = Data(source_length=64, target_length=64, rows=64)
 
 
 def prepared_data(folder: Path, examples: int) -> PreparedData:
-    """Writes prepared data with this number of sentences of random length and random ids."""
     rng = np.random.default_rng(0)
     for side in ("source", "target"):
         (folder / f"{side}.model").write_bytes(b"not read by this program")
@@ -63,7 +62,6 @@ def prepared_data(folder: Path, examples: int) -> PreparedData:
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Returns the seconds that a function computes, in all threads of this process."""
     begin = time.process_time()
     work()
     return time.process_time() - begin

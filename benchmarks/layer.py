@@ -34,7 +34,6 @@ TIMES = 8
 
 
 def main() -> None:
-    """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--config", default="demo", help="a config by name or by path")
@@ -46,7 +45,6 @@ def main() -> None:
 
 
 def measured(config: Config, rounds: int, sizes: Sequence[int] = SIZES) -> list[str]:
-    """Returns the tables: collectives, their growth, and the parts of a layer."""
     started = runtime.start(config.mesh)
     devices = list(started.devices.devices.ravel())
     numbers = [n for n in range(2, len(devices) + 1) if len(devices) % n == 0]
@@ -77,7 +75,6 @@ def _text(seconds: Sequence[float]) -> tuple[str, str]:
 
 
 def in_turns(programs: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, list[float]]:
-    """Returns the seconds of each program in each round. A first round warms up and does not count."""
     import jax
 
     seconds: dict[Any, list[float]] = {key: [] for key in programs}
@@ -92,7 +89,6 @@ def in_turns(programs: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, l
 
 
 def parts(config: Config, started: Runtime) -> dict[str, Callable[[], Any]]:
-    """Compiles the parts, and runs each once: later parts take what earlier ones return."""
     arrays: dict[str, Any] = {}
     programs: dict[str, Callable[[], Any]] = {}
     for part in layer_parts.parts(config):
@@ -106,7 +102,6 @@ def parts(config: Config, started: Runtime) -> dict[str, Callable[[], Any]]:
 
 
 def collective(kind: str, devices: Sequence[Any], nbytes: int) -> Callable[[], Any]:
-    """Compiles a program of collectives of float32 arrays of about `nbytes` on each device."""
     import jax
 
     count = len(devices)

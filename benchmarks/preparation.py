@@ -1,22 +1,15 @@
-"""Measures gshard-data prepare: against bare SentencePiece, and in several processes.
+"""Measures gshard-data prepare against bare SentencePiece, both in one process.
 
     .venv/bin/python benchmarks/preparation.py [--corpus corpus --languages fr zh-CN]
-    .venv/bin/python benchmarks/preparation.py --processes 2 --rows 500000
 
 It prepares the corpus with existing vocabularies: without cleaning, and with the default filters. Without
 --corpus, the text is that of `make demo`, or else random words. --rows asks for random words.
 
-The first command runs it in one process, in turns with bare SentencePiece. That reads both columns of the
-text from memory, in blocks of 16,384 lines, and returns lists of ids. Times are CPU seconds of a process
-and its children, since other programs may run meanwhile.
-
-The second command compares the wall time of several processes with that of one, from the start of the
-program to its end. The machine must be quiet, and the text so large that the start does not matter.
-Bare SentencePiece in as many processes, with equal parts of the text, shows what the machine allows.
+Bare SentencePiece reads both columns of the text from memory, in blocks of 16,384 lines, and returns
+lists of ids. Times are CPU seconds of a process and its children, since other programs may run meanwhile.
 """
 
 import argparse
-import multiprocessing
 import os
 import random
 import statistics
@@ -43,7 +36,6 @@ BARE = "bare SentencePiece"
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,15 +45,11 @@ def main() -> None:
         elif arguments.corpus is None:
             arguments.corpus = root / "corpus"
             make_corpus(arguments.corpus, arguments.languages, arguments.rows or 50_000)
-        if arguments.processes:
-            section = processes_section(arguments, root, limit)
-        else:
-            section = speed_section(arguments, root, limit)
+        section = speed_section(arguments, root, limit)
     page.publish(section, arguments.page, busy)
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--corpus", type=Path, help="the corpus folder")
@@ -73,13 +61,11 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--config", default="demo", help="the config, for its settings of data")
     parser.add_argument("--rows", type=int, help="random sentences of each language")
-    parser.add_argument("--processes", type=int, help="compare this number with one process")
     page.add_flags(parser, rounds=5)
     return parser.parse_args()
 
 
 def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
-    """Writes sentences of random words, so that the program needs no corpus."""
     rng = random.Random(0)
     letters = "etaoinshrdlu"
     words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(20_000)]
@@ -93,19 +79,18 @@ def make_corpus(folder: Path, languages: list[str], rows: int) -> None:
 
 
 def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
-    """Compares one process with bare SentencePiece."""
     models = root / "models"
-    training = prepare(arguments, models, "--workers", "1")[0]
+    training = prepare(arguments, models, "--workers", "1")
     columns = read_columns(arguments.corpus, arguments.languages)
     pairs = len(columns[0])
     seconds: dict[str, list[float]] = {name: [] for name in (BARE, *WAYS)}
     while not limit.is_over(len(seconds[BARE])):
         # Up to date: what the start of the program takes.
-        start = prepare(arguments, models, "--workers", "1")[0]
+        start = prepare(arguments, models, "--workers", "1")
         seconds[BARE].append(bare(columns, models))
         for name, flags in WAYS.items():
             own = ["--vocabulary_of", str(models), "--workers", "1", *flags]
-            seconds[name].append(prepare(arguments, fresh(root), *own)[0] - start)
+            seconds[name].append(prepare(arguments, fresh(root), *own) - start)
     rows, figures = [("", "us a pair", f"times {BARE}", "interval")], []
     for name, own in seconds.items():
         ratios = [a / b for a, b in zip(own, seconds[BARE], strict=True)]
@@ -120,48 +105,13 @@ def speed_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> pa
     return page.Section("preparation", text, figures, len(ratios))
 
 
-def processes_section(arguments: argparse.Namespace, root: Path, limit: Limit) -> page.Section:
-    """Compares several processes with one."""
-    models, numbers = root / "models", ("1", str(arguments.processes))
-    prepare(arguments, models)
-    head = [f"seconds of {number} process{'es' * (number != '1')}" for number in numbers]
-    rows, figures, rounds = [("", *head, "times as fast", "interval")], [], []
-    text_columns = read_columns(arguments.corpus, arguments.languages)
-    own = ["--vocabulary_of", str(models), "--workers"]
-    for name in (BARE, *WAYS):
-        part, seconds = limit.part(1 / (1 + len(WAYS))), []
-        while not part.is_over(len(seconds)):
-            seconds.append(
-                [
-                    prepare(arguments, fresh(root), *own, number, *WAYS[name])[1]
-                    if name in WAYS
-                    else bare_in_processes(text_columns, models, int(number))
-                    for number in numbers
-                ]
-            )
-        columns = list(zip(*seconds, strict=True))
-        medians = [f"{statistics.median(column):.1f}" for column in columns]
-        ratios = [one / more for one, more in seconds]
-        rows.append((name, *medians, *median_text(ratios, ".2f")))
-        base, several = (f"{name}, {head[i].removeprefix('seconds of ')}" for i in (0, 1))
-        figures.append(Figure.of(base, "s", columns[0]))
-        inverse = [1 / ratio for ratio in ratios]
-        figures.append(Figure.of(several, "s", columns[1], base, inverse))
-        rounds.append(len(seconds))
-    pairs = len(text_columns[0])
-    text = f"{pairs:,} pairs of {', '.join(arguments.languages)}:\n\n{page.table(rows)}"
-    return page.Section("preparation in processes", text, figures, min(rounds))
-
-
 def read_columns(corpus: Path, languages: list[str]) -> list[list[str]]:
-    """Returns the source and the target lines of the training text."""
     pairs = [p for p in find_pairs(corpus) if p.language in languages]
     rows = [row for p in pairs for row in read_pairs(p, "train", p.source, p.target)]
     return [[row[side] for row in rows] for side in (0, 1)]
 
 
 def bare(columns: list[list[str]], models: Path) -> float:
-    """Returns the CPU seconds of SentencePiece for both columns."""
     vocabularies = [Vocabulary.load(models / f"{side}.model") for side in ("source", "target")]
     began = time.process_time()
     for vocabulary, lines in zip(vocabularies, columns, strict=True):
@@ -170,40 +120,24 @@ def bare(columns: list[list[str]], models: Path) -> float:
     return time.process_time() - began
 
 
-def bare_in_processes(columns: list[list[str]], models: Path, number: int) -> float:
-    """Returns the wall seconds of SentencePiece in processes that have equal parts of the columns."""
-    context = multiprocessing.get_context("fork")  # so that no process waits for its text
-    parts = [[side[first::number] for side in columns] for first in range(number)]
-    processes = [context.Process(target=bare, args=(part, models)) for part in parts]
-    began = time.monotonic()
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return time.monotonic() - began
-
-
-def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> tuple[float, float]:
-    """Runs gshard-data prepare in a process of its own; returns its CPU and wall seconds."""
+def prepare(arguments: argparse.Namespace, out: Path, *flags: str) -> float:
     languages = "[" + ", ".join(f"'{language}'" for language in arguments.languages) + "]"
     command = [sys.executable, "-m", "gshard_nmt", "data", "prepare"]
     command += ["--config", arguments.config, "--gin", f"Data.languages = {languages}"]
     command += ["--gin", "Data.minimum_pairs = 1"]
     command += ["--corpus", str(arguments.corpus), "--out", str(out), *flags]
     cache = {"XDG_CACHE_HOME": str(out.parent / f"cache-{out.name}")}
-    before, began = children(), time.monotonic()
+    before = children()
     subprocess.run(command, check=True, capture_output=True, env=os.environ | cache)
-    return children() - before, time.monotonic() - began
+    return children() - before
 
 
 def children() -> float:
-    """Returns the CPU seconds of processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def fresh(root: Path) -> Path:
-    """Returns a folder that does not exist."""
     return Path(tempfile.mkdtemp(dir=root)) / "out"
 
 

@@ -39,7 +39,7 @@ from racers.text import make_text
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import bleu
+from gshard_nmt.evaluation.metrics import metrics
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
@@ -56,7 +56,6 @@ MARGIN = 0.97
 
 
 def main() -> int:
-    """Prints a table; writes it and a figure to the docs if the race is whole."""
     arguments = parse()
     try:
         return race(arguments)
@@ -72,7 +71,6 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--corpus", type=Path, default=DEMO_CORPUS, help="the corpus folder")
@@ -101,7 +99,6 @@ def parse() -> argparse.Namespace:
 
 
 def positive(text: str) -> float:
-    """Returns the number in a flag."""
     try:
         number = float(text)
     except ValueError:
@@ -112,7 +109,6 @@ def positive(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """Returns the whole number in a flag."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 on")
     return int(text)
@@ -162,7 +158,6 @@ def race(arguments: argparse.Namespace) -> int:
 def finished_or_run(
     racer: Racer, text: Text, folder: Path, arguments: argparse.Namespace
 ) -> Result | None:
-    """Returns the result of a racer; None if it cannot run. A result of the same race is used again."""
     path, cores = folder / f"{racer.name}.json", len(environment.cores())
     conditions = {
         "text": text.fingerprint,
@@ -187,7 +182,6 @@ def finished_or_run(
 
 
 def interpreter(racer: Racer) -> str:
-    """Returns the Python that has a racer, after installing it."""
     if racer.requirements is None:
         return sys.executable
     venv = BUILD / f"{racer.requirements.name.removesuffix('-requirements.txt')}-venv"
@@ -202,11 +196,7 @@ def run(
     conditions: dict[str, Any],
     trial_seconds: float,
 ) -> Result:
-    """Tries a racer, trains it and scores its checkpoints.
-
-    Raises:
-      RacerFailed: it failed, or was too slow for the trial.
-    """
+    """Tries a racer, trains it and scores its checkpoints."""
     cores, limit = conditions["cores"], 60.0 * conditions["minutes"]
 
     def plan(part: str, updates: int, every: int) -> Plan:
@@ -227,9 +217,12 @@ def run(
     trained = clock.train(racer, own, limit)
     points = []
     for step, seconds in sorted(trained.checkpoints.items()):
-        score = bleu.score(clock.translate(racer, own, step), text.lines("dev", "en"), "en")
-        points.append(Point(seconds / 60, step, score.bleu))
-        print(f"  {seconds / 60:5.1f} min: {score.bleu:.1f} BLEU", file=sys.stderr)
+        translated = metrics.Text(
+            clock.translate(racer, own, step), [text.lines("dev", "en")], "en"
+        )
+        score = metrics.METRICS["bleu"].score(translated, None)
+        points.append(Point(seconds / 60, step, score.value))
+        print(f"  {seconds / 60:5.1f} min: {score.value:.1f} BLEU", file=sys.stderr)
     if not points:
         raise clock.RacerFailed(f"It saved no checkpoint; its log is {own.log}.")
     shutil.rmtree(folder / "trial")
@@ -242,7 +235,7 @@ def run(
         trained.start_seconds,
         trained.validation_seconds,
         trained.cpu_seconds / wall_seconds,
-        score.bleu_signature,
+        score.signature,
     )
 
 

@@ -21,7 +21,6 @@ MODELS = {"8 experts": "demo", "dense": "baseline"}
 
 
 def main() -> None:
-    """Prints a table, and writes it to docs/performance.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     page.add_flags(parser, rounds=3)
@@ -53,7 +52,6 @@ def main() -> None:
 
 
 def first_step(config: str, data: Path, workdir: Path, steps: int) -> float:
-    """Returns the seconds from the command to its first step; the run then goes on to `steps`."""
     settings = [f"--gin=Train.steps = {steps}", "--gin=Optimizer.cooldown_steps = 0"]
     arguments = [*flags(config), *settings, "--data", data, "--workdir", workdir]
     began, after = time.monotonic(), 0.0

@@ -19,13 +19,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from harness import environment, page
 from harness.records import Figure
-from rich.console import Console
-from rich.table import Table
 from trainers import ours
 from trainers.workload import Workload
 
@@ -44,7 +41,6 @@ SENTENCES = 4
 
 
 def main() -> None:
-    """Prints three tables, and writes the first to docs/performance.md."""
     restart_with_large_heaps()  # as gshard-train does
     arguments = parse_arguments()
     busy, config = environment.busy(), config_of(arguments)
@@ -59,13 +55,12 @@ def main() -> None:
     step_ms = statistics.median(walls) * 1e3
     module = hlo.parse(steps.train_step.executable.as_text())
     spent = run.trace(5)
-    console = Console(width=110)
-    print_longest(console, module, spent, arguments.longest)
-    alone = print_products(console, module, spent, step_ms, arguments.longest)
+    alone, flops = products_alone(module)
     name = "step, dense" if arguments.dense else "step"
     text = (
         f"{parts_table(module, spent, step_ms)}\n"
-        f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms).\n"
+        f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms, "
+        f"{flops / 1e9:.1f} GFLOP).\n"
     )
     milliseconds = [seconds * 1e3 for seconds in walls]
     figures = [
@@ -78,19 +73,16 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--config", help="a config; default: the model of docs/performance.md")
     parser.add_argument("--dense", action="store_true", help="without experts")
     parser.add_argument("--gin", action="append", default=[], metavar="BINDING", help="a setting")
-    parser.add_argument("--longest", type=int, default=25, help="rows of a table; default 25")
     page.add_flags(parser, rounds=10, has_limit=False)
     return parser.parse_args()
 
 
 def config_of(arguments: argparse.Namespace) -> Config:
-    """Returns the config that is measured."""
     if arguments.config:
         return load_config(arguments.config, arguments.gin)
     experts = 0 if arguments.dense else 8
@@ -101,13 +93,11 @@ class Steps:
     """The training steps of a run on one batch."""
 
     def __init__(self, steps: CompiledSteps) -> None:
-        """Initializes the state and makes a batch."""
         self._steps = steps
         self._state, self._control = steps.initialize(), steps.control()
         self._batch = steps.devices.put(batch_of(steps.config), steps.batch_specs)
 
     def times(self, count: int) -> list[float]:
-        """Makes steps; returns the seconds of each."""
         seconds = []
         for _ in range(count):
             began = time.perf_counter()
@@ -117,7 +107,6 @@ class Steps:
         return seconds
 
     def trace(self, count: int) -> dict[str, float]:
-        """Makes steps; returns the milliseconds of each instruction, for one step and one device."""
         import jax
 
         with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +126,6 @@ class Steps:
 
 
 def batch_of(config: Config) -> dict[str, np.ndarray]:
-    """Returns a batch of random tokens: full rows of some sentences."""
     rng, sizes = np.random.default_rng(0), config.data
     batch = {}
     for name, spec in batch_specs(config).items():
@@ -159,7 +147,6 @@ def batch_of(config: Config) -> dict[str, np.ndarray]:
 
 
 def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> str:
-    """Returns a table of the share of each kind of work, with its products apart from the rest."""
     origins = Origins(module)
     parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for name, milliseconds in leaves(module, spent):
@@ -178,35 +165,15 @@ def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> s
 
 
 def has_product(module: HloModule, instruction: Instruction) -> bool:
-    """Returns whether an instruction computes a matrix product."""
     return any(inner.opcode == "dot" for inner in module.fused(instruction))
 
 
 def leaves(module: HloModule, spent: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """Yields the instructions that are no loops or calls, with their milliseconds."""
     for name, milliseconds in spent.items():
         instruction = module.by_name.get(name)
         if instruction is None or instruction.opcode in ("while", "call", "conditional"):
             continue
         yield name, milliseconds
-
-
-def print_longest(console: Console, module: HloModule, spent: dict[str, float], count: int) -> None:
-    """Prints the instructions that take the longest."""
-    origins = Origins(module)
-    table = Table(title="the longest instructions without a product")
-    for column in ("instruction", "ms", "result", "origin"):
-        table.add_column(column, justify="right" if column == "ms" else "left", overflow="fold")
-    others = [
-        (name, milliseconds)
-        for name, milliseconds in leaves(module, spent)
-        if not has_product(module, module.by_name[name])
-    ]
-    for name, milliseconds in sorted(others, key=lambda item: -item[1])[:count]:
-        instruction = module.by_name[name]
-        shapes = " ".join(map(str, instruction.arrays))
-        table.add_row(name, f"{milliseconds:.2f}", shapes[:60], origins.of(instruction).place)
-    console.print(table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +189,6 @@ class Product:
 
 
 def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int]]:
-    """Yields each product, its instruction, the instruction that executes it, and how often."""
     for executed, times in module.executed():
         for inner in module.fused(executed):
             if inner.opcode == "dot":
@@ -238,57 +204,21 @@ def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int
 
 
 def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
-    """Returns the numbers of an attribute such as lhs_batch_dims={0,1}."""
     match = re.search(name + r"=\{([\d,]*)\}", instruction.attributes)
     return tuple(int(n) for n in match[1].split(",") if n) if match else ()
 
 
-def print_products(
-    console: Console, module: HloModule, spent: dict[str, float], step_ms: float, count: int
-) -> float:
-    """Prints what the products take in the step and alone; returns the milliseconds of all, alone."""
-    listed: dict[Product, list[Any]] = {}
-    for product, inner, executed, times in products(module):
-        entry = listed.setdefault(product, [0, 0.0, 0.0, set()])
-        entry[0] += times
-        entry[1] += times * product_flops(module, inner)
-        entry[2] += spent.get(executed, 0.0)
-        entry[3].add(module.by_name[executed].opcode)
-    alone = {product: entry[0] * alone_ms(product) for product, entry in listed.items()}
-    total, flops = sum(alone.values()), sum(entry[1] for entry in listed.values())
-    table = Table(
-        title=f"products: {flops / 1e9:.1f} GFLOP, {total:.1f} ms alone "
-        f"({flops / total / 1e6:.0f} GFLOP/s); the step takes {step_ms / total:.2f} times as long"
-    )
-    for column in (
-        "lhs",
-        "rhs",
-        "contracting, batch",
-        "times",
-        "in step, ms",
-        "alone, ms",
-        "GFLOP/s",
-    ):
-        table.add_column(
-            column, justify="left" if column in ("lhs", "rhs") else "right", overflow="fold"
-        )
-    for product in sorted(alone, key=lambda product: -listed[product][2])[:count]:
-        times, work, inside, _ = listed[product]
-        table.add_row(
-            f"{product.lhs} {product.lhs.order}",
-            f"{product.rhs} {product.rhs.order}",
-            str(product.dimensions).replace(" ", ""),
-            str(times),
-            f"{inside:.2f}",
-            f"{alone[product]:.2f}",
-            f"{work / alone[product] / 1e6:.0f}",
-        )
-    console.print(table)
-    return total
+def products_alone(module: HloModule) -> tuple[float, float]:
+    """Returns the milliseconds that all products take by themselves, and their FLOPs."""
+    times: collections.Counter[Product] = collections.Counter()
+    flops = 0.0
+    for product, inner, _, count in products(module):
+        times[product] += count
+        flops += count * product_flops(module, inner)
+    return sum(count * alone_ms(product) for product, count in times.items()), flops
 
 
 def alone_ms(product: Product) -> float:
-    """Returns the milliseconds of a product of arrays that lie in memory row by row."""
     import jax
 
     dtypes = {"f32": "float32", "bf16": "bfloat16"}

@@ -51,12 +51,10 @@ class System:
 
 
 def ours(base: str = "", devices: int = 2, **workload: Any) -> System:
-    """Returns this package as a trainer."""
     return System("trainers.ours", {"devices": devices} | workload, base)
 
 
 def peer(base: str, **workload: Any) -> System:
-    """Returns Hugging Face transformers as a trainer."""
     return System(PEER, workload, base)
 
 
@@ -103,7 +101,6 @@ visits two experts of width 1,024 in half of the layers, and 1,536 is the mean o
 
 
 def main() -> None:
-    """Prints the tables, and writes them to docs/performance.md if they are whole."""
     arguments = parse()
     busy, limit = environment.busy(), page.limit_of(arguments)
     has_all_peers = arguments.systems == "own" or has_peers()
@@ -136,7 +133,6 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
@@ -151,19 +147,16 @@ def parse() -> argparse.Namespace:
 
 
 def train(group: str, systems: Mapping[str, System], steps: int, limit: Limit) -> Measured:
-    """Lets systems take turns of this number of training steps."""
     return measure({k: partial(start, f"{group} {k}", v, steps) for k, v in systems.items()}, limit)
 
 
 def start(name: str, system: System, steps: int) -> list[Worker]:
-    """Starts the worker of a system, on all cores."""
     fields = {"steps": steps, "folder": str(BUILD / "training")} | dict(system.workload)
     workload = Workload(cores=environment.cores(), **fields)
     return [worker(system.module, workload, name, None if system.module == PEER else ROOT)]
 
 
 def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure]]:
-    """Returns the table of a group, and its figures."""
     places = Workload(cores=(), steps=steps).places
     lines = [
         ("", "places/s", "interval", "times the peer", "interval", "busy cores", "of the peak")
@@ -185,7 +178,6 @@ def speeds(group: str, measured: Measured, steps: int) -> tuple[str, list[Figure
 
 
 def share_of_peak(measured: Measured, name: str) -> str:
-    """Returns the speed of a system's matrix products, as a share of the largest products' speed."""
     if PEAK not in measured.turns or "gflop" not in measured.facts[name]:
         return ""
     pairs = zip(measured.seconds(name), measured.seconds(PEAK), strict=True)
@@ -194,25 +186,18 @@ def share_of_peak(measured: Measured, name: str) -> str:
 
 
 def sizes(measured: Measured) -> str:
-    """Returns the sentences that show that the systems do the same work, and the peak."""
+    """Returns the weights of each system, and its products in a turn."""
     texts = []
     for name, facts in measured.facts.items():
         if "losses" in facts:
             weights = facts["parameters"] - facts["embeddings"]
-            products = (
-                f", {facts['gflop']:.0f} GFLOP of products in a turn" if "gflop" in facts else ""
-            )
-            first, last = facts["losses"][0], facts["losses"][-1]
-            texts.append(
-                f"- {name}: {facts['parameters'] / 1e6:.1f} million weights, "
-                f"{weights / 1e6:.1f} million without embeddings{products}; the loss went from "
-                f"{first:.2f} to {last:.2f} in the warm-up."
-            )
+            products = f", {facts['gflop']:.0f} GFLOP" if "gflop" in facts else ""
+            texts.append(f"{name} {weights / 1e6:.1f} million{products}")
     if PEAK in measured.turns:
         rates = [measured.facts[PEAK]["gflop"] / seconds for seconds in measured.seconds(PEAK)]
         middle, interval = median_text(rates, ",.0f")
-        texts.append(f"- {PEAK}: {middle} GFLOP/s ({interval}).")
-    return "\n".join(texts)
+        texts.append(f"{PEAK} {middle} GFLOP/s ({interval})")
+    return f"Weights without embeddings, products of a turn: {'; '.join(texts)}.\n"
 
 
 def ratios(measured: Measured) -> tuple[str, list[Figure]]:

@@ -6,15 +6,16 @@ It puts other parts together, in this order:
    (`data/preparation/vocabulary_growth.py`).
 2. The new text is prepared with them. Its shards come beside those of the run
    (`data/sets/joined_data.py`).
-3. The old run translates its dev text. The guard compares with this (`evaluation/language_guard.py`).
-4. A new run starts from the old one and trains on both texts. Its best checkpoint passes the guard. At
-   the end, parts of the change since the start are judged too (`run/blend.py`).
+3. A new run starts from the old one and trains on both texts.
+4. Both runs translate the dev text of the old languages (`evaluation/language_guard.py`). If these lose,
+   an average of the old weights and the new ones may be better.
 """
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -23,7 +24,7 @@ from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.language_codes import folder_tag
 from gshard_nmt.data.preparation.job import Job, Options
-from gshard_nmt.data.preparation.vocabulary_pair_growth import Newcomer, grow_pair
+from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs
 from gshard_nmt.data.sets.directions import candidates, directions_of
 from gshard_nmt.data.sets.joined_data import ADDED, join
@@ -31,15 +32,21 @@ from gshard_nmt.data.sets.manifest import read_manifest
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.language_guard import NAME, Guard, Verdict
-from gshard_nmt.evaluation.validation import DevText
-from gshard_nmt.run import blend, starting_point, training_command
-from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
+from gshard_nmt.run import training_command
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.retention import Retention
+from gshard_nmt.run.checkpoint.weights import average
+from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.identity import data_differences
 from gshard_nmt.run.start import Init
+from gshard_nmt.run.starting_point import StartingPoint
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config, read_statements
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import ALONE
 
 STEPS = 800
 """The default of Train.steps: some minutes of the demo's model on two cores."""
@@ -57,8 +64,8 @@ DEV_SENTENCES = 3000
 LEAST_SENTENCES, MOST_SENTENCES = 20, 200
 """A validation translates about `DEV_SENTENCES`, within these limits for each direction."""
 
-Train = Callable[[Config, Path, Init | None, Mapping[str, str], str], bool]
-"""(config, data, --init_from, files for the run folder, command) -> whether the run is finished."""
+Train = Callable[[Config, Path, Init | None, str], bool]
+"""(config, data, --init_from, command) -> whether the run is finished."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,17 +125,13 @@ def add_language(request: Request, train: Train) -> bool:
         data = _make_data(request, old)
         config = _config(request, old, data)
     # A start may have died after it made the run folder, and before it recorded the old run there.
-    is_recorded = (request.workdir / starting_point.NAME).exists()
+    is_recorded = (request.workdir / INIT).exists()
     init = None if is_recorded else Init.of(request.run, request.checkpoint)
-    texts = {}
-    if not (request.workdir / NAME).exists():
-        texts[NAME] = _new_guard(request, config, data).text
     command = ["gshard-train", f"--config={run.config}", f"--data={data.folder}"]
     command.append(f"--workdir={request.workdir}")
-    is_finished = train(config, data.folder, init, texts, shlex.join(command))
-    guard = Guard.of(request.workdir)
-    if guard and guard.verdicts:
-        show(guard)
+    is_finished = train(config, data.folder, init, shlex.join(command))
+    if is_finished:
+        _keep_old_languages(request, config, data)
     return is_finished
 
 
@@ -301,70 +304,69 @@ def _schedule(language: str, config: Config, data: PreparedData) -> list[dict[st
     return [{"from_step": 0, "temperature": phase.temperature, "weights": weights}]
 
 
-def _new_guard(request: Request, config: Config, data: PreparedData) -> Guard:
-    """Translates the dev text of the old languages with the old run."""
-    old = RunFolder(request.run)
-    before = read_run_config(old.config)
+def _keep_old_languages(request: Request, config: Config, data: PreparedData) -> None:
+    """Says what each old language lost or won; saves an average of old and new weights if that helps."""
+    old, new = RunFolder(request.run), RunFolder(request.workdir)
+    newest = Checkpoints(new.checkpoints).newest()
+    if newest is None or newest.average_of or not config.train.bleu_sentences:
+        return
+    console = Terminal()
     search = dataclasses.replace(config.decode, method="beam")
-    translator = load_translator(
-        before.replace(mesh=config.mesh, decode=search), old, checkpoint=request.checkpoint
-    )
-    _, vocabulary = old.vocabularies()
-    pairs = [
-        pair
-        for language in data.languages(config.data)
-        if language != request.language
-        for pair in dev_pairs(data, config.data, language)
-    ]
-    sentences = config.train.bleu_sentences
-    text = DevText.read(vocabulary, data, pairs, sentences)
-    translated = text.translated(translator.of_ids)
-    translations = {output.direction: output.hypotheses for output in translated}
-    weights = f"{translator.origin} of {request.run}"
-    return Guard(request.workdir / NAME, request.language, weights, translations)
+    before = read_run_config(old.config).replace(mesh=config.mesh, decode=search)
+    translator = load_translator(before, old, checkpoint=request.checkpoint)
+    comparison = Comparison(translator, config, data, request.language)
+    translator = load_translator(config.replace(decode={"method": "beam"}), new)
+    origin, learned = f"{translator.origin} of {new.path}", dict(translator.of_ids.parameters)
 
-
-def show(guard: Guard) -> None:
-    """Prints the verdicts of a run, and the old directions at its best step, or at the last one."""
-    console, best = Terminal(), guard.best
-    header = (
-        "step",
-        "change",
-        f"BLEU {guard.language}",
-        "old mean",
-        "significantly worse",
-        "guard",
-    )
-    rows = [_row(verdict, verdict is best) for verdict in guard.verdicts]
-    console.print(narrow_table(f"{guard.language} and the old languages", header, rows))
-    # Without a best checkpoint, decoding uses the last one, which has all of the change.
-    chosen = best or [verdict for verdict in guard.verdicts if verdict.share == 1][-1]
-    changes = [
-        (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
-        for c in sorted(chosen.changes, key=lambda change: change.delta)
-    ]
-    passing = [v.bleu for v in guard.verdicts if v.step == chosen.step and v.passes]
-    if chosen.bleu < max(passing, default=chosen.bleu):
+    def tried(share: float) -> Outcome:
+        outcome = comparison.outcome(translator, share)
         console.print(
-            f"{blend.words(chosen.share)} is the smallest part that is as good for {guard.language} as "
-            "the best part that passes, within one standard error.",
+            f"{share:g} of the new weights: BLEU of {request.language} {outcome.bleu:.1f}; old languages "
+            f"{outcome.mean:+.2f} on average, {outcome.losses} of {len(outcome.changes)} directions "
+            "significantly worse",
             soft_wrap=True,
         )
-    part = f", {blend.words(chosen.share)}," if chosen.share < 1 else ""
-    title = f"step {chosen.step}{part} beside {guard.weights}, BLEU on dev text"
+        return outcome
+
+    outcomes = [tried(1.0)]
+    if outcomes[0].loses:
+        functions = step_functions(config, data.summary())
+        devices = runtime.start(config.mesh, new.programs_to_decode, ALONE)
+        init = Init.of(request.run, request.checkpoint)
+        point = StartingPoint.open(init, config, data, functions)
+        kept, old_origin = point.weights_beside(learned, devices)
+        weight_of = weight_specs(functions)
+
+        def averaged(share: float) -> dict[str, Any]:
+            parts = ((1 - share, kept), (share, learned))
+            return average(parts, devices.abstract(weight_of))
+
+        for share in SHARES:
+            translator.of_ids.parameters = averaged(share)
+            outcomes.append(tried(share))
+    chosen = choose(outcomes)
+    changes = [
+        (c.direction, f"{c.before:.1f}", f"{c.after:.1f}", f"{c.delta:+.1f}", f"{c.p:.3f}")
+        for c in chosen.changes
+    ]
+    title = f"{chosen.share:g} of the new weights beside {old.path}, BLEU on dev text"
     console.print(narrow_table(title, ("direction", "before", "now", "change", "p"), changes))
-    if best is None:
+    if chosen.share < 1:
+        names = (
+            f"{1 - chosen.share:g} of {old_origin} of {old.path}",
+            f"{chosen.share:g} of {origin}",
+        )
+        letters = {name: spec.letters for name, spec in weight_of.items()}
+        rules = Retention.of(config.train)
+        folder = save_average(new, rules, averaged(chosen.share), letters, chosen.scores, names)
+        is_best = config.train.metric in chosen.scores
+        use = "gshard-decode uses it" if is_best else f"decode with --checkpoint {folder.name}"
+        console.print(f"{folder} has this average; {use}", soft_wrap=True)
+    elif chosen.loses:
         console.print(
-            "No checkpoint passes the guard, so there is no best one, and decoding uses the last. Train "
-            "anew in another --workdir with --gin 'Train.freeze = (\"decoder/*\",)', with a lower "
-            "Optimizer.learning_rate, or with less of the new language in Data.schedule.",
+            "Old languages lose with each average too, so none is saved. Train anew in another --workdir "
+            "with --gin 'Train.freeze = (\"decoder/*\",)', with a lower Optimizer.learning_rate, or with "
+            "less of the new language in Data.schedule.",
             style="bold",
             soft_wrap=True,
         )
-
-
-def _row(verdict: Verdict, is_best: bool) -> tuple[str, ...]:
-    guard = "passes, best" if is_best else "passes" if verdict.passes else "does not pass"
-    worse = f"{len(verdict.losses)} of {len(verdict.changes)}"
-    start = str(verdict.step), "all" if verdict.share == 1 else f"{verdict.share:g}"
-    return (*start, f"{verdict.bleu:.1f}", verdict.mean_text, worse, guard)

@@ -7,7 +7,6 @@ multilingual run did.
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,7 +212,7 @@ class _Trainer:
                 self.say("its data or its settings have changed; the earlier model is put aside")
                 files.put_aside(self.workdir, model.language)
 
-        self._decide(make_room)
+        self.processes.from_first(make_room)
         return self._result(model, place) is not None
 
     def _search(self, language: str) -> bool:
@@ -229,13 +228,13 @@ class _Trainer:
             if record is None:
                 return False
             results[candidate], scores[candidate] = record, files.searched_score(record)
-            self._decide(lambda: files.write_search(folder, list(results.values())))
+            self.processes.from_first(lambda: files.write_search(folder, list(results.values())))
         winner = self._model(language, best(list(results), scores))
         return self._place(winner, results)
 
     def _candidate_result(self, model: _Model) -> Record | None:
         """Returns the record of a candidate, of now or of an earlier start; None at the limit."""
-        known = self._decide(lambda: self._known(model))
+        known = self.processes.from_first(lambda: self._known(model))
         if known:
             self.say(f"{model.candidate.name} is finished: nothing to do")
             return dict(known)
@@ -256,18 +255,18 @@ class _Trainer:
                 files.candidate_folder(self.workdir, model.language, name, model.key, model.data)
             )
 
-        return Path(self._decide(choose))
+        return Path(self.processes.from_first(choose))
 
     def _place(self, winner: _Model, results: Mapping[Candidate, Record]) -> bool:
         """Puts the best model in place. If somebody has removed its folder, it is trained again."""
         folder, name = self._folder(winner), winner.candidate.name
-        if not self._decide((folder / files.RECORD).exists):
+        if not self.processes.from_first((folder / files.RECORD).exists):
             self.say(f"the run folder of {name} is missing; the model is trained again")
             if self._result(winner, folder) is None:
                 return False
         if not self._cool_down(winner, folder):
             return False
-        cooled = dict(self._decide(lambda: files.read_record(folder)))
+        cooled = dict(self.processes.from_first(lambda: files.read_record(folder)))
         cooled.pop("search", None)
         records = list({**results, winner.candidate: cooled}.values())
         totals = {name: sum(record[name] for record in records) for name in ("tokens", "seconds")}
@@ -278,7 +277,7 @@ class _Trainer:
             RunFolder(folder).write_json(files.RECORD, {**cooled, "search": search})
             files.put_in_place(self.workdir, winner.language, folder)
 
-        self._decide(put_in_place)
+        self.processes.from_first(put_in_place)
         score = cooled["dev_bleu"]
         scored = "no dev BLEU" if score is None else f"dev BLEU {score:.1f}"
         self.say(f"the best of {len(records)} is {name}, {scored}")
@@ -286,7 +285,7 @@ class _Trainer:
 
     def _result(self, model: _Model, folder: Path) -> Record | None:
         """Trains a model, or resumes it; returns its record, or None if the time is over."""
-        record = self._decide(lambda: files.read_record(folder))
+        record = self.processes.from_first(lambda: files.read_record(folder))
         if model.is_in(record):
             self.say(f"{folder} is finished: {record['steps']} steps, nothing to do")
             return dict(record)
@@ -308,21 +307,23 @@ class _Trainer:
             RunFolder(folder).write_json(files.RECORD, record)
             return record
 
-        return dict(self._decide(finish))
+        return dict(self.processes.from_first(finish))
 
     def _train(self, model: _Model, folder: Path) -> bool:
         """Trains a model to one of its limits; returns False if the time of this start is over."""
         each, limit = self.request.max_minutes, self.limit
         if each:
-            seconds = self._decide(lambda: RunFolder(folder).budget().get("seconds", 0.0))
+            seconds = self.processes.from_first(
+                lambda: RunFolder(folder).budget().get("seconds", 0.0)
+            )
             if seconds >= 60 * each:
                 return True
             limit = limit.within(each - seconds / 60, EACH)
-        if self._decide(self.limit.is_over):
+        if self.processes.from_first(self.limit.is_over):
             self.say(_TIME_IS_OVER)
             return False
         is_finished = self.train(model.config, model.data.folder, folder, limit)
-        return is_finished or not self._decide(self.limit.is_over)
+        return is_finished or not self.processes.from_first(self.limit.is_over)
 
     def _cool_down(self, model: _Model, folder: Path) -> bool:
         """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
@@ -332,13 +333,13 @@ class _Trainer:
         Returns:
           Whether it is done. It is not if the time of this start is over.
         """
-        record = dict(self._decide(lambda: files.read_record(folder)))
+        record = dict(self.processes.from_first(lambda: files.read_record(folder)))
         steps = model.config.optimizer.cooldown_steps
         if not steps or record["ended"] != "patience" or "cooldown" in record:
             return True
         self.say(f"{model.candidate.name} has converged and cools down for {steps} steps")
         config = model.config.replace(train={"steps": record["steps"] + steps, "patience": 0})
-        is_over = self._decide(self.limit.is_over)
+        is_over = self.processes.from_first(self.limit.is_over)
         if is_over or not self.train(config, model.data.folder, folder, self.limit):
             self.say(_TIME_IS_OVER)
             return False
@@ -348,15 +349,8 @@ class _Trainer:
             now = files.outcome(folder, config) | {"ended": record["ended"]}
             RunFolder(folder).write_json(files.RECORD, record | now | {"cooldown": cooldown})
 
-        self._decide(finish)
+        self.processes.from_first(finish)
         return True
-
-    def _decide(self, decide: Callable[[], Any]) -> Any:
-        """Calls a function in process 0, and returns its result, a JSON value, in all processes."""
-        if self.processes.count == 1:
-            return decide()
-        content = json.dumps(decide()).encode() if self.processes.is_first else b""
-        return json.loads(self.processes.broadcast(content))
 
     def _model(self, language: str, candidate: Candidate, tokens: int = 0) -> _Model:
         """Returns a model. `tokens` is its share of the multilingual run; 0 means no such limit."""

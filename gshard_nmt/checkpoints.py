@@ -26,8 +26,9 @@ from gshard_nmt.reading import UnreadableError, UnsoundError, failure
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
-from gshard_nmt.run.checkpoint.manifest import DECODED, Manifest, Tensor
+from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention
+from gshard_nmt.run.checkpoint.weights import average as mean_of_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -38,15 +39,7 @@ _COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.js
 
 
 def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
-    """Prints each checkpoint: its step, date, size and scores, and why it is kept.
-
-    Args:
-      workdir: the run folder.
-      as_json: whether to print a JSON list instead of a table.
-
-    Raises:
-      UserError: the folder is not a run folder.
-    """
+    """Prints each checkpoint: its step, date, size and scores, and why it is kept."""
     checkpoints, rules = _open(workdir)
     reasons = checkpoints.kept()
     rows = [_row(checkpoints, step, reasons.get(step, [])) for step in checkpoints.steps()]
@@ -65,8 +58,7 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
         kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
         if row["average_of"]:
             kept_as += f"; average of {', '.join(row['average_of'])}"
-        for group, words in DECODED.items():
-            kept_as += f"; with {words}" * (group in row["groups"])
+        kept_as += "; with Train.ema" * ("ema" in row["groups"])
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
         table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
     Console(highlight=False, markup=False).print(table)
@@ -94,9 +86,7 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
     """Reads back every tensor of the checkpoints of a run and compares its checksums.
 
     Args:
-      workdir: the run folder.
       step: the checkpoint to verify; None verifies all.
-      as_json: whether to print a JSON list instead of lines.
 
     Raises:
       UserError: a checkpoint is damaged. The message names what is damaged.
@@ -189,7 +179,6 @@ def diff(
 
     Args:
       first, second: a run folder and a step; None is the last checkpoint.
-      as_json: whether to print JSON instead of a table.
 
     Raises:
       UserError: a checkpoint does not exist, or it is damaged.
@@ -296,13 +285,10 @@ def _difference(
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     """Makes a run folder whose weights are the mean of several checkpoints. It can be decoded.
 
-    A checkpoint that has a mean to decode with (`Train.ema`, a blend) counts with it.
+    A checkpoint that has a moving average (Train.ema) counts with it.
 
     Args:
-      workdir: the run folder.
       steps: the checkpoints; empty takes the newest `last` ones.
-      last: the number of checkpoints if `steps` is empty.
-      out: the run folder to make.
 
     Raises:
       UserError: a checkpoint does not exist or is damaged, or `out` is not empty.
@@ -310,8 +296,10 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     outputs.check_folder("--out", out, replaced=True)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is not empty; give a new folder.")
-    # The means are on the host, so no accelerator is needed to compute their checksums.
+    # No accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+
     checkpoints, _ = _open(workdir)
     existing = checkpoints.steps()
     if not steps and len(existing) < last:
@@ -323,23 +311,25 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     chosen = [_chosen(workdir, step) for step in numbers]
     newest = chosen[-1].manifest
     weights = newest.tensors["parameters"]
-    groups = [part.manifest.group_to_decode() for part in chosen]
-    for part, group in zip(chosen, groups, strict=True):
+    for part in chosen:
         try:
             part.manifest.check_files(newest.files)
-            part.manifest.check_arrays(group, weights)
+            part.manifest.check_arrays(part.manifest.group_to_decode, weights)
         except UnsoundError as problem:
             raise UserError(f"{part.label}: {problem}; choose checkpoints of one run.") from None
-    means = {}
-    for name in _shown(sorted(weights), f"averaging {len(chosen)} checkpoints"):
-        total = np.zeros(weights[name].shape, np.float64)
-        for part, group in zip(chosen, groups, strict=True):
-            total += part.read(group, name)
-        means[name] = (total / len(chosen)).astype(weights[name].dtype)
-    labels = [
-        part.label + (f" ({DECODED[group]})" if group in DECODED else "")
-        for part, group in zip(chosen, groups, strict=True)
-    ]
+    host = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    specs = {
+        name: jax.ShapeDtypeStruct(tensor.shape, np.dtype(tensor.dtype), sharding=host)
+        for name, tensor in weights.items()
+    }
+
+    def parts() -> Iterator[tuple[float, Mapping[str, Any]]]:
+        for part in _shown(chosen, f"averaging {len(chosen)} checkpoints"):
+            group = part.manifest.group_to_decode
+            yield 1.0, checkpoints.restore({group: specs}, [part.manifest.step]).groups[group]
+
+    means = mean_of_weights(parts(), specs)
+    labels = [part.label + " (Train.ema)" * part.manifest.has_average for part in chosen]
     with outputs.new_folder(out) as run:
         for name in _COPIED:
             if (workdir / name).is_file():
@@ -347,9 +337,8 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
         writer = CheckpointWriter(run / "checkpoints", identity=newest.files)
         with contextlib.closing(writer):
-            writer.save(
-                newest.step, {"parameters": means}, letters, newest.facts, average_of=labels
-            )
+            groups = {"parameters": means}
+            writer.save(newest.step, groups, letters, newest.facts, average_of=labels)
     _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
 
 

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import kept_counts, routing, routing_page
+from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.report import (
     baselines_section,
@@ -36,7 +36,7 @@ from gshard_nmt.evaluation.report.comparison import Lines
 from gshard_nmt.evaluation.report.hypothesis_files import Files
 from gshard_nmt.evaluation.report.studies import Options, Studied
 from gshard_nmt.evaluation.systems.candidates import Candidate, Others, read_candidates
-from gshard_nmt.evaluation.texts import corpora, decodes, test_sets
+from gshard_nmt.evaluation.texts import corpora, test_sets, translations
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
 from gshard_nmt.run import training_command
@@ -78,7 +78,7 @@ class Request:
     published: Published | None = None
     others: Others = dataclasses.field(default_factory=Others)
     command: str = ""
-    count_experts: routing_page.CountExperts | None = None
+    count_experts: routing.CountExperts | None = None
 
 
 def evaluate(
@@ -131,7 +131,7 @@ def evaluate(
     main_name, candidates = read_candidates(run, tests, others)
     if request.count_experts is not None:
         routing.check_any_has_experts([run, *(other.run for other in candidates if other.run)])
-    stored = decodes.descriptions(run.path / "decodes")
+    stored = translations.descriptions(run.path / "decodes")
     lines, made_by = _translate(run, compared, candidates, tests, split, translate, request.choices)
     systems_to_check = _systems(run, tests, lines, compared, candidates)
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -165,7 +165,7 @@ def evaluate(
         *([("without a baseline", ", ".join(without))] if without else []),
         *([("command", request.command)] if request.command else []),
         *_training_commands(run, compared, candidates),
-        *decodes.translated_again(run.path / "decodes", stored),
+        *translations.translated_again(run.path / "decodes", stored),
         *((caution.name, caution.text) for caution in cautions),
     ]
     alarms = tuple(caution.text for caution in cautions if caution.is_alarm)
@@ -183,9 +183,7 @@ def evaluate(
     title = f"{workdir.name}: {split} BLEU"
     if request.count_experts is not None:
         runs = [(main_name, run, tests), *((c.name, c.run, c.tests) for c in candidates if c.run)]
-        counting = kept_counts.keeping(request.count_experts, split, request.choices)
-        checkpoint = request.choices.checkpoint
-        sections += routing_page.sections(runs, counting, checkpoint)
+        sections += routing.sections(runs, request.count_experts, request.choices.checkpoint)
     caution = baselines_section.caution(compared.folders)
     evaluation = report.Report(results, signatures, facts, title, sections, systems, caution)
     with outputs.named(folder):
@@ -251,12 +249,12 @@ def _translate(
         task = progress.add_task("decoding", total=sum(len(sets) for _, sets, _ in works))
         advance = functools.partial(progress.advance, task)
         for folder, sets, chosen in works:
-            translations = translate_all(folder, split, sets, translate, advance, chosen)
-            made_by = made_by or translations[-1].made_by
+            translated = translate_all(folder, split, sets, translate, advance, chosen)
+            made_by = made_by or translated[-1].made_by
             results.append(
                 {
                     (test.source, test.target): translation.lines
-                    for test, translation in zip(sets, translations, strict=True)
+                    for test, translation in zip(sets, translated, strict=True)
                 }
             )
     first = 1 + len(baselines.runs)

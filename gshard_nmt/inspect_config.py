@@ -6,21 +6,22 @@ allocated on a device, and nothing runs.
 """
 
 import dataclasses
+import json
 import math
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from gshard_nmt import files
 from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import causes, communication, compute, hlo, memory, ranking, terminal
-from gshard_nmt.inspection.advice import suggestions
-from gshard_nmt.inspection.page import write_page
-from gshard_nmt.inspection.record import Compilation, Counts, Inspection, as_json
+from gshard_nmt.inspection import memory, program_cost, ranking, report
+from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection, as_json
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.outputs import NO_FILES, ReportFiles
+from gshard_nmt.outputs import check_file
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import (
     parameter_table,
@@ -43,25 +44,17 @@ from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to inspect, and how to show it.
+    """What to inspect, and how to show it."""
 
-    Attributes:
-      config: the run.
-      name: name of the config, as the user gave it.
-      topologies: names of the machines.
-      scale_with_devices: whether to scale experts, groups and rows in proportion to the devices.
-      decoding: whether to inspect the decoding step instead of the training step.
-      tokens: number of training tokens of the run whose cost the report gives.
-      slice_link: bytes per second between a chip and those of other slices; None takes the figure of the
-        chip's documentation.
-    """
-
-    config: Config
-    name: str
-    topologies: Sequence[str] = ()
+    config: Config  # the run
+    name: str  # name of the config, as the user gave it
+    topologies: Sequence[str] = ()  # names of the machines
+    # whether to scale experts, groups and rows in proportion to the devices
     scale_with_devices: bool = False
-    decoding: bool = False
-    tokens: float = 1e12
+    decoding: bool = False  # whether to inspect the decoding step instead of the training step
+    tokens: float = 1e12  # number of training tokens of the run whose cost the report gives
+    # bytes per second between a chip and those of other slices; None takes the figure of the chip's
+    # documentation
     slice_link: float | None = None
 
     def machines(self) -> list[Topology]:
@@ -71,19 +64,12 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The requested config, adapted to one topology.
+    """The requested config, adapted to one topology."""
 
-    Attributes:
-      topology: the machine.
-      config: the config on the machine's number of devices.
-      functions: the step functions of that config.
-      notes: the changes that were made, for the report.
-    """
-
-    topology: Topology
-    config: Config
-    functions: StepFunctions
-    notes: Sequence[str]
+    topology: Topology  # the machine
+    config: Config  # the config on the machine's number of devices
+    functions: StepFunctions  # the step functions of that config
+    notes: Sequence[str]  # the changes that were made, for the report
 
 
 def show_parameters(config: Config) -> None:
@@ -97,19 +83,17 @@ def show_parameters(config: Config) -> None:
     )
 
 
-def inspect(request: Request, report: ReportFiles = NO_FILES) -> None:
+def inspect(request: Request, json_file: Path | None = None) -> None:
     """Compiles the step for each topology and prints a report, also if a program does not fit.
 
-    Args:
-      request: what to inspect.
-      report: the files for the JSON record, which is a list for several topologies, and for the page.
+    `json_file` gets the JSON record, which is a list for several topologies.
 
     Raises:
       UserError: a topology is unknown, the config does not divide over its mesh, or a file cannot be
         written. Nothing is compiled then.
     """
     # Compiling takes minutes, so every check that needs no compiler comes first.
-    report.check()
+    _check_json(json_file)
     topologies = request.machines()
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
@@ -118,19 +102,27 @@ def inspect(request: Request, report: ReportFiles = NO_FILES) -> None:
     inspections = []
     for target in targets:
         inspection = inspect_one(request, target)
-        sys.stdout.write(terminal.report(inspection, request.tokens) + "\n")
+        sys.stdout.write(report.report(inspection, request.tokens) + "\n")
         sys.stdout.flush()
         inspections.append(inspection)
     if len(inspections) > 1:
-        sys.stdout.write(terminal.growth(inspections, request.tokens))
+        sys.stdout.write(report.growth(inspections))
     records = [as_json(inspection) for inspection in inspections]
-    report.write(
-        records[0] if len(records) == 1 else records,
-        lambda page: write_page(inspections, request.tokens, page),
-    )
+    _write_json(json_file, records[0] if len(records) == 1 else records)
 
 
-def advise(request: Request, best: int, report: ReportFiles = NO_FILES) -> None:
+def _check_json(file: Path | None) -> None:
+    if file is not None:
+        check_file("--json", file)
+
+
+def _write_json(file: Path | None, figures: Any) -> None:
+    if file is not None:
+        with files.reported_as(f"--json {file}"):
+            files.write(file, json.dumps(figures, indent=1) + "\n")
+
+
+def advise(request: Request, best: int, json_file: Path | None = None) -> None:
     """Ranks all meshes of a config on one slice by formula, compiles the best, and prints the result.
 
     The mesh of the config is compiled too, if it has the slice's number of devices.
@@ -139,17 +131,16 @@ def advise(request: Request, best: int, report: ReportFiles = NO_FILES) -> None:
       request: what to inspect; it names one topology.
       best: how many meshes to compile. If one does not fit, the next is compiled, at most this many
         more.
-      report: the files for the ranking with the records of the compiled meshes, and for the page of
-        the fastest one.
+      json_file: gets the ranking with the records of the compiled meshes.
 
     Raises:
       UserError: the topology is unknown or has no links, or no mesh divides and fits.
     """
-    report.check()
+    _check_json(json_file)
     (topology,) = request.machines()
     config, functions = request.config, step_functions(request.config)
     arrays = training_arrays(config, functions)
-    with terminal.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):
+    with report.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):
         ranked = ranking.rank(config, weight_specs(functions), arrays, topology)
     ahead_of_time.check_available([topology])
     compiled: list[tuple[ranking.Candidate, Inspection]] = []
@@ -170,10 +161,7 @@ def advise(request: Request, best: int, report: ReportFiles = NO_FILES) -> None:
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
     records = [as_json(inspection) for _, inspection in compiled]
-    report.write(
-        {"ranking": ranking.ranking_as_json(ranked), "compiled": records},
-        lambda page: write_page([compiled[0][1]], request.tokens, page),
-    )
+    _write_json(json_file, {"ranking": ranking.ranking_as_json(ranked), "compiled": records})
 
 
 def default_topology(mesh: Mesh) -> str:
@@ -257,54 +245,38 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     topology, config, mesh = target.topology, target.config, target.config.mesh
     devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
-    with terminal.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
+    with report.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         lowered = lower_step(request, target, devices)
     lower_seconds = time.perf_counter() - began
-    inspection = Inspection(
-        config=request.name,
-        step="decoding" if request.decoding else "training",
-        topology=topology,
-        mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
-        counts=count(config, target.functions),
-        compilation=Compilation(lower_seconds, None, None, None),
-        memory=memory.estimated(lowered.signature, mesh, 0, 0, temporaries=True),
-        tokens_per_step=_tokens_per_step(request, config, topology),
-        overrides=mesh.overrides,
-        notes=list(target.notes),
-    )
-    hbm = topology.chip.hbm_bytes if topology.chip else None
+
+    def inspection(does_not_fit: Sequence[str] = (), **cost: Any) -> Inspection:
+        return Inspection(
+            config=request.name,
+            step="decoding" if request.decoding else "training",
+            mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
+            counts=count(config, target.functions),
+            tokens_per_step=_tokens_per_step(request, config, topology),
+            overrides=mesh.overrides,
+            notes=list(target.notes),
+            does_not_fit=does_not_fit,
+            **cost,
+        )
+
     try:
-        with terminal.waiting(f"compiling it for {topology.name}"):
+        with report.waiting(f"compiling it for {topology.name}"):
             donate = () if request.decoding else (0,)
             compiled = ahead_of_time.compile_for(
                 topology, devices, lowered, donate, independent_rows=request.decoding
             )
     except DoesNotFit as error:
-        return _refused(inspection, config, lowered, error)
-    with terminal.waiting("reading the compiled program"):
-        module = hlo.parse(compiled.text)
-        context = causes.Context(
-            topology,
-            mesh,
-            weight_specs(target.functions),
-            ahead_of_time.coordinates_of(topology, devices),
-            lowered.annotated,
-            dispatch="blocks" if request.decoding else config.model.dispatch,
-        )
-        return dataclasses.replace(
-            inspection,
-            compilation=Compilation(
-                lower_seconds,
-                compiled.compile_seconds,
-                compiled.compile_cpu_seconds,
-                module.num_instructions,
-            ),
-            memory=memory.measured(compiled.executable, module, lowered.signature, mesh, hbm),
-            sources=communication.collectives(module, context),
-            collective_instructions=communication.count_instructions(module),
-            work=compute.work_by_origin(module, topology.chip),
-            temporaries=memory.largest_temporaries(module),
-        )
+        estimated, lines = _refused(config, lowered, error, request.decoding)
+        compilation = Compilation(lower_seconds)
+        return inspection(lines, topology=topology, compilation=compilation, memory=estimated)
+    with report.waiting("reading the compiled program"):
+        dispatch = "blocks" if request.decoding else config.model.dispatch
+        weights = weight_specs(target.functions)
+        cost = program_cost.cost_of(compiled, devices, lowered, weights, dispatch, lower_seconds)
+    return inspection(**vars(cost))
 
 
 def decoding_shape(config: Config) -> BatchShape:
@@ -351,9 +323,9 @@ def count(config: Config, functions: StepFunctions) -> Counts:
 
 
 def _refused(
-    inspection: Inspection, config: Config, lowered: LoweredFunction, error: DoesNotFit
-) -> Inspection:
-    """Adds estimates and suggestions to the report of a program that the compiler refused."""
+    config: Config, lowered: LoweredFunction, error: DoesNotFit, decoding: bool
+) -> tuple[memory.Memory, list[str]]:
+    """Returns the estimated memory of a program that the compiler refused, and what would help."""
     estimated = memory.estimated(
         lowered.signature,
         config.mesh,
@@ -361,12 +333,11 @@ def _refused(
         error.available_bytes,
         temporaries="temporaries" in error.what,
     )
-    lines = [
+    return estimated, [
         f"DOES NOT FIT: {error.what} need {size_text(error.needed_bytes)}, but only "
         f"{size_text(error.available_bytes)} are available: "
         f"{size_text(error.needed_bytes - error.available_bytes)} too much.",
         "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
         "What would help:",
-        *(f"  - {line}" for line in suggestions(config, estimated, inspection.step == "decoding")),
+        *(f"  - {line}" for line in memory.suggestions(config, estimated, decoding)),
     ]
-    return dataclasses.replace(inspection, memory=estimated, does_not_fit=lines)

@@ -5,18 +5,16 @@ the new content takes the place of the old one in a single step.
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
-import json
 import os
 import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
@@ -385,47 +383,3 @@ def replace_folder(new: Path, old: Path) -> None:
             aside.replace(place)
         raise
     shutil.rmtree(aside, ignore_errors=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportFiles:
-    """The files that the user wants a report in, besides the terminal.
-
-    Attributes:
-      json: the value of --json, the file for the figures; None if they are not wanted.
-      html: the value of --html, the file for the page; None if it is not wanted.
-    """
-
-    json: Path | None = None
-    html: Path | None = None
-
-    def check(self) -> None:
-        """Checks that the files can be written. Call it before anything that takes long.
-
-        Raises:
-          UserError: a file cannot be written.
-        """
-        for flag, file in (("--json", self.json), ("--html", self.html)):
-            if file is not None:
-                check_file(flag, file)
-
-    def write(self, figures: Any, write_page: Callable[[Path], None]) -> None:
-        """Writes the files that are wanted.
-
-        Args:
-          figures: a value for JSON.
-          write_page: writes the page to a file.
-
-        Raises:
-          UserError: a file cannot be written.
-        """
-        if self.json is not None:
-            with files.reported_as(f"--json {self.json}"):
-                files.write(self.json, json.dumps(figures, indent=1) + "\n")
-        if self.html is not None:
-            with files.reported_as(f"--html {self.html}"):
-                write_page(self.html)
-
-
-NO_FILES = ReportFiles()
-"""Only the terminal gets the report."""

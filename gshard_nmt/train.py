@@ -9,7 +9,6 @@ from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.evaluation.language_guard import Guard
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import divergence, training_command, training_state
@@ -30,12 +29,12 @@ from gshard_nmt.run.log.monitor import Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.start import Start
-from gshard_nmt.run.starting_point import StartingPoint, start_weights
+from gshard_nmt.run.starting_point import StartingPoint
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.processes import ALONE, Processes, is_loss_of_a_peer
+from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 def train(
@@ -92,8 +91,6 @@ def train(
         def record_start() -> None:
             if origin:
                 origin.record(run)
-            for name, text in start.files.items():
-                run.write_text(name, text)
 
         run.claim(config, prepared, processes.is_first, record_start)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
@@ -141,7 +138,7 @@ class _Trainer:
         if newest and is_first:
             # A kill just before a commit may have left the budget of a checkpoint that does not exist.
             training_state.write_budget(self.run, newest)
-        if self._over(state) and not state.owes_validation and not state.owes_blend:
+        if self._over(state) and not state.owes_validation:
             self.checkpoints.remove_superseded()
             note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
             return True
@@ -172,7 +169,7 @@ class _Trainer:
         )
         interrupt = Interrupt(self.processes)
         self.validation = Validation(
-            self.run, self.programs, self.prepared, self.processes, interrupt.stops_at_once
+            self.run, self.programs, self.prepared, interrupt.stops_at_once
         )
         components = self.prepared.components(self.config.data)
         notes = messages.void_settings(
@@ -197,8 +194,6 @@ class _Trainer:
         with self.progress, interrupt:
             try:
                 ending = self._loop(interrupt)
-                if ending in ("done", "patience") and self.state.owes_blend:
-                    self._choose_blend(interrupt)
 
                 # 6. Wait until the last checkpoint is on the disk
                 self.checkpoints.close()
@@ -218,7 +213,6 @@ class _Trainer:
         ending = self._validate() if self.state.owes_validation else self._over(self.state)
         if ending:
             return ending
-        self._forget_blend()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while True:
@@ -345,7 +339,6 @@ class _Trainer:
         # Two states may not fit into the memory.
         self.state.arrays.clear()
         self.state = self._restore()
-        self._forget_blend()
         self.state.counters.seconds, self.state.divergence = seconds, counts
         self.log.go_back(self.state.counters.step)
         self.monitor.start(self.state.counters)
@@ -367,60 +360,9 @@ class _Trainer:
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
-        # A run that adds a language has old ones that it must not lose.
-        adds_language = self.config.train.bleu_sentences and Guard.of(self.run.path)
-        self.state.owes_blend = bool(adds_language and self._over(self.state))
         training_state.update(self.checkpoints, self.state, scores)
         self.state.counters.skip_time()
         return self._over(self.state)
-
-    def _choose_blend(self, interrupt: Interrupt) -> None:
-        """Chooses what a run that adds a language decodes with: all of the change, or a part of it.
-
-        If a part of the change is better, the checkpoint of this step gets that too.
-
-        Raises:
-          KeyboardInterrupt: the user wants to stop. The next start judges the parts again.
-          TryAgain, OSError: the old run cannot be read now. So does it then.
-          UserError: the checkpoint of this step could not be written.
-        """
-        programs, note, counters = self.programs, self.progress.note, self.state.counters
-
-        def check_stop() -> None:
-            if interrupt.requested:
-                raise KeyboardInterrupt(messages.interrupted(self.run.path, counters))
-
-        # Whatever happens now, the steps are saved.
-        self.checkpoints.wait()
-        check_stop()
-        choice = None
-        run = self.run, self.config, self.prepared, programs.functions
-        try:
-            start = start_weights(*run, programs.devices, self.processes)
-            choice = self.validation.blends(counters, self.state.arrays, start, note, check_stop)
-        except (TryAgain, OSError):
-            raise
-        except Stopped:
-            check_stop()
-            raise
-        except Exception as error:
-            if is_loss_of_a_peer(error):
-                raise
-            self.validation.without_blends(counters.step)
-            reason = str(error) or type(error).__name__
-            note(f"no part of the change since the start can be chosen, so all of it is: {reason}")
-        self.lock.check()
-        self.state.owes_blend = False
-        if choice is None:
-            training_state.update(self.checkpoints, self.state)
-        else:
-            training_state.save_blend(self.checkpoints, programs, self.state, *choice)
-
-    def _forget_blend(self) -> None:
-        """Training goes on, so the parts of the change until now will never be in a checkpoint."""
-        if self.state.owes_blend:
-            self.validation.without_blends(self.state.counters.step)
-        self.state.owes_blend = False
 
     def _save(self) -> None:
         self.lock.check()

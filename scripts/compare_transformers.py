@@ -23,11 +23,7 @@ _OWN = ("embed_positions",)
 
 
 def model_in(folder: Path) -> Any:
-    """Returns the model of a folder in float32.
-
-    Raises:
-      SystemExit: a tensor is missing or has no place in the model.
-    """
+    """Returns the model of a folder in float32."""
     model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
         folder, output_loading_info=True, dtype=torch.float32
     )
@@ -44,7 +40,6 @@ def model_in(folder: Path) -> Any:
 
 @torch.no_grad()
 def main() -> None:
-    """Compares the folders that the command names."""
     torch.set_num_threads(1)
     nllb_moe.mend()
     folders = [Path(name) for name in sys.argv[1:3]]

@@ -34,7 +34,6 @@ class Stage:
 
 
 def job(command: str, log: Path | None = None) -> Job:
-    """Returns the program of a command line, whose words have no spaces in them."""
     return Job(command.split(), log)
 
 
@@ -84,7 +83,6 @@ STAGES = [
 
 
 def main() -> int:
-    """Runs the stages in order, up to the first that fails. Returns the exit code."""
     times = []
     for stage in STAGES:
         if stage.result and stage.result.exists():

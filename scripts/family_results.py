@@ -1,4 +1,4 @@
-"""The results of a family of models as Markdown: tables, and which claims of GShard hold at this size.
+"""Which claims of GShard hold for a family of models: tables as Markdown.
 
 All comparisons are paired over languages: the same test strings, translated by two models. The interval
 of a mean over languages covers which languages and which strings were taken; strings that languages share
@@ -21,49 +21,38 @@ from gshard_nmt.evaluation.metrics.significance import interval_of_mean
 Scores = Mapping[str, float]
 """BLEU of each language."""
 
-Drawn = Mapping[str, np.ndarray]
-"""float64[draw] of each language: BLEU on test strings that are drawn with replacement."""
-
 Curve = Sequence[tuple[int, float]]
 """(tokens of all languages, cross-entropy on dev text in nats a token) at each validation."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A trained model of the family.
+    """A trained model of the family, or the baselines together, which have scores alone.
 
-    Attributes:
-      name: its name in the tables.
-      weights, experts, layers: its size. The layers are those of the encoder; the decoder has as many.
-      steps, seconds, devices, tokens: the cost of its training.
-      bleu: BLEU of each language.
-      curves: the curve of each language.
-      seed: the seed of its weights.
-      drawn: BLEU on drawn strings; {} if they are not at hand.
+    The layers are those of the encoder; the decoder has as many. `drawn` has float64[draw] of each
+    language: BLEU on test strings that are drawn with replacement; {} if they are not at hand.
     """
 
     name: str
-    weights: int
-    experts: int
-    layers: int
-    steps: int
-    seconds: float
-    devices: int
-    tokens: int
     bleu: Scores
+    drawn: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    weights: int = 0
+    experts: int = 0
+    layers: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
     curves: Mapping[str, Curve] = dataclasses.field(default_factory=dict)
     seed: int = 1
-    drawn: Drawn = dataclasses.field(default_factory=dict)
 
     @property
     def curve(self) -> Curve:
-        """The mean of the curves over languages."""
         points = zip(*self.curves.values(), strict=True)
         return [(of[0][0], float(np.mean([loss for _, loss in of]))) for of in points]
 
     @property
     def losses(self) -> Scores:
-        """The cross-entropy of each language on dev text, of the weights with the lowest mean."""
+        """The cross-entropy of each language at the validation with the best mean."""
         means = [loss for _, loss in self.curve]
         best = means.index(min(means)) if means else 0
         return {language: curve[best][1] for language, curve in self.curves.items()}
@@ -79,10 +68,7 @@ class Interval:
 
     @classmethod
     def of(cls, *samples: Sequence[float]) -> "Interval":
-        """Returns the interval of a mean, or of the mean of a sample minus that of a second one.
-
-        For two samples the degrees of freedom are those of Welch.
-        """
+        """Returns the interval of a mean, or of the difference of two means (Welch)."""
         sizes = [len(sample) for sample in samples]
         if not all(sizes):
             return cls(math.nan, math.nan, math.nan)
@@ -99,66 +85,52 @@ class Interval:
         return cls(mean, mean - half, mean + half)
 
     def verdict(self) -> str:
-        """Returns what the interval says of the claim that the mean is above zero."""
         if self.low > 0:
             return "for it"
         return "against it" if self.high < 0 else "not decided"
 
     def text(self, digits: int = 1) -> str:
-        """Returns mean and interval, as in "+1.2 (+0.4 to +2.1)", or "-" if there is none."""
         if math.isnan(self.mean):
             return "-"
         mean, low, high = (f"{value:+.{digits}f}" for value in (self.mean, self.low, self.high))
         return f"{mean} ({low} to {high})" if math.isfinite(self.low) else mean
 
 
-def difference(
-    better: Scores,
-    worse: Scores,
-    languages: Iterable[str],
-    drawn: Drawn | None = None,
-    drawn_worse: Drawn | None = None,
-) -> Interval:
-    """Returns the mean over languages of better - worse, without languages that one of them lacks.
-
-    Args:
-      better, worse: the scores of two models.
-      languages: the languages.
-      drawn, drawn_worse: the scores of both on drawn strings, if they are at hand.
-    """
-    names = [name for name in languages if name in better and name in worse]
-    gains = _gains(better, worse, names)
-    rows = [
-        drawn[name] - drawn_worse[name]
-        for name in names
-        if drawn and drawn_worse and name in drawn and name in drawn_worse
-    ]
-    bounds = interval_of_mean(gains, np.array(rows)) if rows and len(rows) == len(gains) else None
-    return Interval(float(np.mean(gains)), *bounds) if bounds else Interval.of(gains)
+def difference(better: Member, worse: Member, *groups: Sequence[str]) -> Interval:
+    """Returns the mean over languages of better - worse; of two groups, the first minus the second."""
+    names = [[n for n in group if n in better.bleu and n in worse.bleu] for group in groups]
+    gains = [[better.bleu[n] - worse.bleu[n] for n in group] for group in names]
+    if (
+        len(groups) == 1
+        and names[0]
+        and all(n in member.drawn for member in (better, worse) for n in names[0])
+    ):
+        rows = np.array([better.drawn[n] - worse.drawn[n] for n in names[0]])
+        if bounds := interval_of_mean(gains[0], rows):
+            return Interval(float(np.mean(gains[0])), *bounds)
+    return Interval.of(*gains)
 
 
-def contrast(
-    better: Scores, worse: Scores, first: Iterable[str], second: Iterable[str]
-) -> Interval:
-    """Returns how much larger the mean gain is over the first languages than over the second."""
-    return Interval.of(_gains(better, worse, first), _gains(better, worse, second))
-
-
-def _gains(better: Scores, worse: Scores, languages: Iterable[str]) -> list[float]:
-    return [better[name] - worse[name] for name in languages if name in better and name in worse]
+def nats(better: Member, worse: Member, *groups: Sequence[str]) -> Interval:
+    """Returns how much lower the cross-entropy of `better` is, as `difference` does for BLEU."""
+    first, second = better.losses, worse.losses
+    return Interval.of(
+        *([second[n] - first[n] for n in group if n in first and n in second] for group in groups)
+    )
 
 
 def thirds(train_pairs: Mapping[str, int]) -> dict[str, list[str]]:
-    """Returns the languages with most, middle and least text. The first third takes what remains."""
+    """Returns the languages by their training text, in three groups."""
     ordered = sorted(train_pairs, key=lambda language: (-train_pairs[language], language))
     third = len(ordered) // 3
     cuts = [0, len(ordered) - 2 * third, len(ordered) - third, len(ordered)]
-    names = ("high", "middle", "low")
-    return {name: ordered[cuts[i] : cuts[i + 1]] for i, name in enumerate(names)}
+    return {
+        name: ordered[cuts[i] : cuts[i + 1]] for i, name in enumerate(("high", "middle", "low"))
+    }
 
 
 def curves_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Returns the curve of each language from the lines of metrics.jsonl."""
+    """Returns the curve of each language, from the lines of metrics.jsonl."""
     curves: dict[str, list[tuple[int, float]]] = {}
     tokens = 0
     for line in lines:
@@ -195,107 +167,68 @@ def token_ratio(curves: Mapping[str, Curve], others: Mapping[str, Curve]) -> Int
     return Interval.of(sorted(logarithms))
 
 
-def targets(members: Sequence[Member]) -> list[float]:
-    """Returns three cross-entropies that every member passed: round numbers near its end, as Table 2."""
-    last = max(min(loss for _, loss in member.curve) for member in members)
-    lowest = float(np.ceil(10 * last) / 10)
-    return [round(lowest + 0.2 * n, 1) for n in (2, 1, 0)]
-
-
-def page(
-    members: Sequence[Member],
-    train_pairs: Mapping[str, int],
-    baselines: Scores,
-    drawn: Drawn | None = None,
-) -> str:
-    """Returns all tables and claims as Markdown.
-
-    Args:
-      members: the models, dense ones with 0 experts.
-      train_pairs: the training pairs of each language.
-      baselines: BLEU of the bilingual baseline of each language.
-      drawn: the same on drawn strings, if they are at hand.
-    """
+def page(members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Member) -> str:
+    """Returns all tables and claims as Markdown, of models and baselines."""
     groups = thirds(train_pairs)
-    parts = [_sizes(members), _gains_table(members, groups, baselines, drawn)]
-    parts.append(_by_language(members, train_pairs, baselines))
+    parts = [_sizes(members, baselines, groups), _by_language(members, train_pairs, baselines)]
     if all(member.curves for member in members):
         parts.append(_tokens_table(members))
-    parts.append(_claims(members, groups, baselines, drawn))
-    return "\n".join(parts)
+    return "\n".join([*parts, _claims(members, groups, baselines)])
 
 
-def _sizes(members: Sequence[Member]) -> str:
-    heads = ("model", "weights", "experts", "layers", "steps/s", "tokens a step", "device hours")
-    rows = [(*heads, "hours", "BLEU")]
+def _sizes(
+    members: Sequence[Member], baselines: Member, groups: Mapping[str, Sequence[str]]
+) -> str:
+    heads = ("model", "weights", "experts", "layers", "steps/s", "hours", "BLEU", "gain")
+    rows: list[tuple[str, ...]] = [(*heads, *(f"gain, {name}" for name in groups))]
+    chosen = [list(itertools.chain(*groups.values())), *groups.values()]
     for member in members:
-        hours = member.seconds / 3600
         rows.append(
             (
-                *(member.name, f"{member.weights / 1e6:.1f} M", str(member.experts or "dense")),
-                *(f"{member.layers} + {member.layers}", f"{member.steps / member.seconds:.1f}"),
-                *(f"{member.tokens / member.steps:,.0f}", f"{member.devices * hours:.2f}"),
-                *(f"{hours:.2f}", f"{np.mean(list(member.bleu.values())):.1f}"),
+                member.name,
+                f"{member.weights / 1e6:.1f} M",
+                str(member.experts or "dense"),
+                f"{member.layers} + {member.layers}",
+                f"{member.steps / member.seconds:.1f}",
+                f"{member.seconds / 3600:.2f}",
+                f"{np.mean(list(member.bleu.values())):.1f}",
+                *(difference(member, baselines, names).text() for names in chosen),
             )
         )
-    return f"Size and cost, as Table 3 of the paper:\n\n{table(rows)}"
-
-
-def _gains_table(
-    members: Sequence[Member],
-    groups: Mapping[str, Sequence[str]],
-    baselines: Scores,
-    drawn: Drawn | None,
-) -> str:
-    rows = [("model", "gain", *(f"gain, {name}" for name in groups))]
-    everything = list(itertools.chain(*groups.values()))
-    for member in members:
-        chosen = [everything, *groups.values()]
-        gains = (
-            difference(member.bleu, baselines, languages, member.drawn, drawn).text()
-            for languages in chosen
-        )
-        rows.append((member.name, *gains))
     sizes = "; ".join(f"{name}: {' '.join(languages)}" for name, languages in groups.items())
-    return f"Gain over the bilingual baselines in BLEU. {sizes}.\n\n{table(rows)}"
+    return (
+        f"Size and cost, as Table 3 of the paper, and gain over the baselines in BLEU. {sizes}.\n\n"
+        f"{table(rows)}"
+    )
 
 
 def _by_language(
-    members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Scores
+    members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Member
 ) -> str:
     rows = [("language", "pairs", "baseline", *(member.name for member in members))]
     for language in sorted(train_pairs, key=lambda name: (-train_pairs[name], name)):
-        scores = [baselines.get(language), *(member.bleu.get(language) for member in members)]
+        scores = [baselines.bleu.get(language), *(member.bleu.get(language) for member in members)]
         cells = ["-" if score is None else f"{score:.1f}" for score in scores]
         rows.append((language, f"{train_pairs[language]:,}", *cells))
     return f"BLEU of each language:\n\n{table(rows)}"
 
 
 def _tokens_table(members: Sequence[Member]) -> str:
-    wanted = targets(members)
+    last = max(min(loss for _, loss in member.curve) for member in members)
+    wanted = [math.ceil(10 * last) / 10 + 0.2 * n for n in (2, 1, 0)]
     rows = [("model", *(f"{target:.1f} nats" for target in wanted))]
     for member in members:
         reached = [tokens_to_reach(member.curve, target) for target in wanted]
         cells = ["not reached" if n is None else f"{n / 1e6:.2f} M" for n in reached]
         rows.append((member.name, *cells))
-    about = (
+    return (
         "Tokens until the cross-entropy on dev text, a mean over languages, falls to these values, as "
-        "Table 2:"
+        f"Table 2:\n\n{table(rows)}"
     )
-    return f"{about}\n\n{table(rows)}"
-
-
-_HEADS_OF_CLAIMS = (
-    *("claim of GShard (sections 4.4 and 4.5)", "BLEU on test text", "with BLEU"),
-    *("nats on dev text, + is better", "with nats"),
-)
 
 
 def _claims(
-    members: Sequence[Member],
-    groups: Mapping[str, Sequence[str]],
-    baselines: Scores,
-    drawn: Drawn | None,
+    members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Member
 ) -> str:
     everything = list(itertools.chain(*groups.values()))
     first = [member for member in members if member.seed == 1]
@@ -304,16 +237,19 @@ def _claims(
         (m for m in first if m.experts and m.layers == least), key=lambda member: member.experts
     )
     dense = sorted((m for m in first if not m.experts), key=lambda member: member.layers)
-    rows: list[tuple[str, ...]] = [_HEADS_OF_CLAIMS]
+    rows: list[tuple[str, ...]] = [
+        (
+            "claim of GShard (sections 4.4 and 4.5)",
+            "BLEU on test text",
+            "with BLEU",
+            "nats on dev text, + is better",
+            "with nats",
+        )
+    ]
 
     def add(claim: str, better: Member, worse: Member, *chosen: Sequence[str]) -> None:
-        """Adds a claim about the mean over languages, or over two groups that are compared."""
-        if len(chosen) == 1:
-            bleu = difference(better.bleu, worse.bleu, *chosen, better.drawn, worse.drawn)
-        else:
-            bleu = contrast(better.bleu, worse.bleu, *chosen)
-        nats = Interval.of(*(_gains(worse.losses, better.losses, names) for names in chosen))
-        rows.append((claim, bleu.text(), bleu.verdict(), nats.text(3), nats.verdict()))
+        bleu, loss = difference(better, worse, *chosen), nats(better, worse, *chosen)
+        rows.append((claim, bleu.text(), bleu.verdict(), loss.text(3), loss.verdict()))
 
     if dense and shallow:
         claim = f"{shallow[-1].experts} experts are better than a dense model of the same depth"
@@ -334,7 +270,7 @@ def _claims(
     if len(dense) > 1:
         claim = f"the deep dense model ({dense[-1].layers} layers) helps the smallest languages"
         add(f"{claim}, compared with {dense[0].layers} layers", dense[-1], dense[0], groups["low"])
-        gain = difference(dense[-1].bleu, baselines, groups["low"], dense[-1].drawn, drawn)
+        gain = difference(dense[-1], baselines, groups["low"])
         claim = "the deep dense model gains on the smallest languages, compared with the baselines"
         rows.append((claim, gain.text(), gain.verdict(), "-", "-"))
     return f"{table(rows)}\n{_caution(members, everything, len(rows) - 1)}\n"
@@ -354,38 +290,27 @@ def _depth(deep: Member, shallow: Member) -> tuple[str, ...]:
 
 
 def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -> str:
-    """Returns what the intervals cover, and the noise of the seed if a model was trained twice."""
     text = (
         "The means over languages have 95 % intervals, which cover which languages and which strings "
         "were taken. They do not cover the seed: training again would move all languages a little, up or "
         "down. "
     )
     if not all(member.drawn for member in members):
-        text += (
-            "They are Student's, which takes the strings of the languages as independent. Languages "
-            "share strings, so these intervals are too narrow. "
-        )
+        text += "They are Student's and too narrow, because languages share strings. "
     if claims > 1:
         text += f"There are {claims} claims, and one interval in twenty misses by chance. "
-    for again in members:
-        twins = [m for m in members if _shape(m) == _shape(again) and m.seed < again.seed]
-        for twin in twins:
-            pair = again.bleu, twin.bleu, languages, again.drawn, twin.drawn
-            bleu = difference(*pair).text()
-            nats = difference(twin.losses, again.losses, languages).text(3)
+    for again, twin in itertools.product(members, members):
+        if (twin.experts, twin.layers) == (again.experts, again.layers) and twin.seed < again.seed:
             text += (
-                f"{again.name} is {twin.name} with another seed: {bleu} BLEU, {nats} nats. A difference "
+                f"{again.name} is {twin.name} with another seed: "
+                f"{difference(again, twin, languages).text()} BLEU, "
+                f"{nats(again, twin, languages).text(3)} nats. A difference "
                 "of this size between two models means nothing. "
             )
     return text.strip()
 
 
-def _shape(member: Member) -> tuple[int, int]:
-    return member.experts, member.layers
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows as a Markdown table. The first row is the head, the first column is text."""
     head, *body = rows
     rule = ["---", *("---:" for _ in head[1:])]
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, rule, *body])

@@ -70,7 +70,6 @@ class Golden:
 
 
 def pieces(text: str, size: int, kind: str) -> sentencepiece.SentencePieceProcessor:
-    """Returns a SentencePiece model with the special ids of fairseq: UNK 0, BOS 1, EOS 2."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text.strip().splitlines()),
@@ -85,7 +84,6 @@ def pieces(text: str, size: int, kind: str) -> sentencepiece.SentencePieceProces
 
 
 def names(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """Returns the pieces of text, without the special ones."""
     return [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
 
 
@@ -111,7 +109,6 @@ def m2m_100() -> Golden:
 
 
 def nllb() -> Golden:
-    """An MoE with the layout of NLLB: the pieces one id later, then the languages, then <mask>."""
     processor = pieces(TEXT, 100, "bpe")
     words = ["<s>", "<pad>", "</s>", "<unk>", *names(processor)]
     languages = ["deu_Latn", "eng_Latn", "fra_Latn"]
@@ -173,7 +170,6 @@ def marian() -> Golden:
 
 
 def as_json(value: Any) -> bytes:
-    """Returns a value as the text of a JSON file."""
     return (json.dumps(value, ensure_ascii=False, indent=0) + "\n").encode()
 
 
@@ -191,7 +187,6 @@ def chain(first: int) -> list[int]:
 
 
 def learn(golden: Golden) -> None:
-    """Trains the model to write random sentences of `chain`."""
     model = golden.model.train()
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     start, eos = model.config.decoder_start_token_id, model.config.eos_token_id
@@ -212,7 +207,6 @@ def learn(golden: Golden) -> None:
 
 
 def encoded(golden: Golden, text: str) -> list[int]:
-    """Returns the ids of a source, by the rules of the tokenizers of transformers."""
     model = next(
         v for k, v in golden.files.items() if k in ("sentencepiece.bpe.model", "source.spm")
     )
@@ -226,7 +220,6 @@ def encoded(golden: Golden, text: str) -> list[int]:
 
 
 def decoded(golden: Golden, ids: list[int]) -> str:
-    """Returns the text of a translation, by the same rules; special tokens give no text."""
     model = next(
         v for k, v in golden.files.items() if k in ("sentencepiece.bpe.model", "target.spm")
     )
@@ -242,7 +235,6 @@ def decoded(golden: Golden, ids: list[int]) -> str:
 
 @torch.no_grad()
 def expected(golden: Golden, text: str) -> dict[str, Any]:
-    """Returns ids, logits with teacher forcing, chosen experts and translations of a sentence."""
     model, ids = golden.model, encoded(golden, text)
     inputs = torch.tensor([ids])
     search = {"input_ids": inputs, "max_new_tokens": MOST_TOKENS, "length_penalty": 0.0}
@@ -268,7 +260,6 @@ def expected(golden: Golden, text: str) -> dict[str, Any]:
 
 
 def write(golden: Golden, folder: Path) -> None:
-    """Writes a model as Hugging Face does, and `expected.json` beside it."""
     learn(golden)
     model = golden.model.eval()
     if golden.name == "marian":
@@ -297,7 +288,6 @@ def write(golden: Golden, folder: Path) -> None:
 
 
 def main() -> None:
-    """Writes all goldens into the folder that the command names, with another seed if it gives one."""
     torch.set_num_threads(1)
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     for make in (m2m_100, nllb, marian):

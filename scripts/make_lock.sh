@@ -16,9 +16,9 @@ platform="python_full_version < '3.14' and platform_machine == 'x86_64' and sys_
 {
   echo "# Everything \`make\` installs, pinned: Python 3.11 to 3.13 on Linux, x86-64."
   echo "# Made by \`make lock\` from setup.py; edit that, not this."
-  "$tools/bin/uv" pip compile setup.py --extra dev --extra demo --extra cluster --universal \
-    --python-version 3.11 --fork-strategy fewest --generate-hashes --no-header --no-annotate \
-    --quiet | sed "s/ ; $platform \\\\\$/ \\\\/"
+  "$tools/bin/uv" pip compile setup.py --extra dev --extra demo --extra cluster \
+    --extra ctranslate2 --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+    --no-header --no-annotate --quiet | sed "s/ ; $platform \\\\\$/ \\\\/"
 } > "$tools/requirements.lock"
 mv "$tools/requirements.lock" requirements.lock
 

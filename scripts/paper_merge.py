@@ -37,12 +37,10 @@ class Section:
 
     @property
     def text(self) -> str:
-        """The section as Markdown."""
         return "\n".join([*self.before, *self.header, *self.rows.values(), *self.after])
 
 
 def sections(page: str) -> dict[str, Section]:
-    """Returns the sections of a page, by title."""
     blocks: list[list[str]] = [[]]
     for line in page.split("\n"):
         if line.startswith("## "):
@@ -64,23 +62,12 @@ def _section(lines: list[str]) -> Section:
 
 
 def key_of(line: str, title: str) -> tuple[str, ...]:
-    """Returns the cells that identify a row of a section's table."""
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     return tuple(cells[: KEY_CELLS.get(title, 1)])
 
 
 def merge(new: str, old: str, compiled: Collection[str], whole: Collection[str] = ()) -> str:
-    """Returns the new page with the old page's rows that the new one has no figures for.
-
-    Args:
-      new: the page from the figures in the folder.
-      old: the page as it was.
-      compiled: names of the rows with figures in the folder. Nothing is kept of them.
-      whole: titles of sections to keep as they were, with their words.
-
-    Raises:
-      ValueError: if a table has other columns than before, so its old rows do not fit.
-    """
+    """Returns the new page with the old page's rows that the new one has no figures for."""
     before = sections(old)
     merged = []
     for title, section in sections(new).items():

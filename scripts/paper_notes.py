@@ -1,30 +1,22 @@
-"""The words of docs/paper_tables.md: introductions of its sections, and reasons for differences.
-
-A number in the reasons and differences has a name in braces, and paper_facts.py computes it.
-"""
+"""The words of docs/paper_tables.md: introductions of its sections, and reasons for differences."""
 
 REASONS = {
     r"moe_2048e_.*": (
-        "The rows of 512 experts are {ratios_512} times the printed step, and these {ratios_2048} times. "
-        "So the missing factor appears between these machines, as it does from gspmd_moe_145b to "
-        "gspmd_moe_577b. We suppose that the links and the gates of a full pod are slower than we "
-        "predict. A prediction has no host, no latency and no core that has more to do than another."
+        "The rows of 512 experts agree with the printed steps and these do not. So the missing factor "
+        "appears between these machines, as it does from gspmd_moe_145b to gspmd_moe_577b. We suppose "
+        "that the links and the gates of a full pod are slower than we predict. A prediction has no "
+        "host, no latency and no core that has more to do than another."
     ),
     r"moe_128e_.*": (
-        "We have no explanation that the paper supports. A batch of {small_batch} tokens is "
-        "{small_batch_of_core} tokens of each side on a core. For the products alone, the printed steps "
-        "would need {needed_of_peak} % of the peak, which no other row of either paper reaches, and the "
-        "36 layers would not fit. With half of the batch (the rows named half), the predictions agree "
-        "with the printed steps. But the paper's own columns say that the batch was whole: "
-        "{steps_of_a_second_128e} steps/s for {days_128e} days with {small_batch} tokens are "
-        "{training_tokens} tokens, which the paper trained each model on, and half of the batch would be "
-        "{half_tokens}. Its footnote says that the tokens are those of the source side."
+        "We have no explanation that the paper supports. For the products alone, the printed steps would "
+        "need a share of the peak that no other row of either paper reaches, and the 36 layers would not "
+        "fit. With half of the batch (the rows named half), the predictions agree with the printed steps. "
+        "But the paper's own columns, steps per second times days, say that the batch was whole."
     ),
     r"dense_96l.*": (
-        "The printed step is the outlier: {dense_days} days are {dense_of_peak} % of the cores' peak. "
-        "The paper trained the model with GPipe, and prints neither stages nor microbatches. The row "
-        "dense_96l_gpipe is a pipeline. The row dense_96l has a mesh that splits rows and width (GSPMD "
-        "Table 1, 2D finalized)."
+        "The printed step is the outlier: it uses a few percent of the cores' peak. The paper trained the "
+        "model with GPipe, and prints neither stages nor microbatches. The row dense_96l_gpipe is a "
+        "pipeline. The row dense_96l has a mesh that splits rows and width (GSPMD Table 1, 2D finalized)."
     ),
     r"gspmd_moe_.*": (
         "Our models recompute every layer, as the scan over blocks requires. The paper's did not: "
@@ -32,13 +24,13 @@ REASONS = {
         "without recomputation has what is left."
     ),
     r"gspmd_narrow_8x32": (
-        "The paper's step is {narrow_growth} times that of its other mesh of as many cores. The "
-        "predicted links do not show why."
+        "The paper's step is much longer than that of its other mesh of as many cores. The predicted "
+        "links do not show why."
     ),
     r"gspmd_hybrid_.*": (
-        "The FLOPs differ by the same ratio, {hybrid_flops}. The printed sizes fix the weights that a "
-        "token uses. So with rows of this length no number of experts per token gives the printed "
-        "utilization, whatever M, D and the depth are. The paper's rows may have been shorter."
+        "The FLOPs differ by the same ratio. The printed sizes fix the weights that a token uses. So with "
+        "rows of this length no number of experts per token gives the printed utilization. The paper's "
+        "rows may have been shorter."
     ),
     r"GSPMD table 4: .*": (
         "We have no explanation. The iterations of a pipeline wait for each other, and a prediction has "
@@ -66,8 +58,8 @@ machine while most rows compiled, which also lengthens the CPU time in parenthes
 the memory of that process.
 """
 
-PIPELINES = """The model is that of table 3 with {pipeline_rows} sequences of {pipeline_length}
-tokens on {pipeline_cores} cores. L are the stages, X splits rows and Y splits the layers. The
+PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024
+tokens on 256 cores. L are the stages, X splits rows and Y splits the layers. The
 printed shares are those of the whole step, and the column "of the iterations" is `(L-1)/(n+L-1)`
 for n microbatches (see pipelines.md). The predicted step includes the bubbles, and the predicted
 share of recomputation includes that of bubbles. The rows were compiled with label smoothing, as
@@ -78,7 +70,7 @@ those of the tables above. The name of a row has the mesh and the microbatches:
 GSHARD_ABOUT = """The batch is the paper's (4M or 1M tokens of one side), in rows of 128 tokens. The
 printed step is the inverse of the printed steps per second. GShard gives memory only as the bars of
 Figure 7. TFLOP is that of one core in a step, without recomputation. dense_96l_gpipe and dense_128l
-are pipelines of {gpipe_stages} stages with {gpipe_microbatches} microbatches. The papers print
+are pipelines of 16 stages with 64 microbatches. The papers print
 neither number.
 """
 
@@ -108,7 +100,7 @@ all-reduce does not grow.
 """
 
 TABLE4 = """Each operator is compiled for 8, 32 and 128 cores. Letters that are split have
-{split_size} elements for each core, other letters have {whole_size}. Bytes are those of one core.
+64 elements for each core, other letters have 256. Bytes are those of one core.
 """
 
 GSPMD = """Printed memory and steps are the paper's, on TPU v3 cores of 16 GB. The compiled figures
@@ -123,89 +115,48 @@ two FLOPs for each weight that a token uses, forward, without the gates and the 
 The compiled forward pass also has the scores, the keys and values of the cross-attention for each
 source token, and every slot, also an empty one. Its "dispatch" is the share of the gate and of the
 one-hot products that move tokens to slots and back. Switch-XXL has 128 experts here: the printed
-{printed_xxl_experts} make half of its printed weights. All rows were compiled with the experts in
+64 make half of its printed weights. All rows were compiled with the experts in
 the first layer of each block, label smoothing and dropout. Their configs now have the experts in
 the last layer, and neither of the others.
 
-Each group of Switch-C is spread over 16 cores, and a core computes {spread_slots} slots in a pair
-of encoder and decoder layers. With a group on each core it would compute {whole_slots}. The price
-is in the dispatch: a group of the encoder has {group_slots} slots, so the one-hot products take
+Each group of Switch-C is spread over 16 cores, and a core computes 896 slots in a pair
+of encoder and decoder layers. With a group on each core it would compute 4,096. The price
+is in the dispatch: a group of the encoder has 10,240 slots, so the one-hot products take
 more than the experts. The compiler turns the reduce-scatters of the encoder's slots into
 all-reduces, which take twice the time.
 """
 
 SWITCH_FIGURE9 = """One MoE layer of Switch-Large with 16 experts, forward and backward, on 16 cores
-(`v3:2x4`). All rows have the same layer and the same batch of {layer_tokens} tokens. (The figure
+(`v3:2x4`). All rows have the same layer and the same batch of 32,768 tokens. (The figure
 keeps the weights and the tokens of a core instead.) The five meshes are shapes of
 `meshes/data_expert_tensor.gin`: n = `data` x `expert` cores split the batch, and m = `tensor` cores
 split the hidden units. "experts" are those of which a core holds weights. MiB are those of one
 core. Times of the links are predictions.
 """
 
-CONTRADICTS = """Figures that are less than {lowest} or more than {highest} times the printed one. The
+CONTRADICTS = """Figures that are less than 0.8 or more than 1.25 times the printed one. The
 ratios are those of the figures on this page. Memory is left out.
 """
 
 KNOWN = [
-    "The largest model trains in {printed_days} days in the paper (section 1). {days} days are "
-    "predicted for a trillion tokens of the source side.",
-    "{weights_growth} times the weights cost {printed_cost_growth} times the core-years (Table 3, "
-    "from moe_128e_36l to moe_2048e_36l), and {cost_growth} times by the predicted steps. The order "
-    "by core-years is {printed_cost_order} in the paper, and {cost_order} as predicted.",
-    "From 128 to 2,048 experts, GShard's device time grows {printed_step_growth} times (section "
-    "5.2). The predicted step grows {step_growth} times, and the predicted forward layers of Figure "
-    "8 grow {layers_growth} times. In these layers the compiler's estimate for the experts jumps: "
-    "{experts_ms} ms, although each core has the same work.",
-    "GShard reaches {printed_roofline_2048} % of its roofline with 2,048 experts and more than "
-    "{printed_roofline_128} % with 128. The predictions are {roofline_2048} % and {roofline_128} %. "
-    "The two cannot be compared directly. The paper measures the step. We divide one estimate by "
-    "another, and both contain the same time for the links.",
-    "From 16 to 2,048 cores, the paper's all-to-all grows {printed_figure9_growth} times (Figure 9), "
-    "the square root of the number of cores {root_16} times, and the predicted time {figure9_growth} "
-    "times. Ours grows less for two reasons: the full pod closes both rings, which halves its time, "
-    "and in our model of the links 2 x 4 chips take the same time as 4 x 4.",
-    "GShard's models of 12 layers recompute nothing (section 5.1). Ours spend {recomputed_12} % of "
-    "the step on it, because the scan over blocks keeps only what enters a block.",
-    "Figure 8's all-to-all takes {printed_share_2048} % of the measured forward layers at 2,048 "
-    "cores, and {printed_share_128} % at 128 (section 5.2). {share_2048} % and {share_128} % are "
-    "predicted. The compiler now sends the experts' inputs and outputs as bfloat16, because products "
-    "round them to it anyway. That is half of the bytes of the paper's float32. We suppose that the "
-    "rest is the difference between the links' peak and the rate that cores in lock step reach. "
-    "GSPMD's shares in table 6 agree with ours.",
-    "From 8 to 2,048 cores the time of an all-to-all grows {exchange_growth_8} times, but the square "
-    "root of the number of cores grows {root_8} times. From 128 to 2,048 cores it grows "
-    "{exchange_growth_128} times, but {printed_share_growth} times in the paper. Ours grows less "
-    "because the full pod closes both rings. Between the other slices it grows as the square root.",
-    "Section 3.3 of GShard calls the time to compile constant. From 8 to 2,048 cores it grew "
-    "{compile_growth} % here.",
-    "The gate's own product, whose cost is O(E), is in true float32 here, and takes six bfloat16 "
-    "passes on a TPU; its gradients take one. The paper does not say which precision it used. This "
-    "product is the part of the gate einsums that grows with the experts.",
-    "Memory grows {memory_growth} % from 8 to 2,048 experts: the gates' weights ME, their gradients "
-    "and the logits GSE grow with E (O(D), section 3.2).",
-    "An MoE layer has six all-to-alls here, and four in the paper. Two of the six are in the "
-    "recomputation of every layer, which the scan over blocks needs. It takes {recomputed_36} % of "
-    "the step of the 36-layer models. The paper spent {printed_recomputation} % of the cycles on it.",
-    "Of the cores' peak, GSPMD's table 2 prints {printed_utilization} %, and {utilization} % are "
-    "predicted, with recomputation in the predicted steps. The paper had none there (section 5.2). "
-    "So these steps agree more than they should.",
+    "GShard's step grows 1.7 times from 128 to 2,048 experts (section 5.2), and its all-to-all 9 times "
+    "from 16 to 2,048 cores (Figure 9). The predictions grow less: a full pod closes both rings of its "
+    "links, which halves an all-to-all, and a prediction has no latency. Between the other slices it grows "
+    "as the square root of the cores.",
+    "In Figure 8 the all-to-all takes 36 % of the measured forward layers at 2,048 cores. The prediction "
+    "is lower: the compiler sends the experts' inputs and outputs as bfloat16, and the links have their "
+    "peak rate. GSPMD's shares in table 6 agree with ours.",
+    "An MoE layer has six all-to-alls here, and four in the paper. Two are in the recomputation of every "
+    "layer, which the scan over blocks needs. GShard's models of 12 layers recompute nothing (section "
+    "5.1), and GSPMD's dense models neither (section 5.2).",
     "GSPMD's dense and narrow models take much less memory here than printed. The paper says that it "
-    "made the batch as large as memory allowed. Ours recompute every layer.",
-    "GSPMD's table 4 has its shortest step with {printed_fastest} (stages, rows, width), and its "
-    "longest with {printed_slowest}. {fastest} and {slowest} are predicted. The best pipeline is "
-    "{printed_slower_than_2d} % slower than the 2D mesh 32 x 8 of table 3 in the paper, and "
-    "{slower_than_2d} % as predicted.",
-    "From gspmd_moe_10b to gspmd_moe_577b the printed step grows {printed_sparse_growth} times, "
-    "because the gating becomes significant (section 5.4), and the printed TFLOP from "
-    "{printed_sparse_flops}. The predicted step grows {sparse_growth} times, and the TFLOP from "
-    "{sparse_flops}. The last row agrees ({sparse_ratio}) while the others do not ({sparse_ratios}): "
-    "it has recomputation that the paper's has not, and less for the gates and links.",
-    "GSPMD's table 8 is {printed_unet_speedup} times as fast with 32 shards of the images as with "
-    "16, and {unet_speedup} times as predicted.",
-    "Table 4's all-gather is an all-reduce of padded shards on 128 v3 cores, but not on 32. In both "
-    "cases its bytes are O(D).",
-    "Table 1 prints {printed_experts_36} and {printed_experts_12} experts. Half of E * L gives "
-    "{counted_experts_36} and {counted_experts_12}, which we use. T(96L) has {dense_weights} billion "
-    "weights with heads of {dense_heads}, and not with the heads of {printed_heads} of appendix A.2.",
+    "made the batch as large as memory allowed.",
+    "The gate's own product, whose cost is O(E), is in true float32 here, and takes six bfloat16 passes "
+    "on a TPU. The gates' weights ME, their gradients and the logits GSE grow with E (O(D), section 3.2), "
+    "so memory grows a little with the experts.",
+    "Table 4's all-gather is an all-reduce of padded shards on 128 v3 cores, but not on 32. In both cases "
+    "its bytes are O(D).",
+    "Table 1 prints 36,684 and 12,228 experts. Half of E * L gives 36,864 and 12,288, which we use. T(96L) "
+    "has 2.3 billion weights with heads of 64, and not with the heads of 128 of appendix A.2.",
 ]
 """Differences from the papers that the tables of steps do not show."""

@@ -20,7 +20,6 @@ Figures = Mapping[str, Any]
 
 
 def load(folder: pathlib.Path) -> dict[str, Figures]:
-    """Returns the figures of every compiled row, by name."""
     figures = {}
     for row in ROWS:
         file = folder / f"{row.name}.json"
@@ -30,7 +29,6 @@ def load(folder: pathlib.Path) -> dict[str, Figures]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Returns a Markdown table; all columns but the first are aligned to the right."""
     lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -72,7 +70,6 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
 
 
 def size_of(figures: Figures) -> str:
-    """Returns the memory of a core in GiB, and whether it does not fit: "17.0 (does not fit)"."""
     memory = figures["per_device"]
     fits = figures["fits"] and not memory["is_estimate"]
     return f"{memory['peak_bytes'] / GIB:.1f}" + ("" if fits else " (does not fit)")
@@ -89,12 +86,10 @@ FIGURE_COLUMNS = [
 
 
 def interleaved(printed: list[str], compiled: list[str]) -> list[str]:
-    """Returns each printed cell followed by the compiled one."""
     return [cell for pair in zip(printed, compiled, strict=True) for cell in pair]
 
 
 def flops_without_recomputation(figures: Figures) -> float:
-    """Returns the FLOPs of a core in a step without recomputation, as the papers count them."""
     if not figures["flops_per_device"]:
         return 0.0
     recomputed = sum(work["flops"] for work in figures["directions"]["recomputed"].values())
@@ -102,12 +97,10 @@ def flops_without_recomputation(figures: Figures) -> float:
 
 
 def billions(count: float) -> str:
-    """Returns a number in units of 1e9: "619.4B"."""
     return f"{count / 1e9:,.1f}B"
 
 
 def seconds_of(figures: Figures, kind: str, direction: str = "") -> float:
-    """Returns the time of the collectives of a kind in a step, or in one direction of it."""
     return sum(
         source["seconds"] or 0.0
         for collective in figures["collectives"] or ()
@@ -118,13 +111,11 @@ def seconds_of(figures: Figures, kind: str, direction: str = "") -> float:
 
 
 def count_of(figures: Figures, kind: str) -> int:
-    """Returns the number of collectives of a kind in a step."""
     collectives = figures["collectives"] or ()
     return sum(collective["count"] for collective in collectives if collective["kind"] == kind)
 
 
 def paper_section(title: str, rows: list[Row], figures: Mapping[str, Figures], about: str) -> str:
-    """Returns a table of printed and compiled figures, one line for each model."""
     lines = []
     for row in rows:
         cores = next(n for n, topology in POD.items() if topology == row.topology)
@@ -133,7 +124,6 @@ def paper_section(title: str, rows: list[Row], figures: Mapping[str, Figures], a
 
 
 def paper_row(row: Row) -> Reported | None:
-    """Returns the paper's row for the same model, mesh and batch."""
     settings = row.settings if row.paper_settings is None else row.paper_settings
     config = load_config(row.config, settings)
     tokens = config.data.rows * max(config.data.source_length, config.data.target_length)
@@ -141,7 +131,6 @@ def paper_row(row: Row) -> Reported | None:
 
 
 def growth_section(figures: Mapping[str, Figures]) -> str:
-    """Returns the table of the growth from 8 to 2048 cores (GShard Figures 2, 7 and 9)."""
     grown = [figures[name] for _, name in GROWN if usable(figures.get(name))]
     lines = []
     for row_figures in grown:
@@ -170,7 +159,6 @@ def growth_section(figures: Mapping[str, Figures]) -> str:
 
 
 def growth_verdicts(first: Figures, last: Figures) -> list[str]:
-    """Returns lines that say how much each figure grows from the fewest to the most cores."""
     instructions = (first["program_instructions"], last["program_instructions"])
     lines = [verdict("instructions of the compiled program", *instructions, 0.01, first, last)]
     peaks = (first["per_device"]["peak_bytes"], last["per_device"]["peak_bytes"])
@@ -187,7 +175,6 @@ def growth_verdicts(first: Figures, last: Figures) -> list[str]:
 def verdict(
     name: str, before: float, after: float, bound: float, first: Figures, last: Figures
 ) -> str:
-    """Returns one line: the change, and whether it is within its bound."""
     change = after / before - 1
     word = "not more than" if change <= bound else "MORE than"
     return (
@@ -197,24 +184,20 @@ def verdict(
 
 
 def usable(figures: Figures | None) -> bool:
-    """Returns whether a row was compiled to a program."""
     return (
         bool(figures) and "refused" not in figures and figures["program_instructions"] is not None
     )
 
 
 def recomputed_seconds(figures: Figures) -> float:
-    """Returns the part of a step's time that recomputes the forward pass."""
     return sum(work["seconds"] for work in figures["directions"]["recomputed"].values())
 
 
 def work_of(figures: Figures, kind: str) -> float:
-    """Returns the seconds of a kind of work, by the compiler's estimate."""
     return ((figures["work"] or {}).get(kind) or {"seconds": 0.0})["seconds"]
 
 
 def memory_section(figures: Mapping[str, Figures]) -> str:
-    """Returns the memory by category (Figure 7) of the GShard models."""
     names = [row.name for row in GSHARD if usable(figures.get(row.name))]
     lines = []
     for name in names:
@@ -225,7 +208,6 @@ def memory_section(figures: Mapping[str, Figures]) -> str:
 
 
 def time_section(figures: Mapping[str, Figures]) -> str:
-    """Returns the time of the whole step by kind of work, for the GShard models."""
     lines = []
     for name in [row.name for row in GSHARD if usable(figures.get(row.name))]:
         row_figures = figures[name]
@@ -250,7 +232,6 @@ LAYER_WORK = ("attention", "feed-forward", "experts", "gate einsums", "gating")
 
 
 def forward_section(figures: Mapping[str, Figures]) -> str:
-    """Returns the forward pass of the layers by kind of work and number of cores (Figure 8)."""
     grown = [(cores, figures[name]) for cores, name in GROWN if usable(figures.get(name))]
     lines, by_cores = [], {}
     for cores, row_figures in grown:
@@ -292,7 +273,6 @@ GROWN = (
 
 
 def collectives_section() -> str:
-    """Returns the predicted times of collectives of 8 and 32 MB a core (Figure 9)."""
     lines = []
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
@@ -307,7 +287,6 @@ def collectives_section() -> str:
 
 
 def table4_section(folder: pathlib.Path) -> str:
-    """Returns the operators of GShard table 4, as paper_tables.py compiled them."""
     file = folder / "operators.json"
     header = [
         "operator",

@@ -49,7 +49,6 @@ COLUMNS = (
 
 
 def section(figures: Mapping[str, Figures]) -> str:
-    """Returns the section, with one line for each mesh."""
     lines = [_line(row, figures.get(row.name)) for row in GSPMD_PIPELINES]
     title = "## GSPMD table 4: narrow dense layers as pipelines"
     return f"{title}\n\n{notes.PIPELINES}\n" + table(list(COLUMNS), lines)

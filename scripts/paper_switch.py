@@ -30,12 +30,7 @@ ROWS, LENGTH, MODEL_DIM, HIDDEN_DIM, EXPERTS = 64, 512, 1024, 2816, 16
 
 
 def sections(folder: pathlib.Path, figures: Mapping[str, Figures]) -> list[str]:
-    """Returns the sections of the Switch Transformer.
-
-    Args:
-      folder: the folder of the figures.
-      figures: the figures of each row.
-    """
+    """Returns the sections of the Switch Transformer."""
     return [
         "## Switch table 9: Switch and T5 models\n\n" + notes.SWITCH,
         table9_section(figures),
@@ -45,7 +40,6 @@ def sections(folder: pathlib.Path, figures: Mapping[str, Figures]) -> list[str]:
 
 
 def table9_section(figures: Mapping[str, Figures]) -> str:
-    """Returns the table of weights, FLOPs and slots of the models of table 9."""
     header = ["model", "cores", "weights, printed", "built", "FLOPs a sequence, printed"]
     header += ["2 x weights x tokens", "compiled forward", "of it dispatch"]
     header += ["slots a token: encoder", "decoder", "GiB a core", "predicted step s"]
@@ -96,7 +90,6 @@ def flops_of_weights(config: Config) -> float:
 
 
 def slots_of_a_token(config: Config) -> list[str]:
-    """Returns the slots that a token has, in the encoder and in the decoder, for instance "1.25"."""
     if not config.model.experts:
         return ["-", "-"]
     moe, rows = config.model.moe(training=True), config.data.rows
@@ -108,7 +101,6 @@ def slots_of_a_token(config: Config) -> list[str]:
 
 
 def figure9_section(folder: pathlib.Path) -> str:
-    """Returns the five strategies of Figure 9 as one table."""
     file = folder / "strategies.json"
     header = ["strategy", "n x m", "experts", "weights of a core", "tokens of a core"]
     header += ["forward, MiB", "backward, MiB", "links, ms"]
@@ -116,7 +108,6 @@ def figure9_section(folder: pathlib.Path) -> str:
 
 
 def compile_strategies(folder: pathlib.Path) -> None:
-    """Compiles one MoE layer, forward and backward, for each strategy of Figure 9."""
     lines = [_strategy_line(name, shape) for name, shape in STRATEGIES.items()]
     (folder / "strategies.json").write_text(json.dumps(lines, indent=1) + "\n")
 
@@ -165,7 +156,6 @@ def _strategy_line(name: str, shape: tuple[int, int, int]) -> list[str]:
 
 
 def _messages(sources) -> str:
-    """Returns the bytes of each kind of collective: "all-to-all 24.0, all-reduce 8.0"."""
     bytes_of: dict[str, int] = {}
     for source in sources:
         bytes_of[source.kind] = bytes_of.get(source.kind, 0) + source.bytes_per_step
@@ -182,7 +172,6 @@ def _layer():
 
 
 def _gradients(arrays):
-    """Returns the gradients of one MoE layer with respect to its weights and its input."""
     import tensorflow as tf
 
     from gshard_nmt.model.layers import Mode

@@ -27,7 +27,6 @@ from paper_write import write
 
 
 def compile_row(row: Row, folder: pathlib.Path) -> None:
-    """Runs gshard-inspect for one row and keeps its figures, or its message if it fails."""
     file = folder / f"{row.name}.json"
     arguments = ["--config", row.config, "--topology", row.topology, "--json", str(file)]
     arguments += [word for setting in row.settings for word in ("--gin", setting)]
@@ -99,11 +98,10 @@ def compile_operators(folder: pathlib.Path) -> None:
             compiled = ahead_of_time.compile_for(topology, devices, program)
             cost = cost_of(compiled, devices, program)
             messages = ", ".join(
-                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB"
-                for source in cost.collectives
+                f"{source.kind} {source.bytes_per_step / 2**20:.2f} MiB" for source in cost.sources
             )
             lines.append(
-                [name, printed, f"{d:,}", f"{cost.work.flops / 1e6:,.1f}", messages or "none"]
+                [name, printed, f"{d:,}", f"{cost.total.flops / 1e6:,.1f}", messages or "none"]
             )
     (folder / "operators.json").write_text(json.dumps(lines, indent=1) + "\n")
 
@@ -123,7 +121,6 @@ OPERATORS = (
 
 
 def _operator(equation: str, arrays):
-    """Returns an operator of table 4 on annotated operands, with an annotated result."""
     import tensorflow as tf
 
     from gshard_nmt.spmd.sharding import annotate
@@ -142,7 +139,6 @@ def _operator(equation: str, arrays):
 
 
 def main() -> None:
-    """Compiles the requested rows and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument(
         "--only", default="", help="compile only rows whose name contains this word"

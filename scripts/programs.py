@@ -28,18 +28,11 @@ class Job:
 
     @property
     def text(self) -> str:
-        """The command line as a user types it."""
         return shlex.join(map(str, self.command))
 
 
 def run(jobs: Iterable[Job], at_a_time: int = 1) -> list[int]:
-    """Runs programs, and returns their exit codes in the order of the jobs.
-
-    The next job is taken when there is room for it, so a generator of jobs may look at the clock.
-
-    Raises:
-      KeyboardInterrupt: this process got SIGINT, SIGTERM or SIGHUP. The programs have saved and ended.
-    """
+    """Runs programs, and returns their exit codes in the order of the jobs."""
     waiting, codes = enumerate(jobs), dict[int, int]()
     running: dict[int, tuple[Job, subprocess.Popen]] = {}
     with _stop_signals_interrupt():
@@ -80,7 +73,6 @@ def _output(log: Path | None) -> Iterator[IO | None]:
 
 
 def _say_end(job: Job, code: int) -> None:
-    """Says how a program with a log ended, with the last line of the log."""
     if job.log:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
@@ -88,7 +80,6 @@ def _say_end(job: Job, code: int) -> None:
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:
-    """Asks programs to save and end, and waits until they have. Ctrl-C has told them too."""
     for process in processes:
         process.terminate()
     while any(process.poll() is None for process in processes):
@@ -99,7 +90,6 @@ def _stop(processes: Sequence[subprocess.Popen]) -> None:
 
 @contextlib.contextmanager
 def _stop_signals_interrupt() -> Iterator[None]:
-    """Makes all signals that stop a program raise KeyboardInterrupt."""
     before = {
         number: signal.signal(number, signal.default_int_handler) for number in stop_signals()
     }

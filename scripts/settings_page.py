@@ -24,10 +24,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 HEAD = """# Settings
 
-Every setting of a run, with its default, its legal values and its meaning. A config sets them in gin:
+Every setting of a run, with its default, its other legal values in parentheses, and its meaning. A number
+is whole if its default is, and at least 0 if nothing is said. A config sets them in gin:
 `Model.experts = 8`. So does a flag: `--gin 'Model.experts = 8'`. This page is made from the code by
-`python scripts/settings_page.py`; a test keeps it current.
-"""
+`python scripts/settings_page.py`; a test keeps it current."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +46,7 @@ class Field:
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Returns the fields of a class of settings, with their explanations.
-
-    Raises:
-      ValueError: a field has no group, or no explanation.
-    """
+    """Returns the fields of a class of settings, with their explanations."""
     source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     (class_node,) = ast.parse(source).body
@@ -74,7 +70,6 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def _markdown(words: str) -> str:
-    """Returns the words of a field as Markdown; indented pictures stay as they are."""
     paragraphs = inspect.cleandoc(words).split("\n\n")
     return "\n\n".join(
         text if text.startswith("    ") else " ".join(text.split()) for text in paragraphs
@@ -82,7 +77,6 @@ def _markdown(words: str) -> str:
 
 
 def ranges_of(cls: type) -> dict[str, str]:
-    """Returns a text for the legal values of each field: from its rules, or else from its type."""
     hints = typing.get_type_hints(cls)
     # The explanation of a mapping says what it maps; its type would fill three lines.
     words = {
@@ -105,7 +99,6 @@ def ranges_of(cls: type) -> dict[str, str]:
 
 
 def default_of(field: "dataclasses.Field[Any]") -> str:
-    """Returns the default of a field as gin text."""
     value = field.default
     if value is dataclasses.MISSING:
         assert field.default_factory is not dataclasses.MISSING
@@ -115,24 +108,41 @@ def default_of(field: "dataclasses.Field[Any]") -> str:
     return pprint.pformat(value, width=10**6, sort_dicts=False)
 
 
+def legal_of(text: str, words: str) -> str:
+    """Returns the legal values of a field, without what its default or its words say already."""
+    for kind in ("a whole number", "a number", "True or False", "a string in quotes"):
+        text = text.removeprefix(kind).removeprefix(", ")
+    values = re.findall(r'"(\w+)"', text) if text.startswith("one of") else []
+    if values and all(f"'{value}'" in words or f'"{value}"' in words for value in values):
+        return ""
+    text = text.removeprefix("a list [...], ").removeprefix("a list, ")
+    said = ("", "at least 0", "each entry a string in quotes", "a dict {...}")
+    return "" if text in said else f" ({text})"
+
+
+def row(name: str, default: str, legal: str, words: str) -> str:
+    """Returns the item of a setting. Its pictures are indented below it."""
+    first, *others = words.split("\n\n")
+    item = f"- **`{name}`** = `{default}`{legal}: {first}"
+    return "\n\n".join([item, *(textwrap.indent(text, "  ") for text in others)])
+
+
 def page() -> str:
-    """Returns the text of docs/settings.md."""
     parts = [HEAD]
     for name, cls in CLASSES.items():
         about = inspect.getdoc(cls) or ""
-        parts.append(f"## {name}\n\n{about.strip()}\n")
+        parts.append(f"\n## {name}\n\n{about.strip()}")
         ranges = ranges_of(cls)
         declared = {field.name: field for field in dataclasses.fields(cls)}
         group = ""
         for field in fields_of(cls):
             if field.group != group:
                 group = field.group
-                parts.append(f"### {name}: {group[0].lower()}{group[1:]}\n")
+                parts.append(f"\n{group}:\n")
             default = default_of(declared[field.name])
-            parts.append(
-                f"**`{name}.{field.name}`** = `{default}` ({ranges[field.name]})  \n{field.words}\n"
-            )
-    return "\n".join(parts)
+            legal = legal_of(ranges[field.name], field.words)
+            parts.append(row(f"{name}.{field.name}", default, legal, field.words))
+    return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

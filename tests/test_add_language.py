@@ -1,4 +1,4 @@
-"""gshard-train --add_language, without training: the data, the config, the guard, and what is refused."""
+"""gshard-train --add_language, without training: the data, the config, the averages, what is refused."""
 
 import dataclasses
 import shlex
@@ -13,7 +13,7 @@ from gshard_nmt.add_language import Request, add_language
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary_match import match_rows
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.language_guard import NAME, Change, DevOutput, Guard, Verdict
+from gshard_nmt.evaluation.language_guard import SHARES, Change, Outcome
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.start import Init
 from tests.newcomer import CONFIG, make_run, write_corpus
@@ -29,16 +29,9 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def request_for(made, tmp_path, monkeypatch):
-    """Returns a function that makes a request; the old run translates each source as itself."""
+    """Returns a function that makes a request. Nothing is compared."""
     folder, run = made
-    translator = types.SimpleNamespace(of_ids="the old run", origin="step 7")
-    monkeypatch.setattr(program, "load_translator", lambda config, run, checkpoint: translator)
-
-    def read(vocabulary, data, pairs, sentences):
-        outputs = [DevOutput(p.folder, p.language, "en", [f"{sentences}"], []) for p in pairs]
-        return types.SimpleNamespace(translated=lambda _: outputs)
-
-    monkeypatch.setattr(program.DevText, "read", read)
+    monkeypatch.setattr(program, "_keep_old_languages", lambda *_: None)
 
     def make(**values) -> Request:
         request = Request("el", run.path, "best", folder / "new", tmp_path / "run", new_pieces=40)
@@ -55,8 +48,8 @@ class Trainer:
     def __init__(self, dies: bool = False) -> None:
         self.dies = dies
 
-    def __call__(self, config, data, init, texts, command) -> bool:
-        self.config, self.data, self.init, self.texts = config, data, init, texts
+    def __call__(self, config, data, init, command) -> bool:
+        self.config, self.data, self.init = config, data, init
         self.command, self.calls = command, self.calls + 1
         run = RunFolder(data.parent / "run")
         run.claim(config, PreparedData.open(data))
@@ -64,8 +57,6 @@ class Trainer:
             raise KeyboardInterrupt
         if init:
             run.write_json("init.json", {"from": init.run, "checkpoint": init.checkpoint})
-        for name, text in texts.items():
-            run.write_text(name, text)
         return True
 
 
@@ -90,10 +81,6 @@ def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, 
     assert folders == ["run", "run-data"]
     # The new model can be made and fits the data.
     assert list(data.misfits(trained.config.data)) == []
-    guard = Guard.of(request.workdir)
-    sentences = trained.config.train.bleu_sentences
-    assert guard.translations == {d: [f"{sentences}"] for d in ("fr-en", "de-en")}
-    assert guard.weights == f"step 7 of {old.path}"
 
 
 def test_half_of_the_examples_are_in_the_new_language(request_for):
@@ -187,27 +174,12 @@ def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
     assert newcomers[0].old_targets == {"en"}
 
 
-def test_the_old_run_translates_with_beam_search_on_the_new_mesh(request_for, monkeypatch):
-    configs = []
-
-    def load(config, run, checkpoint):
-        configs.append((config, checkpoint))
-        return types.SimpleNamespace(of_ids="the old run", origin="step 7")
-
-    monkeypatch.setattr(program, "load_translator", load)
-    settings = ("Decode.method = 'sample'", "Mesh.shape = (2,)")
-    add_language(request_for(settings=settings, checkpoint="last"), Trainer())
-    ((config, checkpoint),) = configs
-    assert (config.decode.method, tuple(config.mesh.shape), checkpoint) == ("beam", (2,), "last")
-    assert config.train == CONFIG.train
-
-
 def test_a_second_start_resumes_the_run(request_for, made):
     trained = Trainer()
     add_language(request_for(), trained)
     first, data = trained.config, trained.data.stat().st_ino
     add_language(request_for(), trained)
-    assert (trained.config, trained.init, trained.texts, trained.calls) == (first, None, {}, 2)
+    assert (trained.config, trained.init, trained.calls) == (first, None, 2)
     assert trained.data.stat().st_ino == data
     with pytest.raises(UserError, match="has a run that does not add nn"):
         add_language(request_for(language="nn"), trained)
@@ -219,65 +191,87 @@ def test_a_run_that_died_before_it_recorded_the_old_run_still_starts_from_it(req
     trained = Trainer()
     add_language(request_for(), trained)
     assert trained.init == Init.of(made[1].path, "best")
-    assert set(trained.texts) == {NAME}
 
 
-def test_the_table_shows_the_best_step_and_each_old_direction(request_for, capsys, tmp_path):
-    changes = [Change("fr-en", 20.0, 19.0, 0.01), Change("de-en", 10.0, 10.5, 1.0)]
-    verdicts = [Verdict(10, 3.0, changes[1:]), Verdict(20, 4.0, changes)]
-    guard = Guard(tmp_path / NAME, "el", "step 7 of old", {}, verdicts)
-    program.show(guard)
+@dataclasses.dataclass
+class FakeComparison:
+    """What weights translate, by their share of the new ones; they have the scores of the test."""
+
+    changes: dict[float, float]
+
+    def __call__(self, old, config, data, language):
+        self.old = old
+        return self
+
+    def outcome(self, translator, share):
+        change = Change("fr-en", 20.0, 20.0 + self.changes[share], 0.01)
+        return Outcome(share, {"dev_bleu/el": 10 * share}, 10 * share, [change])
+
+
+def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
+    """Compares a finished run with the old one; returns what is saved."""
+    folder, old = made
+    saved, translator = [], types.SimpleNamespace
+    parameters = types.SimpleNamespace(parameters={"w": "learned"})
+    monkeypatch.setattr(
+        program,
+        "load_translator",
+        lambda config, run, checkpoint="best": translator(of_ids=parameters, origin="step 9"),
+    )
+    newest = types.SimpleNamespace(average_of=())
+    monkeypatch.setattr(program.Checkpoints, "newest", lambda _: newest)
+    monkeypatch.setattr(program, "Comparison", FakeComparison(changes))
+    point = types.SimpleNamespace(weights_beside=lambda learned, devices: ({"w": "old"}, "step 7"))
+    monkeypatch.setattr(program.StartingPoint, "open", lambda *_: point)
+    monkeypatch.setattr(
+        program.runtime, "start", lambda *_: types.SimpleNamespace(abstract=lambda specs: specs)
+    )
+    monkeypatch.setattr(program, "average", lambda parts, specs: list(parts))
+
+    def save_average(run, rules, weights, letters, scores, average_of):
+        saved.append((weights, scores, average_of))
+        newest.average_of = average_of
+        return run.checkpoints / "10"
+
+    monkeypatch.setattr(program, "save_average", save_average)
+    request = Request("el", old.path, "best", folder / "new", tmp_path / "run")
+    config = CONFIG.replace(
+        train={"bleu_sentences": 4, "best_metric": "dev_bleu/el", **dict(settings)}
+    )
+    data = PreparedData.open(folder / "prepared")
+    for _ in range(2):  # the second start finds the average
+        program._keep_old_languages(request, config, data)
+    return saved
+
+
+def test_an_average_is_saved_if_old_languages_lose_and_not_with_it(
+    made, tmp_path, monkeypatch, capsys
+):
+    changes = {1.0: -3.0, 0.8: -2.0, 0.6: 0.5, 0.4: 0.25, 0.2: 0.0}
+    ((weights, scores, average_of),) = keep(made, tmp_path, monkeypatch, changes)
+    assert weights == [(0.4, {"w": "old"}), (0.6, {"w": "learned"})]
+    assert scores == {"dev_bleu/el": 6.0}
+    assert average_of == (
+        f"0.4 of step 7 of {made[1].path}",
+        f"0.6 of step 9 of {tmp_path / 'run'}",
+    )
     shown = capsys.readouterr().out
-    assert "passes, best" in shown
-    assert "does not pass" in shown
+    assert "0.8 of the new weights: BLEU of el 8.0; old languages -2.00 on average, 1 of 1" in shown
     assert "+0.5" in shown
-    assert "19.0" not in shown
-    program.show(dataclasses.replace(guard, verdicts=verdicts[1:]))
-    shown = capsys.readouterr().out
-    assert shown.index("fr-en") < shown.index("de-en")
-    assert "No checkpoint passes the guard, so there is no best one" in shown
-    assert "1 of 2" in shown
-    better = Verdict(30, 5.0, [Change("de-en", 10.0, 10.25, 1.0)])
-    program.show(dataclasses.replace(guard, verdicts=[verdicts[0], better]))
-    shown = capsys.readouterr().out
-    assert shown.count("passes, best") == 1
-    assert shown.count("passes") == 2
-    worse = Verdict(40, 5.0, [Change("fr-en", 20.0, 17.5, 0.01)])
-    program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse]))
-    assert "step 40 beside step 7 of old" in capsys.readouterr().out
-    # If nothing passes, decoding uses all of the change, also if parts of it lose less.
-    less = Verdict(40, 4.0, [Change("fr-en", 20.0, 18.5, 0.01)], 0.4)
-    program.show(dataclasses.replace(guard, verdicts=[verdicts[1], worse, less]))
-    shown = capsys.readouterr().out
-    assert "step 40 beside step 7 of old" in shown
-    (direction,) = [line for line in shown.splitlines() if line.startswith("fr-en")]
-    assert direction.split()[1:4] == ["20.0", "17.5", "-2.5"]
-    part = dataclasses.replace(better, share=0.6)
-    program.show(dataclasses.replace(guard, verdicts=[worse, part]))
-    shown = capsys.readouterr().out
-    assert [
-        line.split()[:3] for line in shown.splitlines() if "5.0" in line and "of 1" in line
-    ] == [
-        ["40", "all", "5.0"],
-        ["30", "0.6", "5.0"],
-    ]
-    assert "step 30, 0.6 of the change, beside step 7 of old" in " ".join(shown.split())
-    assert "smallest part" not in shown
+    assert "checkpoints/10 has this average; gshard-decode uses it" in " ".join(shown.split())
 
 
-def test_the_table_says_why_a_part_with_a_lower_score_is_chosen(capsys, tmp_path):
-    changes = [Change("de-en", 10.0, 10.25, 1.0)]
-    # 200 short sentences with other mistakes: their scores differ by chance.
-    lines = [["5 5 5 4 3 2 5 4 3 2", "5 5 3 2 1 0 5 4 3 2"][i % 2] for i in range(200)]
-    other = [*lines[1:], lines[1]]
-    verdicts = [
-        Verdict(30, bleu, changes, share, 0.3, {"el-en": rows})
-        for bleu, share, rows in ((5.1, 0.8, lines), (5.0, 0.4, other))
-    ]
-    program.show(Guard(tmp_path / NAME, "el", "step 7 of old", {}, verdicts))
+def test_nothing_is_saved_if_no_language_loses_or_all_averages_lose(
+    made, tmp_path, monkeypatch, capsys
+):
+    assert keep(made, tmp_path, monkeypatch, {1.0: 0.5}) == []
+    assert "each average" not in capsys.readouterr().out
+    changes = dict.fromkeys((1.0, *SHARES), -2.0)
+    assert keep(made, tmp_path, monkeypatch, changes) == []
+    assert "Old languages lose with each average too, so none is saved." in capsys.readouterr().out
     assert (
-        "0.4 of the change is the smallest part that is as good for el as the best part that passes"
-        in capsys.readouterr().out
+        keep(made, tmp_path, monkeypatch, {}, {"bleu_sentences": 0, "best_metric": ""}.items())
+        == []
     )
 
 

@@ -106,7 +106,8 @@ def test_verify_does_not_call_damaged_what_it_could_not_read(
         raise ValueError(f"{status}: the server says no")
 
     monkeypatch.setattr(program.Checkpoints, "pauses", ())
-    monkeypatch.setattr(tensor_files, "load_to_host", refuse)
+    for name in ("load", "load_to_host"):
+        monkeypatch.setattr(tensor_files, name, refuse)
     assert checkpoint("verify", "--workdir", run) == code
     out, err = capsys.readouterr()
     assert out == "step 1: 0 tensors, cannot be read\nstep 2: 0 tensors, cannot be read\n"

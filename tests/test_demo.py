@@ -30,13 +30,6 @@ def test_all_stages_run_in_order(jobs, capsys):
     assert "The report: runs/demo/report/index.html" in capsys.readouterr().out
 
 
-def test_the_baselines_are_divided_among_two_programs_of_one_device(jobs):
-    demo.main()
-    commands = jobs[0][3]
-    assert [command.split("--shard ")[1].split()[0] for command in commands] == ["1/2", "2/2"]
-    assert all("Mesh.shape=(1,)" in command for command in commands)
-
-
 @pytest.mark.parametrize(("codes", "code"), [([0, 2], 2), ([-9, 0], -9)])
 def test_a_program_that_fails_ends_the_demo(jobs, codes, code, capsys):
     started, answers = jobs
@@ -44,10 +37,3 @@ def test_a_program_that_fails_ends_the_demo(jobs, codes, code, capsys):
     assert demo.main() == code
     assert len(started) == 4
     assert "run `make demo` again to continue here" in capsys.readouterr().err
-
-
-def test_a_harvest_is_not_repeated(jobs, tmp_path):
-    (tmp_path / demo.CORPUS).mkdir(parents=True)
-    (tmp_path / demo.CORPUS / "corpus.json").touch()
-    demo.main()
-    assert "prepare" in jobs[0][0][0]

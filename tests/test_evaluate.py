@@ -268,7 +268,7 @@ def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, 
     def fail(*arguments):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("gshard_nmt.evaluation.texts.decodes.store", fail)
+    monkeypatch.setattr("gshard_nmt.evaluation.texts.translations.store", fail)
     assert len(scores_of(folders, Translator())["languages"]) == 2
     err = capsys.readouterr().err
     assert "decodes cannot be written (Read-only file system), so these translations are not" in err

@@ -1,7 +1,6 @@
 """Outputs that a user names: mistakes are errors before the work, and the old content is never lost."""
 
 import contextlib
-import json
 import os
 import pathlib
 import stat
@@ -331,26 +330,3 @@ def test_two_processes_check_a_folder_in_a_bucket_at_the_same_time(bucket, monke
     monkeypatch.setattr(bucket, "remove", remove_later)
     outputs.check_folder("--workdir", folder)
     assert not bucket.names()
-
-
-def test_only_the_wanted_files_are_written(tmp_path):
-    figures, page = tmp_path / "a.json", tmp_path / "a.html"
-    outputs.ReportFiles(json=figures).write(
-        {"devices": 8}, lambda _: pytest.fail("no page is wanted")
-    )
-    assert json.loads(figures.read_text()) == {"devices": 8}
-    outputs.ReportFiles(html=page).write({}, lambda file: file.write_text("a page"))
-    assert page.read_text() == "a page"
-    outputs.ReportFiles().write({}, lambda _: pytest.fail("no page is wanted"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json"]
-
-
-@pytest.mark.parametrize("name", ["json", "html"])
-def test_a_file_that_cannot_be_written_is_named_with_its_flag(tmp_path, name):
-    with pytest.raises(UserError, match=f"--{name} {tmp_path}"):
-        outputs.ReportFiles(**{name: tmp_path}).check()
-    outputs.ReportFiles(**{name: tmp_path / "new"}).check()
-    with pytest.raises(UserError, match=f"--{name} {tmp_path}"):
-        outputs.ReportFiles(**{name: tmp_path / "no folder" / "a"}).write(
-            {}, lambda f: f.write_text("")
-        )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from gshard_nmt import inspect_config as inspect
-from gshard_nmt.checks.doctor import DoctorRequest, examine
 from gshard_nmt.errors import UserError
+from gshard_nmt.inspection.doctor import DoctorRequest, examine
 from gshard_nmt.ranges import (
     above,
     at_least,

@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test for each fault. They all exist, and are as slow as it says."""
+"""The pages of faults name a test for each. They all exist, and are as slow as it says."""
 
 import ast
 import functools
@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-TEXT = (TESTS.parent / "docs" / "reliability.md").read_text()
-HEADER = "| fault | what happens | code | what you do | test |"
+PAGES = ("reliability.md", "many_processes.md")
+TEXT = "\n\n".join((TESTS.parent / "docs" / page).read_text() for page in PAGES)
+HEADER = "| fault | what happens | code | test |"
 
 
 @functools.cache

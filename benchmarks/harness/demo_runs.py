@@ -19,7 +19,6 @@ COMMON = {
 
 
 def make_corpus(folder: Path) -> list[str]:
-    """Makes a corpus of invented words, spelled backwards in the source; returns the source lines."""
     rng = random.Random(1)
     words = ["".join(rng.choices("aeioubdgklmnprst", k=rng.randint(2, 9))) for _ in range(3000)]
     for split, count in (("train", 8000), ("dev", 16), ("test", DECODED)):
@@ -30,15 +29,12 @@ def make_corpus(folder: Path) -> list[str]:
 
 
 def flags(config: str) -> list[str]:
-    """Returns the flags of a config by name, with the settings of all runs here."""
     return ["--config", config, *(f"--gin={name} = {value!r}" for name, value in COMMON.items())]
 
 
 def command(name: str, *arguments: object) -> list[str]:
-    """Returns the command line of a program."""
     return [sys.executable, "-m", "gshard_nmt", name, *map(str, arguments)]
 
 
 def run(name: str, *arguments: object) -> None:
-    """Runs a program to its end; raises if it fails."""
     subprocess.run(command(name, *arguments), text=True, check=True, capture_output=True)

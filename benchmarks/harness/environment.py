@@ -19,13 +19,6 @@ class NoPeers(Exception):
 
 
 def peers_python(folder: Path, requirements: Path = REQUIREMENTS) -> Path:
-    """Makes a virtual environment with the peers, unless it is there; returns its interpreter.
-
-    It is made again if the requirements have changed.
-
-    Raises:
-      NoPeers: pip could not install them, for example because no package index can be reached.
-    """
     python = folder / "bin" / "python"
     fingerprint = hashlib.sha256(requirements.read_bytes()).hexdigest()
     installed = folder / "requirements.sha256"
@@ -48,7 +41,6 @@ def peers_python(folder: Path, requirements: Path = REQUIREMENTS) -> Path:
 
 
 def cores() -> tuple[int, ...]:
-    """Returns the numbers of the cores that this process may use, in ascending order."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -61,7 +53,6 @@ def variables() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Returns a line about the processor: its name, its cores, its vector instructions."""
     fields = {}
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
@@ -73,7 +64,6 @@ def machine() -> str:
 
 
 def busy() -> str:
-    """Returns a warning if other processes use the machine, or ""."""
     idle_before = _idle_seconds()
     time.sleep(_WATCHED_SECONDS)
     busy_cores = os.cpu_count() - (_idle_seconds() - idle_before) / _WATCHED_SECONDS
@@ -89,6 +79,5 @@ _WATCHED_SECONDS = 2.0
 
 
 def _idle_seconds() -> float:
-    """Returns the seconds that all cores together have been idle since the start of the machine."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split()
     return int(fields[4]) / os.sysconf("SC_CLK_TCK")

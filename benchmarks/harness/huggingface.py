@@ -11,13 +11,6 @@ from harness.job import ModelJob
 def model_of(
     job: ModelJob, settings: Mapping[str, Any], of_experts: Mapping[str, Any]
 ) -> torch.nn.Module:
-    """Returns M2M100, or NllbMoe with experts in every second layer.
-
-    Args:
-      job: has the job. With 0 experts the model is dense.
-      settings: further settings of both models.
-      of_experts: further settings of NllbMoe.
-    """
     whole: dict[str, Any] = {
         "vocab_size": job.vocabulary,
         "d_model": job.model_dim,

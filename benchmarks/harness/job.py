@@ -25,7 +25,6 @@ class Job:
     settings: tuple[str, ...] = ()
 
     def as_argument(self) -> str:
-        """Returns the argument that `of_command_line` reads."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
@@ -65,7 +64,6 @@ class ModelJob(Job):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The sizes as settings of this package, without the experts."""
         return {
             "Model.encoder_layers": self.layers,
             "Model.decoder_layers": self.layers,

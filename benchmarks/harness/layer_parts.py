@@ -46,8 +46,6 @@ class Part:
     outputs: Mapping[str, str]
 
     def lowered(self, config: Config) -> LoweredFunction:
-        """Lowers the part with the annotations of the config's mesh."""
-
         def function(group):
             return [self.function(group)]
 
@@ -71,7 +69,6 @@ def parts(config: Config) -> list[Part]:
 
 
 def values(inputs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
-    """Returns values for some arrays of `parts`: weights and activations are random, segments are 1."""
     rng = np.random.default_rng(0)
 
     def value(spec: ArraySpec) -> np.ndarray:
@@ -106,21 +103,18 @@ class _Layer:
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of activations."""
         import jax.numpy as jnp
 
         return jnp.dtype(self.config.model.activation_dtype)
 
     @property
     def batch(self) -> tuple[int, int, int]:
-        """Rows, length and model dimension."""
         data = self.config.data
         length = data.target_length if self.stack == "decoder" else data.source_length
         return data.rows, length, self.config.model.model_dim
 
     @property
     def slots(self) -> tuple[int, int, int, int, int]:
-        """G, S, E, C and A."""
         assert self.moe is not None
         rows, length, _ = self.batch
         groups = self.moe.groups(rows, length)
@@ -136,7 +130,6 @@ class _Layer:
         }
 
     def _weights(self, sublayer: str, declared: Mapping[str, Parameter]) -> dict[str, ArraySpec]:
-        """Returns the weights under the names that they have in a model, for Mesh.overrides."""
         return {
             f"{self.stack}/block/{sublayer}/{name}": ArraySpec(
                 p.shape, np.dtype(np.float32), p.letters
@@ -210,7 +203,6 @@ class _Layer:
         }
 
     def _slots_of(self, group: "Arrays") -> dispatch.DispatchAndCombine:
-        """Returns dispatch and combine for the routing of an earlier part."""
         assert self.moe is not None
         _, _, experts, capacity, _ = self.slots
         slot, weight = group["slot"], group["weight"]

@@ -10,7 +10,6 @@ from transformers.models.nllb_moe import modeling_nllb_moe
 
 
 def mend() -> None:
-    """Makes the layer of experts send each token to the experts that the router has chosen."""
     modeling_nllb_moe.NllbMoeExperts.forward = _visit_experts
 
 
@@ -20,14 +19,6 @@ def _visit_experts(
     router_mask: torch.Tensor,  # noqa: ARG001 (has only the first choices)
     router_probs: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns the sum of the experts' outputs, each times its weight, float[tokens, model_dim].
-
-    Args:
-      experts: the layer.
-      hidden_states: float[tokens, model_dim].
-      router_mask: int[tokens, experts].
-      router_probs: float[tokens, experts], 0 if the token does not visit the expert.
-    """
     outputs = torch.zeros_like(hidden_states)
     for number in range(experts.num_experts):
         expert = experts[f"expert_{number}"]

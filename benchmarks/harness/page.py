@@ -17,7 +17,6 @@ FEWEST_ROUNDS = 3
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows as an aligned table. The first row is the head, the first column is text."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     head, *body = (
         [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
@@ -28,11 +27,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def replace(page: str, section: str, text: str) -> str:
-    """Returns a page with new text between the two markers of a section.
-
-    Raises:
-      ValueError: the page does not have both markers, once each.
-    """
     start, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
     if page.count(start) != 1 or page.count(end) != 1:
         raise ValueError(f"{PAGE.name} must have one {start.strip()} and one {end.strip()}")
@@ -42,12 +36,10 @@ def replace(page: str, section: str, text: str) -> str:
 
 
 def write(section: str, text: str) -> None:
-    """Writes a section of docs/performance.md."""
     PAGE.write_text(replace(PAGE.read_text(encoding="utf-8"), section, text), encoding="utf-8")
 
 
 def add_flags(parser: argparse.ArgumentParser, rounds: int, has_limit: bool = True) -> None:
-    """Adds `--rounds` and `--page` to a command line, and `--minutes` if the benchmark has a limit."""
     parser.add_argument(
         "--rounds", type=int, default=rounds, help=f"turns of each system; default {rounds}"
     )
@@ -62,7 +54,6 @@ def add_flags(parser: argparse.ArgumentParser, rounds: int, has_limit: bool = Tr
 
 
 def add_page_flag(parser: argparse.ArgumentParser) -> None:
-    """Adds `--page` to a command line."""
     parser.add_argument(
         "--page",
         choices=("auto", "always", "never"),
@@ -73,7 +64,6 @@ def add_page_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_of(arguments: argparse.Namespace) -> Limit:
-    """Returns the limit that the command line sets for the work that begins now."""
     return Limit(arguments.rounds, arguments.minutes * 60)
 
 
@@ -101,17 +91,11 @@ class Section:
 
 
 def publish(section: Section, when: str, busy: str) -> None:
-    """Prints a section with its command and machine; writes it and its records if they are fit for it.
-
-    Args:
-      section: what was measured.
-      when: the value of `--page`.
-      busy: what `environment.busy` returned before the start.
-    """
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     how = records.circumstances(command, environment.machine(), busy, section.versions)
-    names = ", ".join(f"{name} {version}" for name, version in how.versions.items())
-    about = f"`{command}`, {how.date}, commit {how.commit}. {how.machine}. {names}. {busy}".strip()
+    # benchmarks/results.json has the versions of the libraries, and the processor's instructions.
+    machine = how.machine.partition(";")[0]
+    about = f"`{command}`, {how.date}, commit {how.commit}. {machine}. {busy}".strip()
     text = f"{section.text.strip()}\n\n{about}\n"
     print(text)
     if reason := _refusal(section, when, busy):
@@ -124,7 +108,6 @@ def publish(section: Section, when: str, busy: str) -> None:
 
 
 def _refusal(section: Section, when: str, busy: str) -> str:
-    """Returns why a section does not belong on the page, or "" if it does."""
     if when != "auto":
         return "" if when == "always" else "of --page never"
     if busy:

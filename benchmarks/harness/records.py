@@ -49,7 +49,6 @@ class Figure:
         base: str = "",
         ratios: Sequence[float] = (),
     ) -> "Figure":
-        """Returns the figure of some rounds."""
         ratio = statistics.median(ratios) if ratios else None
         ratio_interval = (min(ratios), max(ratios)) if ratios else None
         interval = min(values), max(values)
@@ -71,7 +70,6 @@ class Circumstances:
 def circumstances(
     command: str, machine: str, busy: str, versions: Mapping[str, str] | None
 ) -> Circumstances:
-    """Returns the circumstances of this run. `versions` may add libraries of other processes."""
     own = {name: importlib.metadata.version(name) for name in ("jaxlib", "tensorflow")}
     versions = dict(
         sorted((own | {"python": platform.python_version()} | dict(versions or {})).items())
@@ -81,8 +79,6 @@ def circumstances(
 
 
 def commit() -> str:
-    """Returns the commit of the code, with "+" if files have changed since; "" outside a repository."""
-
     def git(*arguments: str) -> str:
         done = subprocess.run(
             ["git", "-C", str(RESULTS.parent), *arguments],
@@ -101,7 +97,6 @@ def commit() -> str:
 def replace(
     records: Sequence[Mapping[str, Any]], part: str, figures: Sequence[Figure], how: Circumstances
 ) -> list[dict[str, Any]]:
-    """Returns records with those of one part replaced. The parts are in alphabetical order."""
     others = [dict(record) for record in records if record["part"] != part]
     circumstances = dataclasses.asdict(how)
     own = [{"part": part} | dataclasses.asdict(figure) | circumstances for figure in figures]
@@ -109,7 +104,6 @@ def replace(
 
 
 def write(part: str, figures: Sequence[Figure], how: Circumstances) -> None:
-    """Writes the figures of a part to benchmarks/results.json."""
     old = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
     text = json.dumps(replace(old, part, figures, how), indent=1)
     RESULTS.write_text(text + "\n", encoding="utf-8")

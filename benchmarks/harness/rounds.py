@@ -33,15 +33,12 @@ class Limit:
     began: float = dataclasses.field(default_factory=time.monotonic)
 
     def part(self, share: float) -> "Limit":
-        """Returns the limit of a part of the work that begins now and has this share of the time."""
         return Limit(self.rounds, self.seconds * share)
 
     def start_seconds(self) -> float | None:
-        """Returns how long a system may take to start; None if there is no time limit."""
         return None if self.seconds == float("inf") else max(SHORTEST_START, self.seconds / 3)
 
     def is_over(self, rounds: int) -> bool:
-        """Returns whether this number of rounds is enough."""
         if rounds >= self.rounds:
             return True
         return rounds >= FEWEST and time.monotonic() - self.began > self.seconds
@@ -56,34 +53,20 @@ class Measured:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds; 0 if no system could start."""
         return min(map(len, self.turns.values()), default=0)
 
     def versions(self) -> dict[str, str]:
-        """Returns the versions of all libraries that the workers named."""
         return {k: v for facts in self.facts.values() for k, v in facts["versions"].items()}
 
     def seconds(self, name: str) -> list[float]:
-        """Returns the seconds of each turn of a system."""
         return [turn.seconds for turn in self.turns[name]]
 
     def times_as_fast(self, name: str, base: str) -> list[float]:
-        """Returns how many times as fast as `base` a system was, in each round."""
         pairs = zip(self.seconds(base), self.seconds(name), strict=True)
         return [slow / fast for slow, fast in pairs]
 
 
 def measure(systems: Mapping[str, Callable[[], Sequence[Worker]]], limit: Limit) -> Measured:
-    """Lets systems take turns. Each round has another order.
-
-    Args:
-      systems: for each system, a function that starts its workers, which work at the same time.
-      limit: when it ends.
-
-    Returns:
-      The turns and facts of all systems. A system that cannot start is left out, with a message on
-      stderr.
-    """
     with contextlib.ExitStack() as stack:
         groups: dict[str, Sequence[Worker]] = {}
         facts: dict[str, dict[str, Any]] = {}
@@ -111,7 +94,6 @@ def measure(systems: Mapping[str, Callable[[], Sequence[Worker]]], limit: Limit)
 
 
 def limit_text(limit: Limit) -> str:
-    """Returns the time since the start, which begins a line of progress."""
     return f"[{time.monotonic() - limit.began:4.0f} s] "
 
 
@@ -120,6 +102,5 @@ def _say(text: str) -> None:
 
 
 def median_text(values: Sequence[float], form: str) -> tuple[str, str]:
-    """Returns the median of some values, and the interval from the smallest to the largest."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return format(middle, form), f"{low:{form}} to {high:{form}}"

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 
@@ -17,14 +16,6 @@ PEERS = BUILD / "decoding-venv"
 
 
 def worker(module: str, job: Job, name: str, tree: Path | None = None) -> Worker:
-    """Starts a worker.
-
-    Args:
-      module: the module of this folder that it runs, as "trainers.ours".
-      job: its job.
-      name: its name, for its log.
-      tree: the checkout whose package it uses; None for a peer.
-    """
     folders = [str(ROOT / "benchmarks")]
     python = str(PEERS / "bin" / "python")
     if tree:
@@ -40,16 +31,9 @@ def worker(module: str, job: Job, name: str, tree: Path | None = None) -> Worker
 
 
 def has_peers() -> bool:
-    """Installs the peers, unless they are there; returns False, with a message, if it is not possible."""
     try:
         environment.peers_python(PEERS)
     except environment.NoPeers as problem:
         print(f"Without the peers. pip said:\n{problem}", file=sys.stderr)
         return False
     return True
-
-
-def free_port() -> int:
-    """Returns the number of a free port of the loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

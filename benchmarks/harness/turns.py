@@ -28,12 +28,6 @@ Facts = Mapping[str, Any]
 
 
 def take_turns(work: Callable[[], object], facts: Callable[[], Facts]) -> None:
-    """Warms up, then works once for each line of stdin, until stdin ends.
-
-    Args:
-      work: does the work of one turn.
-      facts: returns the facts; called after the warm-up.
-    """
     for _ in range(WARM_UPS):
         work()
     with os.fdopen(int(os.environ[ANSWERS]), "w") as answers:
@@ -57,7 +51,6 @@ class Worker:
     """A process that does the work of a system, turn by turn."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Starts the process; `facts` waits until it is warm."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         reader, writer = os.pipe()
@@ -74,25 +67,15 @@ class Worker:
         self._answers = os.fdopen(reader)
 
     def facts(self, seconds: float | None = None) -> dict[str, Any]:
-        """Waits until the process is warm; returns its facts. Call it once, first.
-
-        Args:
-          seconds: how long to wait; None waits until the process is warm or ends.
-
-        Raises:
-          RuntimeError: the process failed, and the message has the end of its log; or it took too long.
-        """
         if not select.select([self._answers], [], [], seconds)[0]:
             raise RuntimeError(f"It was not ready after {seconds:.0f} s; its log is {self._log}.")
         return json.loads(self._answer())
 
     def ask(self) -> None:
-        """Asks for one turn; `turn` waits for it."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
 
     def turn(self) -> Turn:
-        """Waits for the turn that was asked for; returns what it took."""
         return Turn(*json.loads(self._answer()))
 
     def _answer(self) -> str:

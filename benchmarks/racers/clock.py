@@ -43,7 +43,6 @@ class Run:
 
     @property
     def speed(self) -> float:
-        """The updates a second between the first and the last report; 0 with fewer than two reports."""
         if len(self.reports) < 2:
             return 0.0
         (began, first), (ended, last) = self.reports[0], self.reports[-1]
@@ -51,7 +50,6 @@ class Run:
 
     @property
     def start_seconds(self) -> float:
-        """What the run took before its first update: import, compilation, reading of the text."""
         if not self.speed:
             return self.seconds
         began, first = self.reports[0]
@@ -59,11 +57,6 @@ class Run:
 
 
 def train(racer: Racer, plan: Plan, limit: float) -> Run:
-    """Trains a racer until it ends or has trained for `limit` seconds, start included.
-
-    Raises:
-      RacerFailed: its program failed; the message has the end of its log.
-    """
     command, variables = racer.command(plan), _variables(racer, plan)
     cpu_before = _cpu_seconds_of_children()
     began = time.monotonic()
@@ -71,7 +64,6 @@ def train(racer: Racer, plan: Plan, limit: float) -> Run:
     reports: list[tuple[float, int]] = []
 
     def look() -> float:
-        """Notes what is new; returns the seconds of training."""
         now = time.monotonic() - began - racer.validation_seconds(plan)
         for step in racer.checkpoints(plan):
             checkpoints.setdefault(step, now)
@@ -101,11 +93,6 @@ def train(racer: Racer, plan: Plan, limit: float) -> Run:
 
 
 def translate(racer: Racer, plan: Plan, step: int) -> list[str]:
-    """Returns a translation of each dev line, made with the checkpoint of a step.
-
-    Raises:
-      RacerFailed: its program failed; the message has the end of what it printed.
-    """
     source = plan.text.file("dev", plan.text.source)
     done = subprocess.run(
         racer.decoder(plan, step),
@@ -136,7 +123,6 @@ def _failure(racer: Racer, plan: Plan, what: str) -> RacerFailed:
 def _started(
     command: Sequence[str], variables: Mapping[str, str], log: IO[str]
 ) -> Iterator[subprocess.Popen]:
-    """Starts a program in a session of its own, and kills all of it at the end of the block."""
     with _no_stop_signal_ignored():
         process = subprocess.Popen(
             command,

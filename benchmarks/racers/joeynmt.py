@@ -45,16 +45,13 @@ class JoeyNMT:
 
     @property
     def name(self) -> str:
-        """The name in flags."""
         return f"joeynmt-{self.recipe}"
 
     @property
     def label(self) -> str:
-        """The name in the table and in the figure."""
         return f"JoeyNMT, {self.recipe} recipe"
 
     def configuration(self, plan: Plan) -> dict[str, Any]:
-        """Returns the configuration of a run."""
         folder, every = plan.folder, -(-plan.every // LOG_EVERY) * LOG_EVERY
         return {
             "name": self.name,
@@ -145,7 +142,6 @@ class JoeyNMT:
         }
 
     def command(self, plan: Plan) -> list[str]:
-        """Writes the vocabulary and the configuration; returns the command line that trains."""
         model = sentencepiece.SentencePieceProcessor(str(plan.text.vocabulary))
         pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
         # JoeyNMT reads a piece from each line.
@@ -157,11 +153,9 @@ class JoeyNMT:
         return [plan.python, "-m", "joeynmt", "train", str(path), "--skip-test"]
 
     def updates(self, plan: Plan) -> int:
-        """Returns the number of updates that the run has reported."""
         return last_number(r"Step: +(\d+)", plan.log_text())
 
     def validation_seconds(self, plan: Plan) -> float:
-        """Returns the seconds of generation and scoring in the validations that have ended."""
         pattern = (
             r"(?:Generation took|Evaluation result .*), ?([\d.]+)\[sec\]|Generation took ([\d.]+)"
         )
@@ -169,12 +163,10 @@ class JoeyNMT:
         return sum(float(first or second) for first, second in times)
 
     def checkpoints(self, plan: Plan) -> list[int]:
-        """Returns the steps of the checkpoints."""
         names = (path.stem for path in (plan.folder / "run").glob("*.ckpt"))
         return sorted(int(name) for name in names if name.isdecimal())
 
     def decoder(self, plan: Plan, step: int) -> list[str]:
-        """Returns the command line that translates stdin to stdout, with JoeyNMT's usual beam."""
         configuration = self.configuration(plan)
         configuration["testing"]["load_model"] = str(plan.folder / "run" / f"{step}.ckpt")
         path = plan.folder / "translate.yaml"

@@ -33,7 +33,6 @@ class Marian:
     variables: ClassVar[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": ""}
 
     def command(self, plan: Plan) -> list[str]:
-        """Returns the command line that trains."""
         text, warmup = plan.text, str(max(1, plan.updates // 10))
         options = {
             "model": plan.folder / "model.npz",
@@ -70,16 +69,13 @@ class Marian:
         return [*program(plan), "train", *flags(options)]
 
     def updates(self, plan: Plan) -> int:
-        """Returns the number of updates that the run has reported."""
         return last_number(r"Up\. ([\d,]+)", plan.log_text())
 
     def validation_seconds(self, plan: Plan) -> float:
-        """Returns 0: the run does not validate."""
         del plan
         return 0.0
 
     def checkpoints(self, plan: Plan) -> list[int]:
-        """Returns the steps of the checkpoints that Marian has reported as saved."""
         if "Saving training checkpoint" not in plan.log_text():
             return []
         names = [path.name for path in plan.folder.glob("model.iter*.npz")]
@@ -89,7 +85,6 @@ class Marian:
         return sorted(steps | {int(step) for step in re.findall(r"(?m)^batches: (\d+)", last)})
 
     def decoder(self, plan: Plan, step: int) -> list[str]:
-        """Returns the command line that translates stdin to stdout, with the beam of its examples."""
         model = plan.folder / f"model.iter{step}.npz"
         options = {
             "models": model if model.exists() else plan.folder / "model.npz",
@@ -106,7 +101,6 @@ class Marian:
 
 
 def vocabulary(plan: Plan) -> Path:
-    """Returns the vocabulary under a name that Marian takes for one of SentencePiece."""
     path = plan.folder / "vocabulary.spm"
     if not path.exists():
         path.write_bytes(plan.text.vocabulary.read_bytes())
@@ -114,12 +108,10 @@ def vocabulary(plan: Plan) -> Path:
 
 
 def program(plan: Plan) -> list[str]:
-    """Returns the command that runs Marian."""
     return [plan.python, "-m", "pymarian"]
 
 
 def flags(options: Mapping[str, object]) -> list[str]:
-    """Returns options as a command line. The value of an option is a word or a tuple of words."""
     words = []
     for name, value in options.items():
         values = value if isinstance(value, tuple) else (value,)

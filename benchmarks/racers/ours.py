@@ -58,16 +58,13 @@ class Ours:
 
     @property
     def name(self) -> str:
-        """The name in flags."""
         return "experts" if self.experts else "dense"
 
     @property
     def label(self) -> str:
-        """The name in the table and in the figure."""
         return f"gshard-nmt, {self.experts} experts" if self.experts else "gshard-nmt, dense"
 
     def settings(self, plan: Plan) -> dict[str, Any]:
-        """Returns the settings of a run, beside those of the config that it starts from."""
         # Two devices are faster than two threads of one. The number must divide the groups and experts.
         devices = max(n for n in (1, 2, 4, 8) if n <= plan.cores)
         settings = data_settings(plan.text.source) | {
@@ -94,27 +91,22 @@ class Ours:
         return settings
 
     def command(self, plan: Plan) -> list[str]:
-        """Returns the command line that trains."""
         config = "demo" if self.experts else "baseline"
         flags = [f"--gin={name} = {value!r}" for name, value in self.settings(plan).items()]
         paths = ["--data", str(plan.text.prepared), "--workdir", str(plan.folder / "run")]
         return [plan.python, "-m", "gshard_nmt", "train", "--config", config, *flags, *paths]
 
     def updates(self, plan: Plan) -> int:
-        """Returns the number of updates that the run has reported."""
         return last_number(r"(?m)^step ([\d,]+)", plan.log_text())
 
     def validation_seconds(self, plan: Plan) -> float:
-        """Returns 0: the run does not validate."""
         del plan
         return 0.0
 
     def checkpoints(self, plan: Plan) -> list[int]:
-        """Returns the steps of the checkpoints that are complete."""
         manifests = (plan.folder / "run" / "checkpoints").glob("[0-9]*/manifest.json")
         return sorted(int(path.parent.name) for path in manifests)
 
     def decoder(self, plan: Plan, step: int) -> list[str]:
-        """Returns the command line that translates stdin to stdout, with the beam of the config."""
         command = [plan.python, "-m", "gshard_nmt", "decode", "--workdir", str(plan.folder / "run")]
         return [*command, "--checkpoint", str(step), "--lang", plan.text.source]

@@ -30,11 +30,9 @@ class Text:
     fingerprint: str
 
     def file(self, split: str, language: str) -> Path:
-        """Returns the file of one side of a split."""
         return self.folder / f"{split}.{language}"
 
     def lines(self, split: str, language: str) -> list[str]:
-        """Returns the lines of one side of a split."""
         return self.file(split, language).read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -60,11 +58,9 @@ class Plan:
 
     @property
     def log(self) -> Path:
-        """The file that has stdout and stderr of the training program."""
         return self.folder / "race.log"
 
     def log_text(self) -> str:
-        """Returns what the training program has printed; "" before it starts."""
         if not self.log.exists():
             return ""
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -104,6 +100,5 @@ class Racer(Protocol):
 
 
 def last_number(pattern: str, text: str) -> int:
-    """Returns the number in the last match of a pattern with one group; 0 if there is none."""
     numbers = re.findall(pattern, text)
     return int(numbers[-1].replace(",", "")) if numbers else 0

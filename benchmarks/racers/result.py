@@ -46,23 +46,19 @@ class Result:
 
     @property
     def best(self) -> Point:
-        """The checkpoint with the best dev BLEU. Dev text chooses, as in every system."""
         return max(self.points, key=lambda point: point.bleu)
 
 
 def write(result: Result, path: Path) -> None:
-    """Writes the file of a racer that has finished."""
     files.write(path, json.dumps(dataclasses.asdict(result), indent=1) + "\n")
 
 
 def record(results: Sequence[Result], machine: str) -> str:
-    """Returns the JSON text of a race: the machine, and the results of all racers."""
     values = [dataclasses.asdict(result) for result in results]
     return json.dumps({"machine": machine, "racers": values}, indent=1) + "\n"
 
 
 def read(path: Path, conditions: dict[str, Any]) -> Result | None:
-    """Returns the result in a file; None if there is none, or if it was made in other conditions."""
     if not path.exists():
         return None
     values = json.loads(path.read_text(encoding="utf-8"))
@@ -73,7 +69,6 @@ def read(path: Path, conditions: dict[str, Any]) -> Result | None:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Returns a row for each racer, as Markdown."""
     head = ("", "best dev BLEU", "after", "updates", "first update", "validation", "busy cores")
     rows: list[tuple[str, ...]] = [head]
     for result in results:
@@ -93,12 +88,10 @@ def table(results: Sequence[Result]) -> str:
 
 
 def figure(results: Sequence[Result], title: str) -> bytes:
-    """Returns dev BLEU against minutes of training, as SVG."""
     return image(lambda: draw(results, title), "svg")
 
 
 def draw(results: Sequence[Result], title: str) -> Any:
-    """Returns the figure, a matplotlib Figure."""
     drawing = new_figure((7, 4), LIGHT)
     axes = drawing.subplots()
     for index, result in enumerate(results):

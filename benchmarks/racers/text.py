@@ -19,21 +19,6 @@ from gshard_nmt.errors import UserError
 
 
 def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
-    """Writes the training text and the first dev sentences of a language.
-
-    The training text is read back from the prepared data. So every racer learns from the same pairs,
-    after cleaning, and from the same characters, after SentencePiece has normalized them. Dev text is
-    raw; only pairs with an empty side are left out.
-
-    Args:
-      corpus: the corpus folder.
-      source: the language to translate from.
-      sentences: the number of dev sentences.
-      folder: gets the files.
-
-    Raises:
-      UserError: the corpus does not have this language, or no training or dev text of it.
-    """
     dev = dev_rows(corpus, source, sentences)
     prepared = folder / "prepared"
     # The program knows whether its output is up to date.
@@ -59,7 +44,6 @@ def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
 
 
 def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]:
-    """Returns the first dev pairs of a language, as raw text."""
     pairs = [pair for pair in find_pairs(corpus) if pair.languages == {source, ENGLISH}]
     if not pairs:
         raise UserError(
@@ -77,7 +61,6 @@ def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]
 
 
 def train_rows(data: PreparedData, vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """Returns the text of all training examples of the prepared data."""
     sides: dict[str, list[str]] = {side: [] for side in SIDES}
     for pair in data.pairs:
         count = pair.splits["train"].examples

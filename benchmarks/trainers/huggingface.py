@@ -19,7 +19,6 @@ START = EOS = 2
 
 
 def main() -> None:
-    """Trains when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
     if workload.variant != "released":
@@ -55,7 +54,6 @@ def main() -> None:
 
 
 def facts_of(model: torch.nn.Module) -> dict:
-    """Returns the versions and the sizes of a model."""
     return {
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -64,7 +62,6 @@ def facts_of(model: torch.nn.Module) -> dict:
 
 
 def model_of(workload: Workload) -> torch.nn.Module:
-    """Returns a model of the sizes of a workload, with random weights, in training mode."""
     torch.manual_seed(1)
     settings = {
         "decoder_start_token_id": START,

@@ -1,4 +1,4 @@
-"""This package as a trainer of benchmarks/training.py and benchmarks/growth.py, which start it."""
+"""This package as a trainer of benchmarks/training.py, which starts it."""
 
 import importlib.metadata
 from pathlib import Path
@@ -16,23 +16,17 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.host_memory import restart_with_large_heaps
-from gshard_nmt.spmd.processes import ALONE, Processes
 
 BASE = Path(__file__).with_name("base.gin")
 
 
 def main() -> None:
-    """Trains when it is asked to."""
     restart_with_large_heaps()  # as gshard-train does
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
-    processes = ALONE
-    if workload.processes > 1:
-        coordinator = f"127.0.0.1:{workload.port}"
-        processes = Processes(coordinator, workload.processes, workload.process)
     # XLA divides the work of a program among the cores that it sees when it compiles.
     programs = Path(workload.folder) / f"programs-{len(workload.cores)}-cores"
-    devices = runtime.start(config.mesh, programs, processes)
+    devices = runtime.start(config.mesh, programs)
     steps = CompiledSteps(config, step_functions(config), devices)
     state, control = steps.initialize(), steps.control()
     batch = devices.put(batch_of(workload), steps.batch_specs)
@@ -49,7 +43,6 @@ def main() -> None:
 
 
 def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict:
-    """Returns what the program and the model say about themselves."""
     program, devices = steps.train_step, steps.config.mesh.num_devices
     weights = weight_specs(steps.functions)
     sizes = {name: int(np.prod(spec.shape)) for name, spec in weights.items()}
@@ -64,7 +57,6 @@ def facts(steps: CompiledSteps, steps_of_turn: int, losses: list[float]) -> dict
 
 
 def flops_of(text: str) -> int:
-    """Returns the FLOPs of the matrix products that a compiled program executes on one device."""
     module = hlo.parse(text)
     return sum(
         times * sum(product_flops(module, inner) for inner in module.fused(instruction))
@@ -73,7 +65,6 @@ def flops_of(text: str) -> int:
 
 
 def config_of(workload: Workload) -> Config:
-    """Returns the config of a workload."""
     settings = {
         "Mesh.shape": (workload.devices,),
         **workload.sizes,
@@ -91,7 +82,6 @@ def config_of(workload: Workload) -> Config:
 
 
 def batch_of(workload: Workload) -> dict[str, np.ndarray]:
-    """Returns a batch: each row is one sentence without padding, and all have one language."""
     shape = workload.rows, workload.length
     source, target = (np.array(workload.sentences(side)) for side in ("source", "target"))
     arrays = {

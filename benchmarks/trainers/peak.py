@@ -12,7 +12,6 @@ PRODUCTS = 8
 
 
 def main() -> None:
-    """Multiplies when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     runtime.choose_platform()
     import jax

@@ -17,8 +17,6 @@ class Workload(ModelJob):
       dropout: the rate for embeddings, the output of each sub-layer, and attention.
       steps: the training steps of one turn.
       devices: the devices among which this package divides the work.
-      process, processes: the number of this process, and how many processes work together.
-      port: the port of process 0 on the loopback.
       variant: "compiled", for a peer that is compiled; or "released", for one with its known faults.
       rows, length: the rows of a batch, and the tokens of a row on each side.
     """
@@ -26,35 +24,21 @@ class Workload(ModelJob):
     dropout: float = 0.1
     steps: int = 1
     devices: int = 1
-    process: int = 0
-    processes: int = 1
-    port: int = 0
     variant: str = ""
     rows: int = 32
     length: int = 64
 
     @property
     def places(self) -> int:
-        """The places of the batches of one turn, source and target."""
         return self.steps * self.rows * 2 * self.length
 
     def sentences(self, side: str) -> list[list[int]]:
-        """Returns the same random tokens for every system, int[rows][length].
-
-        Args:
-          side: "source" or "target".
-        """
         rng = random.Random(side)
         ids = range(16, self.vocabulary)  # each system has special ids below 16
         return [rng.choices(ids, k=self.length) for _ in range(self.rows)]
 
 
 def checked(losses: list[float]) -> list[float]:
-    """Returns the losses of the first steps.
-
-    Raises:
-      RuntimeError: they do not fall, so the system does not train.
-    """
     if not losses[-1] < losses[0]:
         raise RuntimeError(f"the loss does not fall: {losses}")
     return losses

@@ -17,7 +17,6 @@ SPECIAL = ("<s>", "<pad>", END, "<unk>")
 
 
 def main() -> None:
-    """Translates when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     folder = Path(workload.folder) / "ctranslate2-model"
     if not (folder / "model.bin").exists():
@@ -51,12 +50,10 @@ def main() -> None:
 
 
 def tokens_of(workload: Workload) -> list[str]:
-    """Returns a vocabulary: the special tokens, then a word for each of the other ids."""
     return [*SPECIAL, *(f"word{i}" for i in range(len(SPECIAL), workload.vocabulary))]
 
 
 def convert(workload: Workload) -> None:
-    """Writes Hugging Face's model of a workload as a model of CTranslate2, in float32."""
     from ctranslate2.converters.transformers import M2M100Loader
     from translators.huggingface import model_of
 

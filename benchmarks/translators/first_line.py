@@ -1,7 +1,6 @@
 """The time from the start of gshard-decode to its first line, with its programs in the cache."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,9 @@ from harness.records import Figure
 from harness.rounds import Limit, median_text
 
 STEPS = 20
-IMPORTS = 12
-"""The number of libraries in the table of imports."""
 
 
 def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
-    """Times gshard-decode from its start to its first line. Without `workdir`, it trains a run."""
     workdir = workdir or trained(build / "decoding-run")
     with tempfile.TemporaryDirectory() as cache:
         variables = environment.variables() | {"XDG_CACHE_HOME": cache}
@@ -27,20 +23,15 @@ def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
         pairs: list[tuple[float, float]] = []
         while not limit.is_over(len(pairs)):
             pairs.append(first_line(workdir, variables))
-        imports = import_times(workdir, variables)
     seconds, cpu_seconds = zip(*pairs, strict=True)
     measured = {"time": seconds, "CPU time": cpu_seconds}
     rows = [("gshard-decode, one line", "seconds", "interval")]
     rows += [(name, *median_text(values, ".2f")) for name, values in measured.items()]
     figures = [Figure.of(name, "s", values) for name, values in measured.items()]
-    top = sorted(imports.items(), key=lambda item: -item[1])[:IMPORTS]
-    shares = [("import", "seconds"), *((name, f"{value:.2f}") for name, value in top)]
-    text = f"{page.table(rows)}\n{page.table(shares)}"
-    return page.Section("first line", text, figures, len(pairs))
+    return page.Section("first line", page.table(rows), figures, len(pairs))
 
 
 def trained(workdir: Path) -> Path:
-    """Trains the demo's model for a few steps, unless it is there; returns the run folder."""
     if not (workdir / "metrics.jsonl").exists():
         print(f"Training {workdir} for {STEPS} steps ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as temporary:
@@ -53,16 +44,10 @@ def trained(workdir: Path) -> Path:
     return workdir
 
 
-def command(workdir: Path, *python: str) -> list[str]:
-    """Returns the command that translates stdin with a run."""
-    return [sys.executable, *python, "-m", "gshard_nmt", "decode", "--workdir", str(workdir)]
-
-
 def first_line(workdir: Path, variables: dict[str, str]) -> tuple[float, float]:
-    """Translates one line; returns the seconds until it is there, and the CPU seconds of the process."""
     began = time.monotonic()
     with subprocess.Popen(
-        [*command(workdir), "--lang", "fr"],
+        [sys.executable, "-m", "gshard_nmt", "decode", "--workdir", workdir, "--lang", "fr"],
         env=variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -82,23 +67,3 @@ def first_line(workdir: Path, variables: dict[str, str]) -> tuple[float, float]:
     if process.returncode or not line:
         raise RuntimeError(errors)
     return after, usage.ru_utime + usage.ru_stime
-
-
-def import_times(workdir: Path, variables: dict[str, str]) -> dict[str, float]:
-    """Returns the seconds that each top-level package takes to import, without what it imports.
-
-    Python itself measures them, which makes every import slower.
-    """
-    done = subprocess.run(
-        [*command(workdir, "-X", "importtime"), "--lang", "fr"],
-        env=variables,
-        input="abc def\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    seconds: dict[str, float] = {}
-    for match in re.finditer(r"import time: +(\d+) \| +\d+ \| +([\w.]+)", done.stderr):
-        package = match[2].partition(".")[0]
-        seconds[package] = seconds.get(package, 0.0) + int(match[1]) / 1e6
-    return seconds

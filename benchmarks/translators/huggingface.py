@@ -15,7 +15,6 @@ START = EOS = 2
 
 
 def main() -> None:
-    """Translates when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
     nllb_moe.mend()
@@ -40,7 +39,6 @@ def main() -> None:
 
 
 def model_of(workload: Workload) -> torch.nn.Module:
-    """Returns a model of the sizes of a workload, with random weights."""
     torch.manual_seed(1)
     settings = {"decoder_start_token_id": START, "forced_eos_token_id": None}
     # A capacity of 1.0 times the tokens of a batch drops none of them.

@@ -27,7 +27,6 @@ CONSTANT, FORBIDDEN = 4.0, -1e5
 
 
 def main() -> None:
-    """Translates when it is asked to."""
     workload = Workload.of_command_line(__doc__)
     config = config_of(workload)
     functions = step_functions(config)
@@ -50,7 +49,6 @@ def main() -> None:
 
 
 def config_of(workload: Workload) -> Config:
-    """Returns the config of a workload: a device for each part, and a limit of `target_tokens` steps."""
     settings = {
         "Mesh.shape": (workload.parts,),
         **workload.sizes,
@@ -68,7 +66,6 @@ def config_of(workload: Workload) -> Config:
 
 
 def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
-    """Draws the initial values of a parameter."""
     kind, scale = parameter.initializer.kind, parameter.initializer.scale
     if kind == "normal":
         values = rng.normal(0.0, scale, parameter.shape)
@@ -80,7 +77,6 @@ def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
 
 
 def forbid_end(weights: dict[str, np.ndarray]) -> None:
-    """Changes the weights so that no translation ends before its last step."""
     outputs = ("output", "wo")
     for name, array in weights.items():
         if name.startswith("decoder/") and name.rpartition("/")[2] in outputs:

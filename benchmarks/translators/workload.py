@@ -31,29 +31,14 @@ class Workload(ModelJob):
 
     @property
     def tokens(self) -> int:
-        """The target tokens of all translations."""
         return self.sentences * self.target_tokens
 
     def sources(self, end: int) -> list[list[int]]:
-        """Returns the same random sentences for every system, int[sentences][source_tokens].
-
-        Args:
-          end: the id of the end of a sentence, which is the last token of each.
-        """
         rng = random.Random(1)
         ids = range(16, self.vocabulary)  # each system has special ids below 16
         return [[*rng.choices(ids, k=self.source_tokens - 1), end] for _ in range(self.sentences)]
 
     def checked(self, translate: Callable[[], Sequence[int]]) -> Callable[[], None]:
-        """Returns the work of a turn: it translates, and checks the length of each translation.
-
-        Args:
-          translate: translates the batch; returns the number of decoder steps of each translation.
-
-        Raises:
-          RuntimeError: a translation has another length, so that its speed could not be compared.
-        """
-
         def work() -> None:
             steps = set(translate())
             if steps != {self.target_tokens}:

@@ -1,6 +1,5 @@
 """The flags of gshard-train that add a language to a trained model, and the run that they make."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,8 @@ def define_adding(flags: Flags) -> None:
         "with --init_from, the BCP 47 tag of a language that the new run learns in addition, such as nn. "
         "--data is then a corpus folder with nn-en/train.nn, train.en, dev.nn and dev.en, and --config "
         "is not given: the config is that of the run, changed by --gin. Prepared data of all languages "
-        "comes into WORKDIR-data. The best checkpoint is one with which no old language loses",
+        "comes into WORKDIR-data. If old languages lose, the best checkpoint is an average of the old "
+        "and the new weights with which they do not, if there is one",
     )
     flags.text(
         "replay",
@@ -84,11 +84,7 @@ def add_language(values: FlagValues, init_from: Path) -> None:
     )
     limit = TimeLimit(values.max_minutes)
 
-    def train_one(
-        config: "Config", data: Path, init: "Init | None", texts: Mapping[str, str], command: str
-    ) -> bool:
-        return train(
-            config, data, workdir, ALONE, Start(limit, values.profile, command, init, texts)
-        )
+    def train_one(config: "Config", data: Path, init: "Init | None", command: str) -> bool:
+        return train(config, data, workdir, ALONE, Start(limit, values.profile, command, init))
 
     adding.add_language(request, train_one)

@@ -148,7 +148,7 @@ def translate(job: Job, source: Path | None, target: Path | None) -> None:
 
 def show_check(job: Job, source: Path | None) -> None:
     """Translates a file or stdin in several arrangements, and prints what each has given."""
-    from gshard_nmt.checks import company
+    from gshard_nmt.decoding import company
     from gshard_nmt.decoding.source_lines import SourceLines
     from gshard_nmt.spmd import runtime
 

@@ -252,8 +252,7 @@ def define_checkpoint(
         "NAME",
         f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "
-        "average (Train.ema) or a blend (--add_language), it is used; with :weights at the end, as in "
-        "best:weights, it is not",
+        "average (Train.ema), it is used",
         default="best",
     )
 

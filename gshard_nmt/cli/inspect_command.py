@@ -1,6 +1,5 @@
 """gshard-inspect: its flags, and the inspection that they ask for."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,12 +73,11 @@ def _define_inspect(flags: Flags) -> None:
         minimum=1,
     )
     flags.text("json", "FILE", "file to write the numbers of the report to, as JSON")
-    flags.text("html", "FILE", "file to write the report to, as a web page with charts")
 
 
 _INSPECTIONS = {
-    "": ("topology", "slice_link", "scale_with_devices", "decoding", "tokens", "json", "html"),
-    "advise": ("topology", "slice_link", "best", "tokens", "json", "html"),
+    "": ("topology", "slice_link", "scale_with_devices", "decoding", "tokens", "json"),
+    "advise": ("topology", "slice_link", "best", "tokens", "json"),
     "parameters": (),
     "equivalence": ("devices",),
     "doctor": ("topology", "slice_link", "data", "read_data", "workdir"),
@@ -135,7 +133,7 @@ def _inspect(values: FlagValues) -> None:
 
         show_parameters(config)
     elif values.equivalence:
-        from gshard_nmt.checks.equivalence import show_equivalence
+        from gshard_nmt.inspection.equivalence import show_equivalence
 
         show_equivalence(config, name, values.devices)
     else:
@@ -144,7 +142,7 @@ def _inspect(values: FlagValues) -> None:
 
 def _examine(values: FlagValues, slice_link: float | None) -> None:
     """Looks for problems of a run before it starts (--doctor)."""
-    from gshard_nmt.checks.doctor import DoctorRequest, show_doctor
+    from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
 
     data, workdir = (
         paths.folder_path(name, text) if text else None
@@ -181,32 +179,29 @@ def _compile(values: FlagValues, config: "Config", name: str, slice_link: float 
         values.tokens,
         slice_link,
     )
-    report = _report_files(values)
+    json_file = _json_file(values)
     if values.advise:
-        inspect.advise(request, values.best, report)
+        inspect.advise(request, values.best, json_file)
     else:
-        inspect.inspect(request, report)
+        inspect.inspect(request, json_file)
 
 
-def _report_files(values: FlagValues) -> outputs.ReportFiles:
-    """Returns the files that --json and --html name.
+def _json_file(values: FlagValues) -> Path | None:
+    """Returns the value of --json.
 
     Raises:
-      UserError: the folder of a file does not exist, both flags name the same file, or a flag names
-        the file of the config.
+      UserError: its folder does not exist, or it is the file of the config.
     """
     from gshard_nmt.settings.find import find_config
 
-    files = {name: Path(str(values[name].value)) for name in ("json", "html") if values[name].value}
-    for name, file in files.items():
-        if not file.absolute().parent.is_dir():
-            raise UserError(f"--{name} {file}: there is no folder {file.parent}; make it first.")
-    if len({os.path.realpath(file) for file in files.values()}) < len(files):
-        raise UserError(f"--json and --html are both {values.json}; give each its own file.")
-    for name, file in files.items():
-        if outputs.is_same_file(file, find_config(values.config)):
-            raise UserError(f"--{name} {file} is the config itself. Give it another file.")
-    return outputs.ReportFiles(**files)
+    if not values.json:
+        return None
+    file = Path(values.json)
+    if not file.absolute().parent.is_dir():
+        raise UserError(f"--json {file}: there is no folder {file.parent}; make it first.")
+    if outputs.is_same_file(file, find_config(values.config)):
+        raise UserError(f"--json {file} is the config itself. Give it another file.")
+    return file
 
 
 INSPECT = Command(

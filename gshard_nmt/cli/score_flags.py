@@ -52,15 +52,10 @@ def define_metrics(flags: Flags) -> None:
     flags.words(
         "metrics",
         "NAME ...",
-        "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet, metricx",
+        "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet",
     )
     flags.text("spm_model", "FILE", "the SentencePiece model of spbleu, such as that of FLORES-200")
     flags.text("comet_model", "FILE", "the checkpoint of comet, which needs unbabel-comet")
-    flags.text(
-        "metricx_model",
-        "DIR",
-        "the folder of a MetricX-24 model and its tokenizer; needs metricx24, torch and transformers",
-    )
     flags.words(
         "length_edges",
         "N ...",
@@ -85,9 +80,7 @@ def define_files(flags: Flags) -> None:
     flags.words(
         "references", "FILE ...", "the references of --hypotheses; each file is one reference"
     )
-    flags.text(
-        "sources", "FILE", "the sources of --hypotheses, for samples, lengths, comet and metricx"
-    )
+    flags.text("sources", "FILE", "the sources of --hypotheses, for samples, lengths and comet")
     flags.text("target", "TAG", "the language of --hypotheses, which chooses the tokenizer of BLEU")
     flags.text("source", "TAG", "the language of --sources")
 
@@ -149,10 +142,6 @@ def read_options(values: FlagValues) -> "Options":
     """Returns what to measure, after checking that all of it can be measured."""
     spm_model = existing_file(values, "spm_model", "give a SentencePiece model")
     comet_model = existing_file(values, "comet_model", "give the checkpoint of a COMET model")
-    metricx_model = None
-    if values.metricx_model:
-        source = "the download of a MetricX model"
-        metricx_model = existing_folder(values, "metricx_model", source, on_this_machine=True)
     names = tuple(name for text in values.metrics for name in text.split(","))
     edges = [edge for text in values.length_edges for edge in text.split(",")]
     for edge in edges:
@@ -163,7 +152,7 @@ def read_options(values: FlagValues) -> "Options":
             )
     from gshard_nmt.evaluate import Measures, Options
 
-    measures = Measures(names, spm_model, comet_model, metricx_model)
+    measures = Measures(names, spm_model, comet_model)
     options = Options(measures, leave_out_overlap=values.leave_out_overlap)
     if edges:
         options = dataclasses.replace(options, length_edges=tuple(map(int, edges)))

@@ -242,7 +242,7 @@ class Data:
         """Returns the settings that `prepare` depends on, by name, as values for JSON.
 
         The files of existing vocabularies are left out: the content counts, and not the name. See
-        `vocabulary_pair.existing_models`.
+        `vocabulary.existing_models`.
         """
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_SHAPING}
         return fields | {

@@ -1,7 +1,6 @@
 """Chooses a mesh on which this machine can decode a run that was trained on another machine."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 
@@ -30,11 +29,10 @@ def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Co
     """
     # On accelerators this starts jax, which all processes must do together.
     counts, machine = device_counts(config.mesh.num_devices, processes)
-    candidate = config
-    if processes.is_first:
-        candidate = _first_that_fits(config, functions, counts, machine)
-    shape = processes.broadcast(json.dumps(list(candidate.mesh.shape)).encode())
-    return config.replace(mesh=of_shape(config.mesh, json.loads(shape)))
+    shape = processes.from_first(
+        lambda: list(_first_that_fits(config, functions, counts, machine).mesh.shape)
+    )
+    return config.replace(mesh=of_shape(config.mesh, shape))
 
 
 def _first_that_fits(

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.decoding.expert_use import ExpertUse
@@ -72,6 +73,11 @@ class TextTranslator:
         self.checkpoint = checkpoint
         self.origin = origin or f"step {step}"
         self.longest_source = translator.longest_source
+
+    @property
+    def target_vocabulary(self) -> Vocabulary:
+        """The vocabulary of the translations."""
+        return self._target
 
     @property
     def of_ids(self) -> Translator:
@@ -302,7 +308,7 @@ def load_translator(
       run: the run folder.
       nbest: number of translations of each line.
       checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N. If a
-        checkpoint has a moving average or a blend, it is used, unless ":weights" follows.
+        checkpoint has a moving average, it is used.
       processes: the processes that decode together.
       fits: whether to choose another mesh if that of the config does not fit this machine.
 

@@ -14,20 +14,14 @@ from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator, restrictions
-from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.language_guard import DevOutput, Guard, Verdict, best_of
-from gshard_nmt.evaluation.metrics import bleu
-from gshard_nmt.run import blend
+from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.run.arrays import weights_to_decode
-from gshard_nmt.run.blend import StartWeights
-from gshard_nmt.run.checkpoint import agreement
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.log.progress import MetricsLog
 from gshard_nmt.settings.config import Decode
-from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.program import Program
 
 
@@ -39,16 +33,15 @@ class Validation:
         run: RunFolder,
         programs: CompiledSteps,
         data: PreparedData,
-        processes: Processes = ALONE,
         stoppable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Compiles nothing yet. Only the first process of a run writes the verdicts of its guard.
+        """Compiles nothing yet.
 
         Args:
-          run, programs, data, processes: of the run.
+          run, programs, data: of the run.
           stoppable: makes the block in which a signal may stop the work on the devices.
         """
-        self._processes, self._stoppable = processes, stoppable
+        self._stoppable = stoppable
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
 
@@ -70,96 +63,24 @@ class Validation:
         """Scores the weights of a state, or their moving average, and logs the scores.
 
         Returns:
-          A line to show, and the scores. Without dev text there are none. If the guard of old
-          languages does not pass, the score that chooses the best checkpoint is left out.
+          A line to show, and the scores. Without dev text there are none.
         """
         config = self._programs.config.train
-        values, verdict = self._scored(weights_to_decode(state), counters.step)
+        values = self._scored(weights_to_decode(state))
         if not values:
             return f"step {counters.step}: no dev text fits into the rows, so no scores", Scores()
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
         if config.bleu_sentences:
             number = config.bleu_sentences
             line += f", dev BLEU {values['dev_bleu']:.1f} on {number} sentences a direction"
-        if verdict:
-            line += f"; {verdict.text}"
         if config.ema:
             line += " (Train.ema)"
         log.write(counters.step, values)
-        scores = self._finite(values)
-        if verdict and not verdict.passes:
-            scores.pop(config.metric, None)
-        return line, Scores(scores, self._settings())
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        return line, Scores(finite, self._settings())
 
-    def blends(
-        self,
-        counters: RunCounters,
-        state: Mapping[str, Any],
-        start: StartWeights,
-        note: Callable[[str], None],
-        check_stop: Callable[[], None],
-    ) -> tuple[dict[str, Any], Scores] | None:
-        """Judges parts of the change since the start, beside all of it, which `run` has judged.
-
-        Smaller parts come later. The last one is the first that passes the guard and that `best_of` does
-        not prefer to a larger one: the rest would be still nearer to the weights of the start.
-
-        Args:
-          counters, state: of the run, as `run` had them, perhaps in an earlier process.
-          start: the weights that the run started from.
-          note: shows a line.
-          check_stop: raises an error if the user wants to stop.
-
-        Returns:
-          The weights that `best_of` chooses, and their scores on dev text; None if it chooses all of the
-          change, or if nothing passes.
-
-        Raises:
-          UserError: no text is translated, or not the same as when the run began.
-        """
-        if not self._programs.config.train.bleu_sentences:
-            raise UserError("Train.bleu_sentences is 0, so no dev text is translated")
-        step, learned = counters.step, weights_to_decode(state)
-        guard = Guard.of(self._run.path)
-        judged = [v for v in guard.verdicts if (v.step, v.share) == (step, 1)] if guard else []
-        earlier = guard.best_before(step) if guard else None
-        known = earlier.bleu if earlier else -math.inf
-        found: dict[float, Scores] = {}
-        for share in blend.SHARES:
-            check_stop()
-            # Another process may see an older guard.json, and all must do the same.
-            if not self._of_first(lambda: [] if _is_settled(judged, known) else [1]):
-                break
-            values, verdict = self._scored(start.blended(learned, share), step, share)
-            if verdict is None:
-                return None
-            note(f"{blend.words(share)}: BLEU {verdict.bleu:.1f}; {verdict.text}")
-            judged.append(verdict)
-            found[share] = Scores(self._finite(values), self._settings())
-        best = best_of(judged, known)
-        chosen = self._of_first(
-            lambda: [blend.SHARES.index(best.share)] if best and best.share in found else []
-        )
-        if not chosen:
-            return None
-        share = blend.SHARES[chosen[0]]
-        note(f"the checkpoint of step {step} decodes with {blend.words(share)} since the start")
-        return start.blended(learned, share), found[share]
-
-    def _of_first(self, decide: Callable[[], list[int]]) -> list[int]:
-        return agreement.numbers_of_first(self._processes, decide)
-
-    def without_blends(self, step: int) -> None:
-        """Takes back the verdicts on parts of the change at a step: no checkpoint has them."""
-        guard = Guard.of(self._run.path)
-        if guard and self._processes.is_first:
-            kept = [v for v in guard.verdicts if v.step < step or v.share == 1]
-            dataclasses.replace(guard, verdicts=kept).write()
-
-    def _scored(
-        self, weights: Mapping[str, Any], step: int, share: float = 1.0
-    ) -> tuple[dict[str, float], Verdict | None]:
-        """Returns the scores of weights, none without dev text, and the verdict of the guard if any."""
+    def _scored(self, weights: Mapping[str, Any]) -> dict[str, float]:
+        """Returns the scores of weights, none without dev text."""
         translator, outputs = None, []
         with self._stoppable():
             if self._programs.config.train.bleu_sentences:
@@ -168,20 +89,8 @@ class Validation:
             nll = self._nll(weights)
             if translator and nll:
                 outputs = self._dev_text.translated(translator)
-        if not nll:
-            return {}, None
-        values = {f"dev_nll/{language}": value for language, value in nll.items()}
-        values["dev_nll"] = _mean(nll)
-        if translator is None:
-            return values, None
-        scores = _bleu(outputs)
-        values |= {f"dev_bleu/{language}": value for language, value in scores.items()}
-        values["dev_bleu"] = _mean(scores)
-        return values, self._judge(step, scores, outputs, share)
-
-    @staticmethod
-    def _finite(values: Mapping[str, float]) -> dict[str, float]:
-        return {name: value for name, value in values.items() if math.isfinite(value)}
+        values = by_language("dev_nll", nll) if nll else {}
+        return values | by_language("dev_bleu", bleu_of_languages(outputs)) if outputs else values
 
     def _settings(self) -> dict[str, Any]:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""
@@ -250,17 +159,23 @@ class Validation:
         _, vocabulary = self._run.vocabularies()
         return DevText.read(vocabulary, self._data, pairs, config.train.bleu_sentences)
 
-    def _judge(
-        self, step: int, scores: Mapping[str, float], outputs: Sequence[DevOutput], share: float
-    ) -> Verdict | None:
-        """Returns the verdict of the guard of the run, and records it; None if it has no guard."""
-        guard = Guard.of(self._run.path)
-        if guard is None:
-            return None
-        verdict = guard.judge(step, scores.get(guard.language, 0.0), outputs, share)
-        if self._processes.is_first:
-            guard.with_verdict(verdict).write()
-        return verdict
+
+@dataclasses.dataclass(frozen=True)
+class DevOutput:
+    """The translations of the dev text of a direction.
+
+    Attributes:
+      direction: the direction, such as "fr-en".
+      language: its language that is not English.
+      target: BCP 47 tag of the target language.
+      hypotheses, references: the translation and the reference of each sentence.
+    """
+
+    direction: str
+    language: str
+    target: str
+    hypotheses: list[str]
+    references: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,19 +228,16 @@ class DevText:
         return sources, prefixes
 
 
-def _bleu(outputs: Sequence[DevOutput]) -> dict[str, float]:
+def bleu_of_languages(outputs: Sequence[DevOutput]) -> dict[str, float]:
     """Returns BLEU of each language: the mean of its directions."""
     scores: dict[str, list[float]] = {}
     for output in outputs:
-        score = bleu.score(output.hypotheses, output.references, output.target).bleu
+        score = metrics.bleu(output.hypotheses, output.references, output.target)
         scores.setdefault(output.language, []).append(score)
     return {language: statistics.fmean(values) for language, values in scores.items()}
 
 
-def _is_settled(judged: Sequence[Verdict], known: float) -> bool:
-    """Returns whether the last verdict passes, and an earlier one is preferred to it."""
-    return bool(judged) and judged[-1].passes and best_of(judged, known) is not judged[-1]
-
-
-def _mean(by_language: Mapping[str, float]) -> float:
-    return sum(by_language.values()) / max(len(by_language), 1)
+def by_language(metric: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns the scores of languages as `metric/LANGUAGE`, and their mean as `metric`."""
+    named = {f"{metric}/{language}": value for language, value in values.items()}
+    return named | {metric: sum(values.values()) / max(len(values), 1)}

@@ -17,23 +17,14 @@ from gshard_nmt.spmd.topology import Topology
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """The axes and rules of a file of configs/meshes, which are good for meshes of many shapes.
+    """The axes and rules of a file of configs/meshes, which are good for meshes of many shapes."""
 
-    Attributes:
-      name: the name of the file.
-      axes: names of the mesh axes.
-      rules: Mesh.rules.
-      overrides: Mesh.overrides.
-      experts: whether it suits models with experts.
-      dense: whether it suits models without experts.
-    """
-
-    name: str
-    axes: tuple[str, ...]
-    rules: Mapping[str, Any]
-    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    experts: bool = True
-    dense: bool = True
+    name: str  # the name of the file
+    axes: tuple[str, ...]  # names of the mesh axes
+    rules: Mapping[str, Any]  # Mesh.rules
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Mesh.overrides
+    experts: bool = True  # whether it suits models with experts
+    dense: bool = True  # whether it suits models without experts
 
 
 _WEIGHTS_BY_X = {"*norm/scale": {"M": None}, "*": {"M": "x"}}
@@ -128,15 +119,10 @@ counts the cores of a chip.
 
 @dataclasses.dataclass(frozen=True)
 class DeviceOrder:
-    """An order of the devices in which every mesh axis is a product of parts of the torus's axes.
+    """An order of the devices in which every mesh axis is a product of parts of the torus's axes."""
 
-    Attributes:
-      parts: the parts of each mesh axis, outermost first.
-      counted: the axes, as device numbers count them, the fastest first.
-    """
-
-    parts: tuple[tuple[Part, ...], ...]
-    counted: tuple[int, ...]
+    parts: tuple[tuple[Part, ...], ...]  # the parts of each mesh axis, outermost first
+    counted: tuple[int, ...]  # the axes, as device numbers count them, the fastest first
 
     @property
     def text(self) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.inspection import links
+from gshard_nmt.inspection.compute import Origin
 from gshard_nmt.inspection.hlo import Array
-from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
@@ -24,24 +24,17 @@ _CHEAP_COPY = 1 / 256
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """Facts about a compiled program that its text does not hold.
+    """Facts about a compiled program that its text does not hold."""
 
-    Attributes:
-      topology: the machine that it was compiled for.
-      mesh: its mesh of devices.
-      weights: the model's parameters by name.
-      coordinates: int[devices, axes], coordinates of each device's chip on the torus, in the order of
-        the mesh; None for a CPU.
-      annotated: (letters, shape) of the activations that the model annotates.
-      dispatch: how tokens reach their experts, as in Model.dispatch.
-    """
-
-    topology: Topology
-    mesh: Mesh
-    weights: Mapping[str, ArraySpec]
+    topology: Topology  # the machine that it was compiled for
+    mesh: Mesh  # its mesh of devices
+    weights: Mapping[str, ArraySpec]  # the model's parameters by name
+    # int[devices, axes], coordinates of each device's chip on the torus, in the order of the mesh;
+    # None for a CPU
     coordinates: np.ndarray | None = None
+    # (letters, shape) of the activations that the model annotates
     annotated: Collection[tuple[str, tuple[int, ...]]] = ()
-    dispatch: str = "gather"
+    dispatch: str = "gather"  # how tokens reach their experts, as in Model.dispatch
 
     def placement(self, group: Sequence[int]) -> links.Placement | None:
         """Returns the placement of a group of devices in the slice; None for a CPU."""

@@ -1,18 +1,33 @@
 """Lists the collectives of a compiled program: number, size, group of devices, and cause.
 
 XLA combines the all-reduces of many gradients into one. Here each tensor has an entry of its own.
+
+Between TPU slices a host sends and receives for its devices (Megascale). For an all-reduce over two
+slices of 8 devices the compiler writes:
+
+    %reduce-scatter.1 = ... replica_groups={{0,1,2,3,4,5,6,7}}
+    %send = ... send(%x, ...), frontend_attributes={_xla_megascale_target="{1,2}x{0:7}",
+      _xla_megascale_transfer_type="ALL_REDUCE"}
+    %all-gather.1 = ... replica_groups={{0,1,2,3,4,5,6,7}}
+
+Groups inside a slice number its devices from 0 in the order of the mesh. A transfer names them as slice,
+from 1, and number, such as {1,2}x{0:7}: each device with those of its number, or as 100007: number 7 of
+slice 1.
 """
 
 import dataclasses
+import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.inspection import links, slices
+import numpy as np
+
+from gshard_nmt.inspection import links
 from gshard_nmt.inspection.causes import Context, Reason, explain
-from gshard_nmt.inspection.compute import Origins
-from gshard_nmt.inspection.groups import axes_between, axes_of_group, replica_group
+from gshard_nmt.inspection.compute import UNKNOWN, Origin, Origins
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
-from gshard_nmt.inspection.origin import UNKNOWN, Origin
+from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
 _CHANNEL = re.compile(r"channel_id=(\d+)")
@@ -20,39 +35,28 @@ _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One tensor of one collective instruction.
+    """One tensor of one collective instruction."""
 
-    Attributes:
-      kind: one of COLLECTIVE_KINDS.
-      origin: the part of the model that it comes from.
-      shape: dtype and dimensions of the array on one device, for example "f32[8,16]": the output of an
-        all-gather, the input of other collectives.
-      bytes: size of that array on one device.
-      count: executions in a step.
-      group_size: number of devices that exchange it.
-      axes: mesh axes along which the devices of the group lie; () if the group matches no mesh axes.
-      seconds: time of all its executions in a step, at the links' peak; None for a CPU.
-      why: the cause, in one line.
-      asked_for: whether an annotation, a rule of the mesh or the arithmetic implies it.
-      remedy: for a collective that is not asked for, a change that may remove it; "" if none is known.
-      overrides: entries for Mesh.overrides that keep small weights whole on every device: the name of
-        a weight -> its letters that are not to be split.
-      slices: number of TPU slices that exchange it; 1 if it stays inside each slice.
-    """
-
-    kind: str
-    origin: Origin
+    kind: str  # one of COLLECTIVE_KINDS
+    origin: Origin  # the part of the model that it comes from
+    # dtype and dimensions of the array on one device, for example "f32[8,16]": the output of an
+    # all-gather, the input of other collectives
     shape: str
-    bytes: int
-    count: int
-    group_size: int
+    bytes: int  # size of that array on one device
+    count: int  # executions in a step
+    group_size: int  # number of devices that exchange it
+    # mesh axes along which the devices of the group lie; () if the group matches no mesh axes
     axes: tuple[str, ...]
+    # time of all its executions in a step, at the links' peak; None for a CPU
     seconds: float | None
-    why: str
-    asked_for: bool = True
+    why: str  # the cause, in one line
+    asked_for: bool = True  # whether an annotation, a rule of the mesh or the arithmetic implies it
+    # for a collective that is not asked for, a change that may remove it; "" if none is known
     remedy: str = ""
+    # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
+    # -> its letters that are not to be split
     overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
-    slices: int = 1
+    slices: int = 1  # number of TPU slices that exchange it; 1 if it stays inside each slice
 
     @property
     def bytes_per_step(self) -> int:
@@ -104,10 +108,9 @@ def _kind(instruction: Instruction, inner: Instruction) -> str:
     On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
 
     Args:
-      instruction: an instruction that a device executes.
       inner: the same instruction, or one inside it if it is a fusion.
     """
-    kind = slices.transfer_kind(inner) or inner.opcode.removesuffix("-start")
+    kind = transfer_kind(inner) or inner.opcode.removesuffix("-start")
     if (
         kind == "all-reduce"
         and inner.opcode != "send"
@@ -181,7 +184,7 @@ def _sources(
         if chip is not None and placement is not None:
             seconds = times * links.seconds(kind, array.nbytes, placement, chip)
         reason = explain(kind, array, origin, axes, context)
-        if kind == "all-gather" and slices.ends_an_all_reduce(module, instruction):
+        if kind == "all-gather" and ends_an_all_reduce(module, instruction):
             reason = Reason(
                 "ends an all-reduce between slices: each device has a share of the sums"
             )
@@ -206,9 +209,9 @@ def _group(instruction: Instruction, context: Context) -> tuple[int, ...]:
         return replica_group(instruction.attributes, context.mesh.num_devices)
     slice_of_place = context.coordinates[:, -1].tolist()
     if instruction.opcode == "send":
-        return slices.transfer_group(instruction, slice_of_place)
+        return transfer_group(instruction, slice_of_place)
     group = replica_group(instruction.attributes, context.mesh.num_devices // number)
-    return slices.group_in_slice(group, slice_of_place)
+    return group_in_slice(group, slice_of_place)
 
 
 def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:
@@ -234,3 +237,130 @@ def _reshaped(module: HloModule, tensor: Instruction) -> Instruction:
     while tensor.opcode == "bitcast" and len(module.by_name[tensor.operands[0]].arrays) == 1:
         tensor = module.by_name[tensor.operands[0]]
     return tensor
+
+
+_MESH_GROUPS = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))?\s*\{([^}]*)\}"
+)
+_IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
+_PAIRS = re.compile(r"source_target_pairs=\{\{(\d+),(\d+)\}")
+
+
+def replica_group(attributes: str, devices: int) -> tuple[int, ...]:
+    """Returns the first group of devices of a collective; reads every notation that XLA prints."""
+    if match := _MESH_GROUPS.search(attributes):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", match[1]))
+        names, taken = list(sizes), re.findall(r"'(\w+)'", match[4])
+        devices_in_order = np.arange(math.prod(map(int, sizes.values())))
+        if match[2]:
+            dims = [int(n) for n in match[2].split(",")]
+            order = [int(n) for n in match[3].split(",")]
+            devices_in_order = devices_in_order.reshape(dims).transpose(order)
+        grid = devices_in_order.reshape([int(s) for s in sizes.values()])
+        index = tuple(slice(None) if name in taken else 0 for name in names)
+        return tuple(int(n) for n in grid[index].ravel())
+    if match := _IOTA_GROUPS.search(attributes):
+        groups, size = int(match[1]), int(match[2])
+        dims = [int(n) for n in match[3].split(",")]
+        grid = np.arange(math.prod(dims)).reshape(dims)
+        if match[4]:
+            grid = grid.transpose([int(n) for n in match[4].split(",")])
+        return tuple(int(n) for n in grid.reshape(groups, size)[0])
+    if match := _LISTED_GROUPS.search(attributes):
+        return tuple(int(n) for n in match[1].split(",") if n) or tuple(range(devices))
+    if match := _PAIRS.search(attributes):
+        return int(match[1]), int(match[2])
+    return tuple(range(devices))
+
+
+def axes_of_group(mesh: Mesh, group: Sequence[int]) -> tuple[str, ...]:
+    """Returns the mesh axes along which a group of devices lies; () if it lies along none."""
+    # A program numbers the devices by their position in the mesh.
+    places = np.arange(mesh.num_devices).reshape(tuple(mesh.shape))
+    for count in range(1, len(mesh.axes) + 1):
+        for axes in itertools.combinations(mesh.axes, count):
+            if mesh.axis_size(axes) != len(group):
+                continue
+            index = tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)
+            if set(places[index].ravel().tolist()) == set(group):
+                return axes
+    return ()
+
+
+def axes_between(mesh: Mesh, devices: Sequence[int]) -> tuple[str, ...]:
+    """Returns the mesh axes along which devices have different places.
+
+    Args:
+      devices: their positions in the mesh, such as the first two of a rotation along an axis.
+    """
+    places = np.unravel_index(np.array(devices), tuple(mesh.shape))
+    return tuple(axis for axis, place in zip(mesh.axes, places, strict=True) if len(set(place)) > 1)
+
+
+_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
+_PRODUCT = re.compile(r'_xla_megascale_target="\{([\d,]+)\}x')
+_LISTED = re.compile(r"_xla_megascale_target=\{\{([\d,]+)\}")
+_PAIR = re.compile(r"_xla_megascale_target=\{\{(\d+)->(\d+)\}")
+_KINDS = {
+    "ALL_TO_ALL": "all-to-all",
+    "ALL_REDUCE": "all-reduce",
+    "ALL_GATHER": "all-gather",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "ONE_TO_ONE": "collective-permute",
+}
+_SLICE = 100_000
+"""The number of a device is this times its slice, from 1, plus its number in the slice."""
+_TRANSPARENT = ("bitcast", "copy", "reshape", "transpose", "get-tuple-element", "fusion")
+
+
+def transfer_kind(instruction: Instruction) -> str:
+    """Returns the kind of collective that a `send` belongs to; "" if it is no transfer between slices."""
+    match = _TYPE.search(instruction.attributes)
+    return _KINDS.get(match[1], "") if match and instruction.opcode == "send" else ""
+
+
+def transfer_group(instruction: Instruction, slice_of_place: Sequence[int]) -> tuple[int, ...]:
+    """Returns the first group of devices of a transfer, by their places in the mesh.
+
+    Args:
+      instruction: a `send` between slices.
+      slice_of_place: int[devices], the slice of each device, from 0, in the order of the mesh.
+    """
+    attributes = instruction.attributes
+    if match := _PRODUCT.search(attributes):
+        members = [int(number) * _SLICE for number in match[1].split(",")]
+    elif match := _PAIR.search(attributes):
+        members = [int(match[1]), int(match[2])]
+    else:
+        match = _LISTED.search(attributes)
+        members = [int(number) for number in match[1].split(",")] if match else []
+    places = [_places(slice_of_place, member // _SLICE - 1)[member % _SLICE] for member in members]
+    return tuple(sorted(places))
+
+
+def group_in_slice(group: Sequence[int], slice_of_place: Sequence[int]) -> tuple[int, ...]:
+    """Returns the places in the mesh of a group that is given by the numbers in the first slice."""
+    places = _places(slice_of_place, 0)
+    return tuple(places[number] for number in group)
+
+
+def _places(slice_of_place: Sequence[int], number: int) -> list[int]:
+    """Returns the places of the devices of a slice, in the order of the mesh."""
+    return [int(place) for place in np.flatnonzero(np.asarray(slice_of_place) == number)]
+
+
+def ends_an_all_reduce(module: HloModule, gather: Instruction) -> bool:
+    """Returns whether an all-gather collects the sums that came from the other slices."""
+    instruction = gather
+    for _ in range(8):
+        makers = [module.by_name[name] for name in instruction.operands if name in module.by_name]
+        if not makers:
+            return False
+        instruction = makers[0]
+        if instruction.opcode == "recv-done":
+            received = module.by_name[instruction.operands[0]]
+            return "ALL_REDUCE" in received.attributes
+        if instruction.opcode not in _TRANSPARENT:
+            return False
+    return False

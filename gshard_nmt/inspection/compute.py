@@ -1,5 +1,11 @@
 """Counts the arithmetic and the memory traffic of a compiled program, with a roofline for each origin.
 
+XLA and the TPU compiler keep the names of TensorFlow's operations and their name scopes. For example,
+
+    jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1
+
+is the backward pass of a product in the experts of the decoder's fourth block.
+
 GShard section 5.2, Figure 8: an operation takes at least the longest of three times. These are its
 arithmetic at the chip's peak, its bytes at the memory's bandwidth, its messages at the links' bandwidth.
 """
@@ -11,7 +17,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.inspection.hlo import HloModule, Instruction
-from gshard_nmt.inspection.origin import UNKNOWN, Origin, origin_of
 from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
@@ -22,21 +27,198 @@ _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 
 
+WORK_KINDS = (
+    "attention",
+    "feed-forward",
+    "experts",
+    "gate einsums",
+    "gating",
+    "dispatch and combine",
+    "embedding and loss",
+    "optimizer",
+    "gradients and metrics",
+    "other",
+)
+"""Kinds of work: those of GShard Figure 8, and the parts of a step that the figure leaves out."""
+
+DIRECTIONS = ("forward", "recomputed", "backward")
+
+_LAYER = re.compile(
+    r"(?P<stack>encoder|decoder)[/_](?:(?P<repeat>\d+)[/_])?"
+    r"(?P<sublayer>(?:self_attention|cross_attention|feed_forward|moe)_\d+)"
+)
+_STACK = re.compile(r"(?:^|/)(encoder|decoder)(?:[/_]|$)")
+_PREFIX = re.compile(r"^jit\([^)]*\)/(?:lowered_program/)?")
+_EINSUM = re.compile(r"(?i)einsum|dot|conv|matmul")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The part of the model that an instruction was compiled from."""
+
+    # "decoder 3 moe_0" (stack, number of the block, sub-layer), "decoder moe_0" inside a loop over
+    # the blocks, "" outside the layers
+    layer: str
+    part: str  # the innermost name scope or the operation, for example "dispatch" or "Softmax"
+    kind: str  # one of WORK_KINDS
+    # name scopes within the layer, including the name of the weight that is used
+    scopes: tuple[str, ...] = ()
+    # one of DIRECTIONS. "backward" is the gradient; "recomputed" is the forward pass that the
+    # backward pass computes a second time.
+    direction: str = "forward"
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is part of the gradient."""
+        return self.direction == "backward"
+
+    @property
+    def place(self) -> str:
+        """A short name: "decoder 3 moe_0, dispatch (backward)"."""
+        name = ", ".join(filter(None, (self.layer, self.part)))
+        return (name or self.kind) + ("" if self.direction == "forward" else f" ({self.direction})")
+
+
+UNKNOWN = Origin("", "", "other")
+
+
+@functools.lru_cache(maxsize=65536)
+def origin_of(op_name: str) -> Origin:
+    """Returns the origin of an operation by its TensorFlow name."""
+    # If XLA merged several operations, it joins their names with ";", the most useful one first.
+    path = _PREFIX.sub("", op_name.split(";")[0])
+    if not path:
+        return UNKNOWN
+    layer = _LAYER.search(path)
+    if layer is None:
+        scopes = _names(path.split("/")[:-1])
+        return Origin(*_outside(path), scopes, _direction(path))
+    stack, repeat, sublayer = layer["stack"], layer["repeat"], layer["sublayer"]
+    # "while/body/gradient_tape/decoder/moe_0/gating/Softmax" -> "gating/Softmax"
+    inside = [part for part in path[layer.end() :].split("/") if part]
+    name = " ".join(filter(None, (stack, repeat, sublayer)))
+    kind, scopes = _kind(sublayer, inside), _names(inside[:-1])
+    return Origin(name, _part(inside), kind, scopes, _direction(path))
+
+
+def _names(parts: list[str]) -> tuple[str, ...]:
+    """Returns the names without the suffixes that make them unique."""
+    return tuple(re.sub(r"_\d+$", "", part) for part in parts)
+
+
+def _direction(path: str) -> str:
+    """Returns one of DIRECTIONS."""
+    # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
+    if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
+        return "backward"
+    return "recomputed" if "recomputed" in path else "forward"
+
+
+def _part(inside: list[str]) -> str:
+    """Returns the innermost known name scope, or else the operation."""
+    scopes = [part for part in inside[:-1] if part in _SCOPES]
+    if scopes or not inside:
+        return scopes[-1] if scopes else ""
+    return _TRANSPOSES.get(inside[0]) or _names(inside[:1])[0]
+
+
+_TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}
+"""The two transposes that reshard in an MoE layer, in the order of execution."""
+
+
+_SCOPES = {
+    "gating": "gating",
+    "dispatch": "dispatch and combine",
+    "combine": "dispatch and combine",
+    "experts": "experts",
+    "shared_expert": "feed-forward",
+}
+"""Name scope inside an MoE layer -> kind of work. `_kind` adds the kind "gate einsums"."""
+
+
+def _kind(sublayer: str, inside: list[str]) -> str:
+    """Returns the kind of work of an operation inside a sub-layer."""
+    if sublayer.endswith("attention", 0, sublayer.rfind("_")):
+        return "attention"
+    if sublayer.startswith("feed_forward"):
+        return "feed-forward"
+    product = any(_EINSUM.search(part) for part in inside)
+    scope = next((part for part in inside if part in _SCOPES), "")
+    if product and scope and scope not in ("experts", "shared_expert"):
+        # The gate's projection to the logits GSE, and the products with the one-hot tensors GSEC.
+        return "gate einsums"
+    if scope:
+        return _SCOPES[scope]
+    return "experts" if product else "gating"
+
+
+def _outside(path: str) -> tuple[str, str, str]:
+    """Returns layer, part and kind of an operation outside the layers."""
+    last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
+    if "adafactor" in path:
+        return "", "adafactor", "optimizer"
+    if "accumulation" in path.split("/"):
+        return "", "accumulation", "gradients and metrics"
+    scope = path.split("/")[0]
+    if scope in ("guard", "ema"):
+        return "", scope, "optimizer"
+    if scope in ("token_counts", "figures"):
+        return "", scope, "gradients and metrics"
+    if "loss" in path.split("/"):
+        return "", "loss", "embedding and loss"
+    if re.search(r"while", path) and re.search(r"Xla|Broadcast|Zeros|fill", last):
+        return "", "stacked gradients", "gradients and metrics"
+    if last == "BroadcastTo":
+        return "", "stacked gradients", "gradients and metrics"
+    if _EINSUM.search(path) or re.search(r"(?i)gather|embed|onehot|one_hot|segment", path):
+        return "", "embedding and logits", "embedding and loss"
+    if re.search(r"AddN|gradient_norm|Sqrt|Square|^Sum", path):
+        return "", "gradient norm", "gradients and metrics"
+    stack = _STACK.search(path)
+    return (stack[1] if stack else ""), last, "other"
+
+
+class Origins:
+    """Finds the origin of each instruction, from its own name or from its neighbors'."""
+
+    def __init__(self, module: HloModule) -> None:
+        self._module = module
+
+    def of(self, instruction: Instruction) -> Origin:
+        """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
+        if instruction.opcode == "fusion":
+            for inner in self._module.fused(instruction):
+                if inner.opcode in (*_PRODUCTS, "reduce-window", "sort") and inner.op_name:
+                    return origin_of(inner.op_name)
+        if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
+            return origin
+        # A copy has no name. Take the origin of the instruction that it reads, or that reads it.
+        return self._near(instruction, 4)
+
+    def _near(self, instruction: Instruction, distance: int) -> Origin:
+        """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
+        by_name = self._module.by_name
+        makers = [by_name[name] for name in instruction.operands if name in by_name]
+        for neighbors in (makers, self._module.users.get(instruction.name, [])):
+            for near in neighbors:
+                if near.op_name and near.opcode != "parameter":
+                    return origin_of(near.op_name)
+        if distance:
+            for near in (*makers[:1], *self._module.users.get(instruction.name, [])[:1]):
+                if (origin := self._near(near, distance - 1)) != UNKNOWN:
+                    return origin
+        return UNKNOWN
+
+
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The cost of one or more instructions on one device, in one step.
+    """The cost of one or more instructions on one device, in one step."""
 
-    Attributes:
-      flops: multiplications and additions of matrix products and convolutions.
-      bytes_accessed: bytes read from and written to the device's main memory.
-      seconds: the compiler's estimate, or the roofline if there is no estimate; 0 for a CPU.
-      roofline_seconds: the larger of two times, arithmetic at peak FLOPS and memory traffic at peak
-        bandwidth; 0 for a CPU.
-    """
-
-    flops: float = 0.0
-    bytes_accessed: float = 0.0
+    flops: float = 0.0  # multiplications and additions of matrix products and convolutions
+    bytes_accessed: float = 0.0  # bytes read from and written to the device's main memory
+    # the compiler's estimate, or the roofline if there is no estimate; 0 for a CPU
     seconds: float = 0.0
+    # the larger of two times, arithmetic at peak FLOPS and memory traffic at peak bandwidth; 0 for a CPU
     roofline_seconds: float = 0.0
 
     def __add__(self, other: "Work") -> "Work":
@@ -86,38 +268,6 @@ def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> W
     roofline = max(arithmetic, moved / chip.hbm_bandwidth)
     seconds = roofline if instruction.cycles is None else instruction.cycles / chip.clock
     return Work(flops, moved, seconds, roofline)
-
-
-class Origins:
-    """Finds the origin of each instruction, from its own name or from its neighbors'."""
-
-    def __init__(self, module: HloModule) -> None:
-        self._module = module
-
-    def of(self, instruction: Instruction) -> Origin:
-        """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
-        if instruction.opcode == "fusion":
-            for inner in self._module.fused(instruction):
-                if inner.opcode in (*_PRODUCTS, "reduce-window", "sort") and inner.op_name:
-                    return origin_of(inner.op_name)
-        if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
-            return origin
-        # A copy has no name. Take the origin of the instruction that it reads, or that reads it.
-        return self._near(instruction, 4)
-
-    def _near(self, instruction: Instruction, distance: int) -> Origin:
-        """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
-        by_name = self._module.by_name
-        makers = [by_name[name] for name in instruction.operands if name in by_name]
-        for neighbors in (makers, self._module.users.get(instruction.name, [])):
-            for near in neighbors:
-                if near.op_name and near.opcode != "parameter":
-                    return origin_of(near.op_name)
-        if distance:
-            for near in (*makers[:1], *self._module.users.get(instruction.name, [])[:1]):
-                if (origin := self._near(near, distance - 1)) != UNKNOWN:
-                    return origin
-        return UNKNOWN
 
 
 def product_flops(module: HloModule, instruction: Instruction) -> int:

@@ -42,21 +42,13 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-    """An array that an instruction returns, alone or as an element of a tuple.
+    """An array that an instruction returns, alone or as an element of a tuple."""
 
-    Attributes:
-      dtype: XLA's name, for example "bf16".
-      dims: sizes in elements.
-      order: the layout, dimensions by number, the minor (fastest) first.
-      tile: sizes of a TPU's tile over the minor dimensions.
-      space: memory space; 0 is the device's main memory, others are on the core.
-    """
-
-    dtype: str
-    dims: tuple[int, ...]
-    order: tuple[int, ...] = ()
-    tile: tuple[int, ...] = ()
-    space: int = 0
+    dtype: str  # XLA's name, for example "bf16"
+    dims: tuple[int, ...]  # sizes in elements
+    order: tuple[int, ...] = ()  # the layout, dimensions by number, the minor (fastest) first
+    tile: tuple[int, ...] = ()  # sizes of a TPU's tile over the minor dimensions
+    space: int = 0  # memory space; 0 is the device's main memory, others are on the core
 
     @property
     def size(self) -> int:
@@ -102,23 +94,14 @@ def parse_shape(text: str) -> tuple[Array, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of a program's text.
+    """One line of a program's text."""
 
-    Attributes:
-      name: unique in the program.
-      opcode: for example "fusion" or "all-to-all-start".
-      shape: text of the result's shape.
-      operands: names of the instructions whose results it reads.
-      attributes: the text after the operands.
-      is_root: whether its result is the result of its computation.
-    """
-
-    name: str
-    opcode: str
-    shape: str
-    operands: tuple[str, ...]
-    attributes: str
-    is_root: bool = False
+    name: str  # unique in the program
+    opcode: str  # for example "fusion" or "all-to-all-start"
+    shape: str  # text of the result's shape
+    operands: tuple[str, ...]  # names of the instructions whose results it reads
+    attributes: str  # the text after the operands
+    is_root: bool = False  # whether its result is the result of its computation
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -153,15 +136,11 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class HloModule:
-    """The parsed text of a compiled program.
+    """The parsed text of a compiled program."""
 
-    Attributes:
-      computations: name -> instructions in the order of the schedule.
-      entry: name of the computation that a device runs.
-    """
-
+    # name -> instructions in the order of the schedule
     computations: dict[str, tuple[Instruction, ...]]
-    entry: str
+    entry: str  # name of the computation that a device runs
 
     @property
     def num_instructions(self) -> int:

@@ -18,18 +18,12 @@ from gshard_nmt.spmd.topology import Topology
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """The positions of a group along one axis of the torus.
+    """The positions of a group along one axis of the torus."""
 
-    Attributes:
-      places: number of positions.
-      stride: distance between neighbors, in chips. This is also the number of groups that share
-        each link.
-      is_ring: whether the last position is next to the first.
-    """
-
-    places: int
+    places: int  # number of positions
+    # distance between neighbors, in chips. This is also the number of groups that share each link.
     stride: int
-    is_ring: bool
+    is_ring: bool  # whether the last position is next to the first
 
     @property
     def links(self) -> float:
@@ -42,25 +36,18 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The positions of a group of devices in the slice.
+    """The positions of a group of devices in the slice."""
 
-    Attributes:
-      lines: the group's positions along each axis of the torus on which it has more than one position.
-      shape: number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host.
-      chips: number of chips that hold the group's devices.
-      devices_of_chip: number of the group's devices on each of these chips.
-      hops: links between the first two neighbors of the group that are on different chips.
-      slices: number of slices that hold the group. The other fields describe its part in one of them.
-      slice_bandwidth: bytes per second between a chip and those of other slices.
-    """
-
+    # the group's positions along each axis of the torus on which it has more than one position
     lines: tuple[Line, ...]
+    # number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host
     shape: tuple[int, ...]
-    chips: int
-    devices_of_chip: int
-    hops: int
+    chips: int  # number of chips that hold the group's devices
+    devices_of_chip: int  # number of the group's devices on each of these chips
+    hops: int  # links between the first two neighbors of the group that are on different chips
+    # number of slices that hold the group. The other fields describe its part in one of them.
     slices: int = 1
-    slice_bandwidth: float = 0.0
+    slice_bandwidth: float = 0.0  # bytes per second between a chip and those of other slices
 
 
 def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> Placement:
@@ -120,8 +107,6 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     Args:
       kind: one of COLLECTIVE_KINDS.
       nbytes: bytes on one device: the output of an all-gather, the input of other kinds.
-      placement: the positions of one group.
-      chip: the chip that has the links.
     """
     if isinstance(chip, Gpu):
         return _seconds_of_gpus(kind, nbytes, placement, chip)

@@ -1,46 +1,43 @@
-"""Reads the memory of one device from the compiled program, by category (GShard Figure 7)."""
+"""Reads the memory of one device from the compiled program, by category (GShard Figure 7).
+
+If a program does not fit, it estimates the memory, and suggests settings.
+"""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gshard_nmt.inspection.compute import Origins
+from gshard_nmt.inspection.compute import Origin, Origins
 from gshard_nmt.inspection.hlo import HloModule, Instruction
-from gshard_nmt.inspection.origin import Origin
+from gshard_nmt.quantities import GIB, size_text
+from gshard_nmt.settings.divides import problems
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
 from gshard_nmt.spmd.mesh import Mesh
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.config import Config
 
 CATEGORIES = ("replicated_weights", "sharded_weights", "optimizer", "batch", "activations")
 
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of one device.
+    """Bytes of one device."""
 
-    Attributes:
-      argument: the program's inputs. The compiler counts this and the next four; they are None if the
-        compiler made no program.
-      temp: temporaries.
-      output: results.
-      alias: the part of the results that takes over the memory of arguments.
-      code: machine code.
-      peak: the most at any time.
-      hbm: memory of the device; None for a CPU.
-      by_category: the peak by CATEGORIES. "optimizer" includes the moving average of the weights.
-        "activations" are all temporaries, so they include gradients.
-      is_estimate: whether the compiler made no program, so that the peak is estimated.
-    """
-
+    # the program's inputs. The compiler counts this and the next four; they are None if the
+    # compiler made no program.
     argument: int | None
-    temp: int | None
-    output: int | None
-    alias: int | None
-    code: int | None
-    peak: int
-    hbm: int | None
+    temp: int | None  # temporaries
+    output: int | None  # results
+    alias: int | None  # the part of the results that takes over the memory of arguments
+    code: int | None  # machine code
+    peak: int  # the most at any time
+    hbm: int | None  # memory of the device; None for a CPU
+    # the peak by CATEGORIES. "optimizer" includes the moving average of the weights. "activations"
+    # are all temporaries, so they include gradients.
     by_category: Mapping[str, int]
-    is_estimate: bool = False
+    is_estimate: bool = False  # whether the compiler made no program, so that the peak is estimated
 
     @property
     def fits(self) -> bool:
@@ -50,17 +47,11 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Temporary:
-    """An array that is alive when the temporaries take the most memory.
+    """An array that is alive when the temporaries take the most memory."""
 
-    Attributes:
-      bytes: its size on one device.
-      shape: its dtype and dimensions on one device.
-      origin: the part of the model that made it.
-    """
-
-    bytes: int
-    shape: str
-    origin: Origin
+    bytes: int  # its size on one device
+    shape: str  # its dtype and dimensions on one device
+    origin: Origin  # the part of the model that made it
 
 
 def measured(
@@ -70,9 +61,7 @@ def measured(
 
     Args:
       executable: jax's compiled object.
-      module: its parsed text.
       signature: names and specs of its arguments.
-      mesh: the mesh that splits them.
       hbm: memory of a device in bytes; None for a CPU.
     """
     stats = executable.memory_analysis()
@@ -93,7 +82,6 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 
     Args:
       signature: names and specs of its arguments.
-      mesh: the mesh that splits them.
       needed: bytes that it needs, by the compiler's message.
       hbm: memory of a device in bytes.
       temporaries: whether `needed` counts temporaries only, without arguments.
@@ -240,3 +228,85 @@ def _updates_in_place(module: HloModule, instruction: Instruction) -> bool:
         inside = [inner for name in instruction.calls for inner in module.computations[name]]
         return any(inner.is_root and inner.opcode == "dynamic-update-slice" for inner in inside)
     return instruction.opcode == "dynamic-update-slice"
+
+
+def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> list[str]:
+    """Returns changes that would lower the memory of a device, the most promising first.
+
+    Args:
+      memory: what the program needs on one device, and what the device has.
+      decoding: whether the program is the search of a decoder instead of a training step.
+    """
+    lines = _for_decoding(config, memory) if decoding else _for_training(config, memory)
+    replicated = memory.by_category["replicated_weights"]
+    if replicated > GIB:
+        lines.append(
+            f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}): it may "
+            "split the letter H, N or V over a second mesh axis"
+        )
+    lines.append("a topology with more devices, or chips with more memory")
+    return lines
+
+
+def _for_decoding(config: "Config", memory: Memory) -> list[str]:
+    decode = config.decode
+    lines = _fewer_rows("Decode.rows", decode.rows, _row_shards(config), memory)
+    if decode.method == "beam" and decode.beam > 1:
+        lines.append(
+            f"Decode.beam below {decode.beam}: the search keeps this number of hypotheses of each row"
+        )
+    return lines
+
+
+def _for_training(config: "Config", memory: Memory) -> list[str]:
+    model, microbatches = config.model, config.train.microbatches
+    activations = memory.by_category["activations"]
+    weights = memory.by_category["replicated_weights"] + memory.by_category["sharded_weights"]
+    lines = []
+    if model.remat == "none" and model.stack == "unrolled":
+        lines.append("Model.remat = 'layer' recomputes activations instead of keeping them")
+    if model.activation_dtype == "float32":
+        lines.append(
+            f"Model.activation_dtype = 'bfloat16' halves activations, about "
+            f"{size_text(activations / 2)} less"
+        )
+    more = config.replace(train={"microbatches": 2 * microbatches})
+    # The sums of the gradients take twice the memory of gradients in bfloat16 (docs/training.md).
+    has_room = activations > 4 * weights
+    if has_room and model.stack != "pipeline" and not any(problems(more, {})):
+        lines.append(
+            f"Train.microbatches = {more.train.microbatches} computes the same batch in parts, one after "
+            "another, and nearly halves the activations"
+        )
+    fewest = _row_shards(config) * microbatches
+    fewer = _fewer_rows("Data.rows", config.data.rows, fewest, memory)
+    if model.num_groups and fewer[0].startswith("Data.rows"):
+        fewer.append(
+            "change Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with "
+            "the square of the number of tokens in a group"
+        )
+    return lines + fewer
+
+
+def _row_shards(config: "Config") -> int:
+    return config.mesh.axis_size(config.mesh.partition("B")[0])
+
+
+def _fewer_rows(setting: str, rows: int, fewest: int, memory: Memory) -> list[str]:
+    """Suggests the largest multiple of `fewest` rows whose activations fit into the remaining memory."""
+    activations = memory.by_category["activations"]
+    room = (memory.hbm or 0) - (memory.peak - activations)
+    fitting_rows = int(rows * room / max(activations, 1)) // fewest * fewest
+    if room <= 0:
+        return [
+            f"fewer rows are not enough: even without activations, {size_text(-room)} more are needed"
+        ]
+    if not fitting_rows:
+        return [
+            f"fewer rows are not enough: {size_text(room)} are left for activations, and {fewest} rows, "
+            "the fewest that divide over devices and microbatches, need more"
+        ]
+    return [
+        f"{setting} = {fitting_rows} instead of {rows}: {size_text(room)} are left for activations, "
+        "which grow at least in proportion to the rows"
+    ]

@@ -12,29 +12,19 @@ _WEIGHTS_TOLERANCE = 1 / 8
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """One row of a paper's table.
+    """One row of a paper's table."""
 
-    Attributes:
-      table: paper and table.
-      mesh: shape of the mesh of TPU v3 cores, as our config has it.
-      batch_tokens: tokens of one side in a batch.
-      parameters: number of weights, as the paper prints it.
-      step_seconds: time of a training step.
-      memory_gb: peak memory of a core in GB; None if the paper does not report it.
-      core_years: time of all cores for a trillion tokens, in years; None if not reported.
-      all_to_all_share: share of the step; None if not reported.
-      flops_utilization: share of the peak; None if not reported.
-    """
-
-    table: str
-    mesh: tuple[int, ...]
-    batch_tokens: int
-    parameters: str
-    step_seconds: float
+    table: str  # paper and table
+    mesh: tuple[int, ...]  # shape of the mesh of TPU v3 cores, as our config has it
+    batch_tokens: int  # tokens of one side in a batch
+    parameters: str  # number of weights, as the paper prints it
+    step_seconds: float  # time of a training step
+    # peak memory of a core in GB; None if the paper does not report it
     memory_gb: float | None = None
+    # time of all cores for a trillion tokens, in years; None if not reported
     core_years: float | None = None
-    all_to_all_share: float | None = None
-    flops_utilization: float | None = None
+    all_to_all_share: float | None = None  # share of the step; None if not reported
+    flops_utilization: float | None = None  # share of the peak; None if not reported
 
     @property
     def weights(self) -> float:

@@ -40,34 +40,21 @@ Traffic = Mapping[tuple[str, tuple[str, ...]], float]
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What one device does in a step, wherever the devices of the mesh are.
+    """What one device does in a step, wherever the devices of the mesh are."""
 
-    Attributes:
-      flops: multiplications and additions, with those that are computed again.
-      product_seconds: the roofline time of the products.
-      optimizer_seconds: the time of the optimizer, which only reads and writes memory.
-      traffic: what it sends.
-      memory: bytes at the peak.
-    """
-
-    flops: float
-    product_seconds: float
-    optimizer_seconds: float
-    traffic: Traffic
-    memory: int
+    flops: float  # multiplications and additions, with those that are computed again
+    product_seconds: float  # the roofline time of the products
+    optimizer_seconds: float  # the time of the optimizer, which only reads and writes memory
+    traffic: Traffic  # what it sends
+    memory: int  # bytes at the peak
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The predicted time of a step on a mesh whose devices have places in the machine.
+    """The predicted time of a step on a mesh whose devices have places in the machine."""
 
-    Attributes:
-      cost: what a device does.
-      seconds: "products", "optimizer", and each kind of collective -> its time.
-    """
-
-    cost: Cost
-    seconds: Mapping[str, float]
+    cost: Cost  # what a device does
+    seconds: Mapping[str, float]  # "products", "optimizer", and each kind of collective -> its time
 
     @property
     def step_seconds(self) -> float:
@@ -136,7 +123,6 @@ def predict(cost: Cost, chip: Chip, place: Callable[[tuple[str, ...]], Placement
 
     Args:
       cost: the cost of the step on a mesh.
-      chip: the chip of the slice.
       place: returns the placement of the devices that exchange data along some mesh axes.
     """
     seconds = {"products": cost.product_seconds, "optimizer": cost.optimizer_seconds}
@@ -204,17 +190,12 @@ class _Move:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How a mesh splits a tensor.
+    """How a mesh splits a tensor."""
 
-    Attributes:
-      home: mesh axis -> the letter of the tensor that is split over it, without axes of size 1.
-      nbytes: the bytes of the whole tensor.
-      local: the bytes on one device.
-    """
-
+    # mesh axis -> the letter of the tensor that is split over it, without axes of size 1
     home: Mapping[str, str]
-    nbytes: float
-    local: float
+    nbytes: float  # the bytes of the whole tensor
+    local: float  # the bytes on one device
 
 
 class _Partitioner:
@@ -280,7 +261,6 @@ class _Partitioner:
         """Returns the collectives of an einsum that is computed by these letters.
 
         Args:
-          einsum: the product.
           letters: mesh axis -> letter.
           only: the only mesh axis to look at; None looks at all.
         """

@@ -34,22 +34,15 @@ _EXACT_PASSES = 6
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor of the step.
+    """A tensor of the step."""
 
-    Attributes:
-      name: a name. If several products read the same tensor, it is gathered once for all of them.
-      letters: its dimensions.
-      shape: its sizes.
-      item_bytes: the bytes of an element; 0 if moving the tensor costs nothing.
-      weight: the name by which Mesh.overrides knows it; "" for an activation.
-      in_stage: whether it is inside a stage of a pipeline, where the axes of the stages split nothing.
-    """
-
+    # a name. If several products read the same tensor, it is gathered once for all of them.
     name: str
-    letters: str
-    shape: tuple[int, ...]
-    item_bytes: int
-    weight: str = ""
+    letters: str  # its dimensions
+    shape: tuple[int, ...]  # its sizes
+    item_bytes: int  # the bytes of an element; 0 if moving the tensor costs nothing
+    weight: str = ""  # the name by which Mesh.overrides knows it; "" for an activation
+    # whether it is inside a stage of a pipeline, where the axes of the stages split nothing
     in_stage: bool = False
 
     def partition(self, mesh: Mesh) -> Partition:
@@ -65,67 +58,44 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """An einsum of two tensors, and its gradients.
+    """An einsum of two tensors, and its gradients."""
 
-    Attributes:
-      part: the layer that it belongs to.
-      left: an activation.
-      right: a weight or an activation.
-      result: the activation that it makes.
-      times: its executions in the forward pass of a step.
-      passes: the number of bfloat16 products that compute it; 0 for a lookup. Its gradients have at most
-        one.
-      recomputed: whether the backward pass computes its part again.
-      is_found: whether the backward pass does not compute it again even so, because the result was kept
-        or ends its part.
-    """
-
-    part: str
-    left: Tensor
-    right: Tensor
-    result: Tensor
-    times: int
+    part: str  # the layer that it belongs to
+    left: Tensor  # an activation
+    right: Tensor  # a weight or an activation
+    result: Tensor  # the activation that it makes
+    times: int  # its executions in the forward pass of a step
+    # the number of bfloat16 products that compute it; 0 for a lookup. Its gradients have at most one.
     passes: int = 1
-    recomputed: bool = False
+    recomputed: bool = False  # whether the backward pass computes its part again
+    # whether the backward pass does not compute it again even so, because the result was kept or
+    # ends its part
     is_found: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """An activation that changes its layout, forward and, as its gradient, backward.
+    """An activation that changes its layout, forward and, as its gradient, backward."""
 
-    Attributes:
-      part, times, recomputed: as in `Product`.
-      before: the tensor.
-      after: the same tensor with its dimensions in the new order.
-    """
-
-    part: str
-    before: Tensor
-    after: Tensor
-    times: int
-    recomputed: bool
+    part: str  # as in `Product`
+    before: Tensor  # the tensor
+    after: Tensor  # the same tensor with its dimensions in the new order
+    times: int  # as in `Product`
+    recomputed: bool  # as in `Product`
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A training step as products.
+    """A training step as products."""
 
-    Attributes:
-      products: all products.
-      exchanges: dispatch and combine of the MoE layers.
-      kept: the activations that are kept from the forward pass to the backward pass, with their number.
-      along_stages: (kind, tensor, times) of the collectives among the stages of a pipeline.
-      weights: all weights, by name.
-      state: all arrays that the step takes, by name.
-    """
-
-    products: tuple[Product, ...]
-    exchanges: tuple[Exchange, ...]
+    products: tuple[Product, ...]  # all products
+    exchanges: tuple[Exchange, ...]  # dispatch and combine of the MoE layers
+    # the activations that are kept from the forward pass to the backward pass, with their number
     kept: tuple[tuple[Tensor, int], ...]
+    # (kind, tensor, times) of the collectives among the stages of a pipeline
     along_stages: tuple[tuple[str, Tensor, int], ...]
-    weights: Mapping[str, ArraySpec]
-    state: Mapping[str, ArraySpec]
+    weights: Mapping[str, ArraySpec]  # all weights, by name
+    state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
 
 
 def step_of(
@@ -137,7 +107,6 @@ def step_of(
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     Args:
-      config: the run.
       weights: the weights of the model, by name.
       state: all arrays that the step takes, by name.
       rounds_operands: whether products round float32 to bfloat16, as a TPU does.

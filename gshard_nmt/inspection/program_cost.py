@@ -1,74 +1,115 @@
-"""The cost of any compiled function: memory, FLOPs, collectives and predicted time on one device.
-
-`gshard-inspect` reports the cost of a config, by the parts of the translation model. This module
-reports the cost of a program of which it knows nothing but its text.
-"""
+"""The cost of a compiled program on one device, and the record of a config's step with its JSON."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.inspection import causes, communication, compute, hlo, memory
 from gshard_nmt.inspection.communication import Source
-from gshard_nmt.inspection.compute import Work
+from gshard_nmt.inspection.compute import DIRECTIONS, WORK_KINDS, Origin, Work
+from gshard_nmt.inspection.memory import Memory, Temporary
 from gshard_nmt.quantities import flops_text, seconds_text, size_text
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import Compiled
-from gshard_nmt.spmd.lowering import LoweredFunction
+from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import Topology
 
+SECONDS_PER_YEAR = 365 * 24 * 3600
+
 
 @dataclasses.dataclass(frozen=True)
+class Compilation:
+    """Time and result of a compilation; all but `lower_seconds` are None if the program was refused."""
+
+    lower_seconds: float  # time from TensorFlow to StableHLO
+    # time from StableHLO to the partitioned program of one device
+    compile_seconds: float | None = None
+    # CPU time of all the compiler's threads; a busy machine hardly changes it
+    compile_cpu_seconds: float | None = None
+    instructions: int | None = None  # number of instructions of the program
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramCost:
     """The cost of one execution of a program on one device."""
 
-    topology: Topology
-    """The machine that it was compiled for."""
-    argument_bytes: int
-    """Size of its inputs."""
-    peak_bytes: int
-    """The most memory that it needs at any time."""
-    work: Work
-    """The work without communication."""
-    recomputed: Work
-    """The part of the work that computes the forward pass again."""
-    collectives: Sequence[Source]
-    """The tensors of its collectives, most bytes first."""
-    compile_seconds: float
-    """The time to compile it."""
-    instructions: int
-    """The number of its instructions."""
+    topology: Topology  # the machine that it was compiled for
+    compilation: Compilation
+    memory: Memory
+    sources: Sequence[Source] = ()  # tensors of the collectives, most bytes first
+    # collective instructions in the program's text, by kind
+    collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)  # {} without a program
+    temporaries: Sequence[Temporary] = ()  # the largest at the peak
 
     @property
-    def seconds(self) -> float | None:
+    def has_program(self) -> bool:
+        """Whether the compiler made a program."""
+        return self.compilation.instructions is not None
+
+    @property
+    def total(self) -> Work:
+        """Work of all origins together, without communication."""
+        return sum(self.work.values(), Work())
+
+    def by_kind(self, direction: str = "") -> dict[str, Work]:
+        """Returns the work by kind, in the order of WORK_KINDS (GShard Figure 8).
+
+        `direction` is "forward", "recomputed" or "backward"; "" is all three.
+        """
+        by_kind = {
+            kind: [
+                work
+                for origin, work in self.work.items()
+                if origin.kind == kind and direction in ("", origin.direction)
+            ]
+            for kind in WORK_KINDS
+        }
+        return {kind: sum(works, Work()) for kind, works in by_kind.items() if works}
+
+    @property
+    def recomputed(self) -> Work:
+        """The part of the work that computes the forward pass again."""
+        return sum(self.by_kind("recomputed").values(), Work())
+
+    @property
+    def communication_seconds(self) -> float:
+        """Time of all collectives in a step, one after another."""
+        return sum(source.seconds or 0.0 for source in self.sources)
+
+    @property
+    def step_seconds(self) -> float | None:
         """The predicted time, without overlap of computation and communication; None on a CPU."""
-        if self.topology.chip is None:
+        if self.topology.chip is None or not self.has_program:
             return None
-        return self.work.seconds + sum(source.seconds or 0.0 for source in self.collectives)
+        return self.total.seconds + self.communication_seconds
 
     def count(self, kind: str) -> int:
-        """Returns the number of tensors that the collectives of a kind send."""
-        return sum(source.count for source in self.collectives if source.kind == kind)
+        """Returns the number of tensors that the collectives of a kind send in a step."""
+        return sum(source.count for source in self.sources if source.kind == kind)
 
     def bytes_of(self, kind: str) -> int:
-        """Returns the bytes that one device sends in the collectives of a kind."""
-        return sum(source.bytes_per_step for source in self.collectives if source.kind == kind)
+        """Returns the bytes that one device sends in the collectives of a kind in a step."""
+        return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
 
     def lines(self) -> list[str]:
         """Returns the cost as lines for a terminal."""
-        arguments, peak = size_text(self.argument_bytes), size_text(self.peak_bytes)
+        compilation, step = self.compilation, self.step_seconds
+        arguments = size_text(self.memory.argument or 0)
         return [
-            f"memory of a device: {peak} at the peak, {arguments} of it are inputs",
-            f"work of a device: {flops_text(self.work.flops)}",
+            f"memory of a device: {size_text(self.memory.peak)} at the peak, {arguments} of it are "
+            "inputs",
+            f"work of a device: {flops_text(self.total.flops)}",
             *(
                 f"{kind}: {self.count(kind)} tensors, {size_text(self.bytes_of(kind))} of a device"
                 for kind in COLLECTIVE_KINDS
                 if self.count(kind)
             ),
-            *([] if self.seconds is None else [f"predicted time: {seconds_text(self.seconds)}"]),
-            f"compiled in {self.compile_seconds:.0f} s, {self.instructions:,} instructions",
+            *([] if step is None else [f"predicted time: {seconds_text(step)}"]),
+            f"compiled in {compilation.compile_seconds or 0:.0f} s, {compilation.instructions:,} "
+            "instructions",
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -76,14 +117,14 @@ class ProgramCost:
         return {
             "topology": self.topology.name,
             "devices": self.topology.num_devices,
-            "argument_bytes": self.argument_bytes,
-            "peak_bytes": self.peak_bytes,
-            "flops": self.work.flops,
+            "argument_bytes": self.memory.argument,
+            "peak_bytes": self.memory.peak,
+            "flops": self.total.flops,
             "recomputed_flops": self.recomputed.flops,
-            "seconds": self.seconds,
+            "seconds": self.step_seconds,
             "recomputed_seconds": self.recomputed.seconds,
-            "compile_seconds": round(self.compile_seconds, 2),
-            "instructions": self.instructions,
+            "compile_seconds": round(self.compilation.compile_seconds or 0, 2),
+            "instructions": self.compilation.instructions,
             "collectives": {
                 kind: {"tensors": self.count(kind), "bytes": self.bytes_of(kind)}
                 for kind in COLLECTIVE_KINDS
@@ -91,29 +132,195 @@ class ProgramCost:
         }
 
 
-def cost_of(compiled: Compiled, devices: Runtime, lowered: LoweredFunction) -> ProgramCost:
-    """Returns the cost of a program.
+def cost_of(
+    compiled: Compiled,
+    devices: Runtime,
+    lowered: LoweredFunction,
+    weights: Mapping[str, ArraySpec] | None = None,
+    dispatch: str = "gather",
+    lower_seconds: float = 0.0,
+) -> ProgramCost:
+    """Reads the cost of a program from its text.
 
     Args:
       compiled: the program.
       devices: the devices that it was compiled for, as `ahead_of_time.devices_of` returned them.
       lowered: the function that was compiled.
+      weights: the weights of the model, by name; they explain collectives.
+      dispatch: how tokens reach their experts, as in Model.dispatch.
+      lower_seconds: the time that lowering took.
     """
-    topology = compiled.topology
+    topology, mesh = compiled.topology, devices.mesh
     module = hlo.parse(compiled.text)
     coordinates = ahead_of_time.coordinates_of(topology, devices)
-    context = causes.Context(topology, devices.mesh, {}, coordinates, lowered.annotated)
-    hbm = topology.chip.hbm_bytes if topology.chip else None
-    used = memory.measured(compiled.executable, module, lowered.signature, devices.mesh, hbm)
-    work = compute.work_by_origin(module, topology.chip)
-    recomputed = [part for origin, part in work.items() if origin.direction == "recomputed"]
-    return ProgramCost(
-        topology,
-        used.argument or 0,
-        used.peak,
-        sum(work.values(), Work()),
-        sum(recomputed, Work()),
-        communication.collectives(module, context),
-        compiled.compile_seconds,
-        module.num_instructions,
+    context = causes.Context(
+        topology, mesh, weights or {}, coordinates, lowered.annotated, dispatch
     )
+    hbm = topology.chip.hbm_bytes if topology.chip else None
+    return ProgramCost(
+        topology=topology,
+        compilation=Compilation(
+            lower_seconds,
+            compiled.compile_seconds,
+            compiled.compile_cpu_seconds,
+            module.num_instructions,
+        ),
+        memory=memory.measured(compiled.executable, module, lowered.signature, mesh, hbm),
+        sources=communication.collectives(module, context),
+        collective_instructions=communication.count_instructions(module),
+        work=compute.work_by_origin(module, topology.chip),
+        temporaries=memory.largest_temporaries(module),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Numbers of weights."""
+
+    total: int  # all weights
+    # weights that one token uses: those of the experts that it visits, and all weights outside the
+    # experts, including the embeddings
+    active_per_token: int
+    per_device: int  # weights on one device
+    bytes_per_device: int  # bytes of these
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspection(ProgramCost):
+    """The results of compiling a config for a topology."""
+
+    config: str  # name or path of the config
+    step: str  # "training" or "decoding"
+    mesh: Mapping[str, int]  # axis -> size
+    counts: Counts  # numbers of weights
+    # tokens of one side in a batch: rows times the longer of source and target length, as the
+    # papers count
+    tokens_per_step: int
+    # the compiler's message and what would help; () if the compiler made a program
+    does_not_fit: Sequence[str] = ()
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Mesh.overrides
+    notes: Sequence[str] = ()  # changes and assumptions that the reader must know
+
+    @property
+    def fits(self) -> bool:
+        """Whether the compiler made a program that fits the memory of a device."""
+        return self.memory.fits and not self.does_not_fit
+
+    @property
+    def roofline_seconds(self) -> float | None:
+        """Time of a step with everything at its peak."""
+        if self.step_seconds is None:
+            return None
+        return self.total.roofline_seconds + self.communication_seconds
+
+    @property
+    def roofline_fraction(self) -> float | None:
+        """Roofline time divided by predicted time (GShard section 5.2)."""
+        if not self.step_seconds or self.roofline_seconds is None:
+            return None
+        return self.roofline_seconds / self.step_seconds
+
+    @property
+    def flops_utilization(self) -> float | None:
+        """FLOPs divided by the FLOPs that the chip could do in the predicted time."""
+        if self.topology.chip is None or not self.step_seconds:
+            return None
+        return self.total.flops / (self.topology.chip.peak_flops * self.step_seconds)
+
+    def device_years(self, tokens: float) -> float | None:
+        """Returns the time of all devices together, in years, for a number of training tokens."""
+        if self.step_seconds is None:
+            return None
+        seconds = tokens / self.tokens_per_step * self.step_seconds
+        return seconds * self.topology.num_devices / SECONDS_PER_YEAR
+
+
+def as_json(inspection: Inspection) -> dict[str, Any]:
+    """Returns the record as a dict for JSON; unknown values are None.
+
+    Scripts of users read these keys, so they must not change.
+    """
+    memory, compilation = inspection.memory, inspection.compilation
+    total, has_program = inspection.total, inspection.has_program
+    directions = {direction: _works(inspection.by_kind(direction)) for direction in DIRECTIONS}
+    return {
+        "config": inspection.config,
+        "step": inspection.step,
+        "topology": inspection.topology.name,
+        "devices": inspection.topology.num_devices,
+        "mesh": dict(inspection.mesh),
+        "parameters_total": inspection.counts.total,
+        "parameters_active_per_token": inspection.counts.active_per_token,
+        "parameters_per_device": inspection.counts.per_device,
+        "lower_seconds": round(compilation.lower_seconds, 2),
+        "compile_seconds": _rounded(compilation.compile_seconds, 2),
+        "compile_cpu_seconds": _rounded(compilation.compile_cpu_seconds, 2),
+        "program_instructions": compilation.instructions,
+        "code_bytes": memory.code,
+        "fits": inspection.fits,
+        "per_device": {
+            "argument_bytes": memory.argument,
+            "temp_bytes": memory.temp,
+            "output_bytes": memory.output,
+            "alias_bytes": memory.alias,
+            "peak_bytes": memory.peak,
+            "hbm_bytes": memory.hbm,
+            "by_category": dict(memory.by_category),
+            "is_estimate": memory.is_estimate,
+        },
+        "collectives": _collectives(inspection) if has_program else None,
+        "flops_per_device": total.flops if has_program else None,
+        "bytes_accessed_per_device": total.bytes_accessed if has_program else None,
+        "work": _works(inspection.by_kind()) if has_program else None,
+        "directions": directions if has_program else None,
+        "communication_seconds": inspection.communication_seconds
+        if inspection.step_seconds
+        else None,
+        "estimated_step_seconds": inspection.step_seconds,
+        "roofline_seconds": inspection.roofline_seconds,
+        "roofline_fraction": _rounded(inspection.roofline_fraction, 4),
+        "tokens_per_step": inspection.tokens_per_step,
+        "does_not_fit": list(inspection.does_not_fit) or None,
+        "notes": list(inspection.notes),
+    }
+
+
+def _works(works: Mapping[str, Work]) -> dict[str, Any]:
+    return {kind: dataclasses.asdict(work) for kind, work in works.items()}
+
+
+def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": kind,
+            "count": inspection.count(kind),
+            "instructions": inspection.collective_instructions.get(kind, 0),
+            "bytes_per_device": inspection.bytes_of(kind),
+            "sources": [
+                {
+                    "layer": source.origin.layer,
+                    "part": source.origin.part,
+                    "direction": source.origin.direction,
+                    "tensor": source.shape,
+                    "count": source.count,
+                    "bytes_per_device": source.bytes_per_step,
+                    "group_size": source.group_size,
+                    "mesh_axes": list(source.axes),
+                    "slices": source.slices,
+                    "seconds": source.seconds,
+                    "why": source.why,
+                    "asked_for": source.asked_for,
+                    "remedy": source.remedy or None,
+                    "overrides": dict(source.overrides) or None,
+                }
+                for source in inspection.sources
+                if source.kind == kind
+            ],
+        }
+        for kind in COLLECTIVE_KINDS
+        if inspection.count(kind)
+    ]
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

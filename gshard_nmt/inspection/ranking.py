@@ -9,8 +9,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
-from gshard_nmt.inspection.record import Inspection
-from gshard_nmt.inspection.terminal import table
+from gshard_nmt.inspection.program_cost import Inspection
+from gshard_nmt.inspection.report import table
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin
 from gshard_nmt.settings.divides import problems
@@ -35,18 +35,12 @@ _SMALL = 0.001
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A mesh, and what the formula says about it.
+    """A mesh, and what the formula says about it."""
 
-    Attributes:
-      name: the file of configs/meshes that has its rules, or THE_CONFIGS_MESH.
-      mesh: the mesh, with the best order of its devices.
-      prediction: time and memory of a step.
-      settings: the other settings that it needs: those of a pipeline, by part of the config.
-    """
-
-    name: str
-    mesh: Mesh
-    prediction: Prediction
+    name: str  # the file of configs/meshes that has its rules, or THE_CONFIGS_MESH
+    mesh: Mesh  # the mesh, with the best order of its devices
+    prediction: Prediction  # time and memory of a step
+    # the other settings that it needs: those of a pipeline, by part of the config
     settings: Settings = dataclasses.field(default_factory=dict)
 
     @property
@@ -70,19 +64,13 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """The meshes of a config on a slice.
+    """The meshes of a config on a slice."""
 
-    Attributes:
-      tried: number of meshes of all families.
-      divide: number of those that divide the config's sizes.
-      candidates: those that divide and fit, the fastest first; among equals, the smallest first.
-      own: the mesh of the config, if it has the slice's number of devices.
-    """
-
-    tried: int
-    divide: int
+    tried: int  # number of meshes of all families
+    divide: int  # number of those that divide the config's sizes
+    # those that divide and fit, the fastest first; among equals, the smallest first
     candidates: Sequence[Candidate]
-    own: Candidate | None
+    own: Candidate | None  # the mesh of the config, if it has the slice's number of devices
 
 
 def rank(
@@ -97,7 +85,6 @@ def rank(
       config: the run. Its own mesh is only listed beside the others.
       weights: the weights of the model, by name.
       arrays: the training state and the batch, by name.
-      topology: a TPU slice or GPUs.
 
     Raises:
       UserError: nothing is known about the links, no mesh divides, or none fits.
@@ -220,10 +207,7 @@ def report(
     """Returns the report for a terminal.
 
     Args:
-      ranking: all meshes.
       compiled: some of them and their compiled programs, in the order of `compiled_first`.
-      name: the name of the config.
-      topology: the slice.
     """
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]

@@ -1,33 +1,26 @@
-"""The tables and sentences of a report: the terminal and the page show the same ones."""
+"""Writes the report of an inspection as text: memory, collectives with their causes, work and time."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import dataclasses
+import io
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import reported
-from gshard_nmt.inspection.record import Inspection
-from gshard_nmt.inspection.tables import (
-    BYTES,
-    COUNT,
-    FLOPS,
-    LABEL,
-    LONG_SECONDS,
-    MILLISECONDS,
-    SHARE,
-    STEP_SECONDS,
-    YEARS,
-    Column,
-    Table,
-    Value,
-    share,
-)
+from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from gshard_nmt.spmd.topology import Topology
 
-_NO_TIMES = "times are predicted for TPUs and GPUs only"
 ESTIMATED = "estimated, because there is no program"
+_NO_TIMES = "times are predicted for TPUs and GPUs only"
 _LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
 _PREDICTED = (
     "Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
@@ -38,6 +31,11 @@ _PREDICTED_FOR_GPUS = (
     f"The start of kernels and the memory of libraries are left out too. {_LEFT_OUT}"
 )
 
+_MOST_LINES = 12
+_MOST_TEMPORARIES = 6
+_LONGEST_SHAPE = 44
+_WIDEST = 1000
+
 _CATEGORY_WORDS = {
     "replicated_weights": "replicated weights",
     "sharded_weights": "sharded weights",
@@ -47,133 +45,76 @@ _CATEGORY_WORDS = {
 }
 
 
-def summary(inspections: Sequence[Inspection], tokens: float) -> Table:
-    """Returns the main figures, with a row for each topology.
-
-    Args:
-      inspections: one config on one or more topologies.
-      tokens: number of training tokens of the run whose cost is given.
-    """
-    columns = [
-        *(Column("topology"), Column("devices", COUNT), Column("mesh", LABEL)),
-        *(Column("parameters", COUNT), Column("active per token", COUNT)),
-        *(Column("parameters on each device", COUNT), Column("tokens of a step", COUNT)),
-        *(Column("peak", BYTES), Column("the device has", BYTES), Column("fits", LABEL)),
-        *(Column("step", STEP_SECONDS), Column("share of roofline", SHARE)),
-        *(Column("share of peak FLOPS", SHARE), Column("tokens per second", COUNT)),
-        Column(f"device-years for {tokens:.3g} tokens", YEARS),
-        *(Column("all-to-all", COUNT), Column("all-reduce", COUNT)),
-        *(Column("lowering", LONG_SECONDS), Column("compiling", LONG_SECONDS)),
-        *(Column("compile CPU", LONG_SECONDS), Column("instructions", COUNT)),
-        Column("code", BYTES),
+def report(inspection: Inspection, tokens: float) -> str:
+    """Returns the whole report; the cost of a run is given for `tokens` training tokens."""
+    counts = inspection.counts
+    lines = [
+        f"{inspection.config}, one {inspection.step} step on {inspection.topology.name}: "
+        f"{inspection.topology.num_devices:,} devices, mesh "
+        + " x ".join(f"{name}={size}" for name, size in inspection.mesh.items()),
+        f"parameters: {counts.total:,}; {counts.active_per_token:,} active per token; "
+        f"{counts.per_device:,} on each device",
+        *[f"note: {note}" for note in inspection.notes],
+        "",
+        *_memory(inspection),
     ]
-    return Table(
-        "Summary",
-        "The main figures. Times of a step are predicted. The counts of all-to-all and all-reduce are "
-        "the tensors that they send in a step.",
-        columns,
-        [_summary_row(inspection, tokens) for inspection in inspections],
-    )
+    if inspection.has_program:
+        lines += ["", *_communication(inspection), "", *_compute(inspection, tokens)]
+    return "\n".join([*lines, "", _compilation(inspection)]) + "\n"
 
 
-def _summary_row(inspection: Inspection, tokens: float) -> list[Value]:
-    counts, memory, compilation = inspection.counts, inspection.memory, inspection.compilation
-    step = inspection.step_seconds
-    return [
-        *(inspection.topology.name, inspection.topology.num_devices, mesh_text(inspection)),
-        *(counts.total, counts.active_per_token, counts.per_device, inspection.tokens_per_step),
-        *(memory.peak, memory.hbm, _fits(inspection)),
-        *(step, inspection.roofline_fraction, inspection.flops_utilization),
-        inspection.tokens_per_step / step if step else None,
-        inspection.device_years(tokens),
-        *(
-            inspection.kind_count(kind) if inspection.has_program else None
-            for kind in ("all-to-all", "all-reduce")
-        ),
-        *(compilation.lower_seconds, compilation.compile_seconds),
-        *(compilation.compile_cpu_seconds, compilation.instructions, memory.code or None),
-    ]
-
-
-def _fits(inspection: Inspection) -> str | None:
-    if inspection.memory.hbm is None:
-        return None
-    return "yes" if inspection.fits else "no"
-
-
-def mesh_text(inspection: Inspection) -> str:
-    """Returns the axes of the mesh with their sizes: "x=8 x y=4"."""
-    return " x ".join(f"{name}={size}" for name, size in inspection.mesh.items())
-
-
-def memory(inspection: Inspection) -> Table:
-    """Returns the memory of one device by category."""
+def _memory(inspection: Inspection) -> list[str]:
+    """Returns what is in the memory of a device when it is fullest (GShard Figure 7)."""
     memory = inspection.memory
-    totals: list[list[Value]] = [["peak", memory.peak, ""]]
+    rows = [
+        (_CATEGORY_WORDS[name], size_text(size), _share(size, memory.peak))
+        for name, size in memory.by_category.items()
+    ]
+    rows.append(("peak", size_text(memory.peak), ""))
     if memory.hbm:
         left = memory.hbm - memory.peak
-        totals.append(["the device has", memory.hbm, ""])
-        totals.append(["free" if left >= 0 else "missing", abs(left), ""])
-    return Table(
-        "Memory of one device",
-        "What is in the memory of a device when it is fullest. The categories are those of GShard's "
-        "Figure 7.",
-        [Column("category"), Column("size", BYTES), Column("share of the peak", SHARE)],
-        [
-            [_CATEGORY_WORDS[name], size, share(size, memory.peak)]
-            for name, size in memory.by_category.items()
-        ],
-        totals,
-    )
-
-
-def memory_lines(inspection: Inspection) -> list[str]:
-    """Returns the sizes that the compiler counts, or the line that it made no program."""
-    memory = inspection.memory
+        rows.append(("the device has", size_text(memory.hbm), ""))
+        rows.append(("free" if left >= 0 else "missing", size_text(abs(left)), ""))
+    lines = ["MEMORY of one device", table(rows)]
     if memory.argument is None:
-        return [ESTIMATED]
-    assert memory.temp is not None
-    assert memory.output is not None
-    assert memory.alias is not None
-    return [
-        f"the compiler counts: arguments {size_text(memory.argument)}, temporaries "
-        f"{size_text(memory.temp)}, outputs {size_text(memory.output)} "
-        f"({size_text(memory.alias)} of them reuse the arguments' memory)"
-    ]
+        lines.append(f"  {ESTIMATED}")
+    else:
+        lines.append(
+            f"  the compiler counts: arguments {size_text(memory.argument)}, temporaries "
+            f"{size_text(memory.temp or 0)}, outputs {size_text(memory.output or 0)} "
+            f"({size_text(memory.alias or 0)} of them reuse the arguments' memory)"
+        )
+    if inspection.does_not_fit:
+        lines += ["", *inspection.does_not_fit]
+    if inspection.temporaries:
+        lines += [
+            "  largest temporaries at the peak:",
+            table(
+                ("", size_text(array.bytes), array.shape[:_LONGEST_SHAPE], array.origin.place)
+                for array in inspection.temporaries[:_MOST_TEMPORARIES]
+            ),
+        ]
+    return lines
 
 
-def temporaries(inspection: Inspection) -> Table:
-    """Returns the largest temporaries."""
-    return Table(
-        "largest temporaries at the peak",
-        "The largest arrays of one device that are alive when the temporaries take the most memory.",
-        [Column("array on one device"), Column("size", BYTES), Column("made by")],
-        [
-            [temporary.shape, temporary.bytes, temporary.origin.place]
-            for temporary in inspection.temporaries
-        ],
-    )
-
-
-def collective_kinds(inspection: Inspection) -> Table:
-    """Returns number, bytes and time of the collectives of each kind."""
-    rows: list[list[Value]] = []
+def _communication(inspection: Inspection) -> list[str]:
+    has_times = inspection.topology.chip is not None
+    rows = [("kind", "count", "bytes", "time", "group size")]
     for name, sources in _by_links(inspection).items():
         groups = sorted({source.group_size for source in sources})
-        size = sum(source.bytes_per_step for source in sources)
-        seconds = _timed(inspection, sum(source.seconds or 0.0 for source in sources))
-        words = ", ".join(map(str, groups))
-        rows.append([name, sum(source.count for source in sources), size, seconds, words])
-    return Table(
-        "Communication of one device in a step",
-        "The collectives of each kind: the tensors that they send, their bytes, the time of the links, "
-        "and the number of devices that exchange data.",
-        [
-            *(Column("kind"), Column("count", COUNT), Column("bytes", BYTES)),
-            *(Column("time", MILLISECONDS), Column("group size", LABEL)),
-        ],
-        rows,
-    )
+        rows.append(
+            (
+                name,
+                f"{sum(source.count for source in sources):,}",
+                size_text(sum(source.bytes_per_step for source in sources)),
+                _milliseconds(_seconds(sources)) if has_times else "-",
+                ", ".join(map(str, groups)),
+            )
+        )
+    title = "COMMUNICATION of one device in a step"
+    if len(rows) == 1:
+        return [title, "  none"]
+    return [title, table(rows), *_expected(inspection), *_unexpected(inspection)]
 
 
 def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
@@ -187,128 +128,86 @@ def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
     return by_name
 
 
-def expected(inspection: Inspection) -> Table:
-    """Returns the collectives that annotations, rules or arithmetic imply, most bytes first."""
-    return Table(
-        "causes, most bytes first",
-        "Why the collectives are there. Those of equal layers are in one row.",
-        [
-            *(Column("kind"), Column("count", COUNT), Column("array on one device")),
-            *(Column("bytes", BYTES), Column("place"), Column("why")),
-        ],
-        [
-            [source.kind, count, source.shape, size, source.origin.place, source.why]
-            for source, count, size in _merged(s for s in inspection.sources if s.asked_for)
-        ],
-    )
+def _expected(inspection: Inspection) -> list[str]:
+    """Returns lines for the collectives that annotations, rules or arithmetic imply."""
+    sources = merged(source for source in inspection.sources if source.asked_for)
+    lines = ["  causes, most bytes first:"]
+    for source, count, size in sources[:_MOST_LINES]:
+        place = f"{source.shape}, {size_text(size)}, {source.origin.place}"
+        lines.append(f"    {_times(count)}{source.kind} {place}: {source.why}")
+    if rest := sources[_MOST_LINES:]:
+        size = size_text(sum(size for _, _, size in rest))
+        lines.append(f"    and {len(rest)} more, {size} together (see --json)")
+    return lines
 
 
-def unexpected(inspection: Inspection) -> Table:
-    """Returns all other collectives, with what may remove them."""
-    return Table(
-        "unexpected",
-        "No annotation and no rule of the mesh asks for these.",
-        [
-            *(Column("kind"), Column("count", COUNT), Column("bytes", BYTES)),
-            *(Column("why"), Column("remedy")),
-        ],
-        [
-            [source.kind, count, size, source.why, _remedy(source)]
-            for source, count, size in _merged(s for s in inspection.sources if not s.asked_for)
-        ],
-    )
-
-
-def every_collective(inspection: Inspection) -> Table:
-    """Returns every tensor of every collective."""
-    return Table(
-        "every collective, tensor by tensor",
-        "Every tensor that a collective sends, with its number of times and its bytes in a step.",
-        [
-            *(Column("kind"), Column("count", COUNT), Column("array on one device")),
-            *(Column("bytes", BYTES), Column("time", MILLISECONDS), Column("group size", COUNT)),
-            *(Column("place"), Column("why")),
-        ],
-        [
-            [
-                *(source.kind, source.count, source.shape, source.bytes_per_step),
-                *(source.seconds, source.group_size, source.origin.place, source.why),
-            ]
-            for source in inspection.sources
-        ],
-    )
-
-
-def _remedy(source: Source) -> str:
-    return f"may help: {source.remedy}" if source.remedy else "no setting is known to remove it"
-
-
-def overrides_lines(inspection: Inspection) -> list[str]:
-    """Returns the setting that keeps small weights whole on every device; [] if it would not help."""
-    added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
-    if not added:
+def _unexpected(inspection: Inspection) -> list[str]:
+    """Returns lines for all other collectives, with what may remove them; [] if there are none."""
+    sources = merged(source for source in inspection.sources if not source.asked_for)
+    if not sources:
         return []
-    # The first pattern that matches a name decides, so the new patterns come first.
-    return [f"setting to try: Mesh.overrides = { ({**added, **inspection.overrides}) }"]
+    lines = ["  UNEXPECTED: no annotation and no rule of the mesh asks for these:"]
+    for source, count, size in sources[:_MOST_LINES]:
+        lines.append(f"    {_times(count)}{source.kind}, {size_text(size)}: {source.why}")
+        remedy = source.remedy and f"may help: {source.remedy}"
+        lines.append(f"      {remedy or 'no setting is known to remove it'}")
+    if len(sources) > _MOST_LINES:
+        lines.append(f"    and {len(sources) - _MOST_LINES} more (see --json)")
+    added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
+    if added:
+        # The first pattern that matches a name decides, so the new patterns come first.
+        setting = {**added, **inspection.overrides}
+        lines.append(f"  setting to try: Mesh.overrides = {setting}")
+    return lines
 
 
-def _merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
+def merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
     """Merges sources that differ only in the number of the block: (first source, count, bytes)."""
     merged: dict[tuple, tuple[Source, int, int]] = {}
     for source in sources:
         layer = " ".join(word for word in source.origin.layer.split() if not word.isdigit())
-        key = (
-            source.kind,
-            layer,
-            source.origin.part,
-            source.origin.direction,
-            source.shape,
-            source.why,
-        )
+        origin = dataclasses.replace(source.origin, layer=layer, kind="", scopes=())
+        key = (source.kind, origin, source.shape, source.why)
         first, count, size = merged.get(key, (source, 0, 0))
         merged[key] = (first, count + source.count, size + source.bytes_per_step)
     return sorted(merged.values(), key=lambda entry: -entry[2])
 
 
-def work(inspection: Inspection) -> Table:
-    """Returns the predicted time of each kind of work, and of the whole step."""
-    step = inspection.step_seconds or 0.0
-    rows: list[list[Value]] = [
-        [kind, work.flops, work.seconds, work.roofline_seconds, share(work.seconds, step)]
-        for kind, work in inspection.by_kind().items()
+def _compute(inspection: Inspection, tokens: float) -> list[str]:
+    """Returns the predicted time of each kind of work, and of the whole step (GShard Figure 8)."""
+    total, step = inspection.total, inspection.step_seconds
+    lines = [
+        "COMPUTE of one device in a step",
+        f"  {flops_text(total.flops)} in products, {size_text(total.bytes_accessed)} of memory traffic",
     ]
+    if step is None:
+        return [*lines, f"  {prediction(inspection.topology)}"]
+    rows = [("kind of work", "products", "estimate", "roofline", "share of the step")]
+    for kind, work in inspection.by_kind().items():
+        rows.append((kind, *_figures(work), _share(work.seconds, step)))
     for name, sources in _by_links(inspection).items():
-        if seconds := sum(source.seconds or 0.0 for source in sources):
-            rows.append([name, "", "", seconds, share(seconds, step)])
-    return Table(
-        "Compute of one device in a step",
-        "The predicted time of each kind of work (GShard's Figure 8). The estimate is the compiler's. "
-        "The roofline is the time at the peak of the chip, its memory and its links.",
-        [
-            *(Column("kind of work"), Column("products", FLOPS), Column("estimate", MILLISECONDS)),
-            *(Column("roofline", MILLISECONDS), Column("share of the step", SHARE)),
-        ],
-        rows,
-        [["step", inspection.total.flops, step, inspection.roofline_seconds or 0.0, ""]],
-    )
+        if seconds := _seconds(sources):
+            rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
+    whole = Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)
+    rows.append(("step", *_figures(whole), ""))
+    sentences = [*step_lines(inspection, tokens), prediction(inspection.topology)]
+    return [*lines, table(rows), *[f"  {line}" for line in sentences]]
 
 
-def work_total(inspection: Inspection) -> str:
-    """Returns the FLOPs and the memory traffic of a step."""
-    total = inspection.total
-    return f"{flops_text(total.flops)} in products, {size_text(total.bytes_accessed)} of memory traffic"
+def _figures(work: Work) -> tuple[str, str, str]:
+    times = _milliseconds(work.seconds), _milliseconds(work.roofline_seconds)
+    return flops_text(work.flops), *times
 
 
 def step_lines(inspection: Inspection, tokens: float) -> list[str]:
     """Returns the predicted step, the cost of a run, and what the papers measured; [] without times."""
     step, years = inspection.step_seconds, inspection.device_years(tokens)
-    if step is None:
+    if step is None or years is None:
         return []
-    assert years is not None
     lines = []
     if again := sum(inspection.by_kind("recomputed").values(), Work()).seconds:
         lines.append(
-            f"{again * 1e3:,.2f} ms of the step ({again / step:.1%}) recompute the forward pass "
+            f"{_milliseconds(again)} of the step ({again / step:.1%}) recompute the forward pass "
             "(Model.remat, Model.stack)"
         )
     lines.append(
@@ -341,44 +240,120 @@ def _paper_lines(inspection: Inspection) -> list[str]:
     return [f"the paper measured ({paper.table}): {', '.join(figures)}"]
 
 
-def _timed(inspection: Inspection, seconds: float) -> float | None:
-    return None if inspection.topology.chip is None else seconds
+def prediction(topology: Topology) -> str:
+    """Returns how the times of a topology are predicted, and what they leave out."""
+    if topology.chip is None:
+        return _NO_TIMES
+    return _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
 
 
-def verdicts(inspections: Sequence[Inspection]) -> list[str]:
+def _compilation(inspection: Inspection) -> str:
+    compilation = inspection.compilation
+    text = f"COMPILATION: lowering {compilation.lower_seconds:.1f} s"
+    if compilation.compile_seconds is not None:
+        text += (
+            f", compiling {compilation.compile_seconds:.1f} s "
+            f"({compilation.compile_cpu_seconds:.1f} s of CPU time)"
+        )
+    if compilation.instructions is not None:
+        text += f"; {compilation.instructions:,} instructions"
+        if inspection.memory.code:
+            text += f", {size_text(inspection.memory.code)} of code"
+    return text
+
+
+_GROWTH = (
+    *("topology", "devices", "parameters", "instructions", "compile CPU", "peak", "all-to-all"),
+    *("all-reduce", "step"),
+)
+
+
+def growth(inspections: Sequence[Inspection]) -> str:
+    """Returns a table of several topologies, and which figures stay constant from one to another."""
+    rows: list[tuple[str, ...]] = [_GROWTH]
+    for inspection in inspections:
+        compilation, step = inspection.compilation, inspection.step_seconds
+        cpu, program = compilation.compile_cpu_seconds, inspection.has_program
+        kinds = ("all-to-all", "all-reduce")
+        rows.append(
+            (
+                inspection.topology.name,
+                f"{inspection.topology.num_devices:,}",
+                f"{inspection.counts.total:,}",
+                f"{compilation.instructions:,}" if program else "-",
+                "-" if cpu is None else f"{cpu:.0f} s",
+                size_text(inspection.memory.peak),
+                *(f"{inspection.count(kind):,}" if program else "-" for kind in kinds),
+                f"{step:.3f} s" if step else "-",
+            )
+        )
+    lines = ["GROWTH with the number of devices", table(rows)]
+    return "\n".join([*lines, *[f"  {line}" for line in _verdicts(inspections)]]) + "\n"
+
+
+def _verdicts(inspections: Sequence[Inspection]) -> list[str]:
     """Returns for each figure whether it stays constant from the fewest to the most devices."""
     compiled = [inspection for inspection in inspections if inspection.has_program]
     if len(compiled) < 2:
         return []
     ordered = sorted(compiled, key=lambda inspection: inspection.topology.num_devices)
     first, last = ordered[0], ordered[-1]
-    figures = {
-        "instructions of the program": (
-            first.compilation.instructions or 0,
-            last.compilation.instructions or 0,
-            0.01,
-        ),
-        # CPU time of all threads, because other work on the machine lengthens wall time.
-        "compile time on the CPU": (
-            first.compilation.compile_cpu_seconds or 0,
-            last.compilation.compile_cpu_seconds or 0,
-            0.30,
-        ),
-        "memory of a device": (first.memory.peak, last.memory.peak, 0.05),
-    }
-    lines = []
-    for name, (before, after, bound) in figures.items():
-        change = after / before - 1 if before else 0.0
+
+    def line(name: str, before: float | None, after: float | None, bound: float) -> str:
+        change = (after or 0) / before - 1 if before else 0.0
         verdict = "constant" if change <= bound else "not constant"
-        lines.append(
+        return (
             f"{name}: {change:+.1%} from {first.topology.num_devices:,} to "
             f"{last.topology.num_devices:,} devices ({verdict} within {bound:.0%})"
         )
-    return lines
+
+    start, end = first.compilation, last.compilation
+    return [
+        line("instructions of the program", start.instructions, end.instructions, 0.01),
+        # CPU time of all threads, because other work on the machine lengthens wall time.
+        line("compile time on the CPU", start.compile_cpu_seconds, end.compile_cpu_seconds, 0.30),
+        line("memory of a device", first.memory.peak, last.memory.peak, 0.05),
+    ]
 
 
-def prediction(topology: Topology) -> str:
-    """Returns how the times of a topology are predicted, and what they leave out."""
-    if topology.chip is None:
-        return _NO_TIMES
-    return _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
+def _seconds(sources: Iterable[Source]) -> float:
+    return sum(source.seconds or 0.0 for source in sources)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.2f} ms"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f"{count:,} x "
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Returns rows as aligned columns: names and closing words to the left, the others to the right."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        cells = [Text(cell, justify="right") for cell in row]
+        cells[0].justify = "left"
+        if row[-1] not in ("", "-") and not row[-1][0].isdigit():
+            cells[-1].justify = "left"
+        grid.add_row(*cells)
+    file = io.StringIO()
+    Console(file=file, width=_WIDEST, markup=False).print(grid)
+    return "\n".join(f"    {line}".rstrip() for line in file.getvalue().splitlines())
+
+
+@contextlib.contextmanager
+def waiting(task: str) -> Iterator[None]:
+    """Prints on stderr which task is running, and how long it took."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    began = time.perf_counter()
+    if console.is_terminal:
+        with console.status(task + " ..."):
+            yield
+    else:
+        yield
+    console.print(f"{task}: {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)

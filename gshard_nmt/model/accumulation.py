@@ -33,16 +33,11 @@ _SUMS = "sums"
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """The results of a forward pass: the loss of the tokens, and the totals of the MoE layers.
+    """The results of a forward pass: the loss of the tokens, and the totals of the MoE layers."""
 
-    Attributes:
-      loss: the loss of the target tokens.
-      encoder, decoder: the totals of the stacks; {} without experts.
-    """
-
-    loss: TokenLoss
-    encoder: Totals
-    decoder: Totals
+    loss: TokenLoss  # the loss of the target tokens
+    encoder: Totals  # the totals of the stacks; {} without experts
+    decoder: Totals  # the totals of the stacks; {} without experts
 
 
 def adding_parameters(model: Model, names: Iterable[str]) -> list[str]:
@@ -92,17 +87,11 @@ def for_each(
 
 @dataclasses.dataclass(frozen=True)
 class WholeBatch:
-    """Puts the results of a batch together from those of its microbatches.
+    """Puts the results of a batch together from those of its microbatches."""
 
-    Attributes:
-      model: the settings of the model.
-      batch: the arrays of the batch, int32[B, L] each.
-      number: n, the number of microbatches.
-    """
-
-    model: Model
-    batch: Arrays
-    number: int
+    model: Model  # the settings of the model
+    batch: Arrays  # the arrays of the batch, int32[B, L] each
+    number: int  # n, the number of microbatches
 
     @property
     def model_of_microbatch(self) -> Model:

@@ -57,7 +57,6 @@ def attend(
     """Computes the attention from x to memory.
 
     Args:
-      p: the projections.
       x: float32 or bfloat16[B, L, M], from which the queries are made.
       memory: float32 or bfloat16[B, T, M], from which keys and values are made. In self-attention it
         is x.
@@ -121,7 +120,6 @@ def attend_cached(
     """Computes the attention from K beams to cached keys and values.
 
     Args:
-      p: the projections.
       x: float32 or bfloat16[B, K, M], one token of each beam.
       keys: [B, N, D, T], where T are the slots of the flat beam, or the source tokens.
       values: [B, N, T, D].

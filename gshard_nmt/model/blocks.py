@@ -34,21 +34,14 @@ Expert = Callable[[Weights, "tf.Tensor"], "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which token is in each row of the blocks, and which row each choice of a token has.
+    """Which token is in each row of the blocks, and which row each choice of a token has."""
 
-    Attributes:
-      token_of_row: int32[rows]; the last token in an empty row.
-      weight_of_row: <float>[rows], the weight of the choice; 0 in an empty row.
-      row_of_choice: int32[n, A]; the number of rows, for a choice of none of these experts.
-      first_block: int32[E], the first block of each expert.
-      num_blocks: int32[E], the blocks of each expert.
-    """
-
-    token_of_row: "tf.Tensor"
-    weight_of_row: "tf.Tensor"
+    token_of_row: "tf.Tensor"  # int32[rows]; the last token in an empty row
+    weight_of_row: "tf.Tensor"  # <float>[rows], the weight of the choice; 0 in an empty row
+    # int32[n, A]; the number of rows, for a choice of none of these experts
     row_of_choice: "tf.Tensor"
-    first_block: "tf.Tensor"
-    num_blocks: "tf.Tensor"
+    first_block: "tf.Tensor"  # int32[E], the first block of each expert
+    num_blocks: "tf.Tensor"  # int32[E], the blocks of each expert
 
     def block(self, i: "tf.Tensor", tokens: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
         """Returns the rows of block i, [BLOCK_ROWS, M] of tokens[n, M], and their weights."""

@@ -30,8 +30,6 @@ def start(
     """Encodes the sources and makes the caches.
 
     Args:
-      model: the settings of the model.
-      p: all parameters.
       batch: source ids, segments and positions, int32[B, L], with one sentence in each row.
       beam: K.
       max_steps: I, the largest number of tokens of a translation.
@@ -82,8 +80,6 @@ def step(
     """Computes the log-probabilities of the next token of every hypothesis.
 
     Args:
-      model: the settings of the model.
-      p: all parameters.
       ids: int32[B, K], the last token of each hypothesis.
       mask: float32[B, K, T], 1 at the slots of each hypothesis, including the slot of `ids`.
       i: int32[], the step, 0 for the first. It is also the position of `ids`.
@@ -154,7 +150,6 @@ def write_slots(cache: "tf.Tensor", new: "tf.Tensor", i: "tf.Tensor", axis: int)
       cache: [B, N, D, T] or [B, N, T, D].
       new: the same shape with K instead of T.
       i: int32[], the step.
-      axis: the dimension T.
     """
     k, slots = new.shape[axis], cache.shape[axis]
     if tf.executing_eagerly():

@@ -26,23 +26,15 @@ EXPERTS = ("wi", "wi_linear", "wo")
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """One array of the weights for decoding.
+    """One array of the weights for decoding."""
 
-    Attributes:
-      source: the name of the parameter.
-      name: the name that the model reads.
-      repeat: the repeat of the block that this array belongs to; None takes the whole parameter.
-      declared: the array before it is packed.
-      summed: the letters of the dimensions that products sum over, if the array is packed.
-      dtype: the dtype of the array.
-    """
-
-    source: str
-    name: str
+    source: str  # the name of the parameter
+    name: str  # the name that the model reads
+    # the repeat of the block that this array belongs to; None takes the whole parameter
     repeat: int | None
-    declared: Parameter
-    summed: str
-    dtype: str
+    declared: Parameter  # the array before it is packed
+    summed: str  # the letters of the dimensions that products sum over, if the array is packed
+    dtype: str  # the dtype of the array
 
     @property
     def kept(self) -> str:
@@ -84,8 +76,6 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
     """Returns the arrays for decoding, by their names.
 
     Args:
-      model: the settings of the model.
-      declared: all parameters of the model.
       precision: "model" keeps the precision of the model's activations. "bfloat16" rounds the operands of
         all products with weights except the gate, and sums them in float32.
 

@@ -125,21 +125,13 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
 
 @dataclasses.dataclass(frozen=True)
 class _SlotIndices:
-    """Which token is in each slot, and which slot each choice of a token has.
+    """Which token is in each slot, and which slot each choice of a token has."""
 
-    Attributes:
-      token_of_slot: int32[G, J]; 0 in an empty slot.
-      is_occupied: <float>[G, J], 1 if the slot holds a token, otherwise 0.
-      holds_second_choice: bool[G, J]; None if a token has one choice.
-      slot_of_choice: int32[G, S, A]; the last slot if the choice was dropped.
-      is_admitted: <float>[G, S, A], 1 if the choice has a slot, otherwise 0.
-    """
-
-    token_of_slot: "tf.Tensor"
-    is_occupied: "tf.Tensor"
-    holds_second_choice: "tf.Tensor | None"
-    slot_of_choice: "tf.Tensor"
-    is_admitted: "tf.Tensor"
+    token_of_slot: "tf.Tensor"  # int32[G, J]; 0 in an empty slot
+    is_occupied: "tf.Tensor"  # <float>[G, J], 1 if the slot holds a token, otherwise 0
+    holds_second_choice: "tf.Tensor | None"  # bool[G, J]; None if a token has one choice
+    slot_of_choice: "tf.Tensor"  # int32[G, S, A]; the last slot if the choice was dropped
+    is_admitted: "tf.Tensor"  # <float>[G, S, A], 1 if the choice has a slot, otherwise 0
 
     def gather_tokens(self, tokens: "tf.Tensor") -> "tf.Tensor":
         """Reads the token of each slot: [G, S, M] -> [G, J, M]."""

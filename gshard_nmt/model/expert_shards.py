@@ -77,21 +77,13 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """How a mesh splits the work of one MoE layer.
+    """How a mesh splits the work of one MoE layer."""
 
-    Attributes:
-      mesh: the active mesh, if it has several devices.
-      tokens: the mesh axes that split the groups of tokens in step (2).
-      experts: the axes that split the experts.
-      summed: the axes that split the experts or their hidden units.
-      activation: the activation of the experts.
-    """
-
-    mesh: Mesh | None = None
-    tokens: Axes = ()
-    experts: Axes = ()
-    summed: Axes = ()
-    activation: str = "relu"
+    mesh: Mesh | None = None  # the active mesh, if it has several devices
+    tokens: Axes = ()  # the mesh axes that split the groups of tokens in step (2)
+    experts: Axes = ()  # the axes that split the experts
+    summed: Axes = ()  # the axes that split the experts or their hidden units
+    activation: str = "relu"  # the activation of the experts
 
     @staticmethod
     def of_active_mesh(activation: str) -> "Split":
@@ -149,7 +141,6 @@ class Split:
           function: takes the device's shards of `weights`, its groups of `by_token` and the number of
             its first expert, int32[]. Its results are partial results for these groups, then partial
             results for these experts.
-          weights: the weights of all experts.
           by_token: tensors [G, S, ...].
           like_tokens: for each result for the groups, the tensor of `by_token` with its shape and dtype.
           like_weights: for each result for the experts, the weight with its shape.
@@ -313,8 +304,6 @@ def _on_each_device(
 
     Args:
       function: takes the shards of one device and returns its shards of the results.
-      mesh: the active mesh.
-      inputs: the full tensors.
       partitions: the mesh axes that split each dimension of each input.
       empty: tensors with the shapes, dtypes and shardings of the results.
       result_partitions: the mesh axes that split each dimension of each result.

@@ -15,19 +15,13 @@ from gshard_nmt.model.stack import Index, Total, Totals
 
 @dataclasses.dataclass(frozen=True)
 class UseCounter:
-    """Counts the choices of each language's tokens in the MoE layers of one stack.
+    """Counts the choices of each language's tokens in the MoE layers of one stack."""
 
-    Attributes:
-      languages: int32[B, L], 1 + the number of the language of each token; 0 is padding.
-      number: the number of languages.
-      gating: the settings of the gate, with the capacity to compare with.
-      group_size: S, the tokens that share this capacity. It divides B * L. 0 means that there is no
-        limit.
-    """
-
+    # int32[B, L], 1 + the number of the language of each token; 0 is padding
     languages: "tf.Tensor"
-    number: int
-    gating: Gating
+    number: int  # the number of languages
+    gating: Gating  # the settings of the gate, with the capacity to compare with
+    # S, the tokens that share this capacity. It divides B * L. 0 means that there is no limit.
     group_size: int
 
     def declare(self, repeats: int) -> dict[str, Total]:

@@ -143,13 +143,10 @@ class LayerSums:
 
     The figures themselves cannot be added up. For example, the busiest expert of the batch need not be
     the busiest expert of any microbatch.
-
-    Attributes:
-      experts: E.
-      share: float32[], the share of the batch's tokens that are in the microbatch.
     """
 
-    experts: int
+    experts: int  # E
+    # float32[], the share of the batch's tokens that are in the microbatch
     share: "tf.Tensor | float"
 
     def declare(self, repeats: int) -> dict[str, Total]:
@@ -222,17 +219,11 @@ def loss_total(encoder: Totals, decoder: Totals, name: str) -> "tf.Tensor":
 
 @dataclasses.dataclass(frozen=True)
 class LanguageMetrics:
-    """Computes the metrics of each language.
+    """Computes the metrics of each language."""
 
-    Attributes:
-      model: the settings of the model.
-      batch: the arrays of a batch, int32[B, L] each.
-      number: the number of languages of the run.
-    """
-
-    model: Model
-    batch: Mapping[str, "tf.Tensor"]
-    number: int
+    model: Model  # the settings of the model
+    batch: Mapping[str, "tf.Tensor"]  # the arrays of a batch, int32[B, L] each
+    number: int  # the number of languages of the run
 
     def compute(
         self, token_nll: "tf.Tensor", encoder: Totals, decoder: Totals
@@ -241,7 +232,6 @@ class LanguageMetrics:
 
         Args:
           token_nll: float32[B, L], the cross-entropy of each target token, in nats.
-          encoder, decoder: the totals of the MoE layers.
 
         Returns:
           `language_target_tokens`; `language_nll`, in nats per target token; with experts also

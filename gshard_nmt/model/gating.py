@@ -41,38 +41,31 @@ GATING_RANGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Gating:
-    """The settings of the gate. `Model` makes one for training and one for evaluation.
+    """The settings of the gate. `Model` makes one for training and one for evaluation."""
 
-    Attributes:
-      experts: E.
-      routing: "top2" (GShard), or "switch": only the first choice, weighted by its softmax probability.
-      second_expert: which tokens go to their second expert: "random" (with probability 2 w2, as in the
-        paper), "all", "none", or "threshold" (if w2 > second_expert_threshold). Here w2 is the weight
-        of the second expert: its gate divided by the sum of the two gates, which is at most 1/2.
-      second_expert_threshold: see second_expert.
-      capacity: C, the slots of an expert in a group. 0 takes C from capacity_factor.
-      capacity_factor: the number of slots per token, summed over all experts. C is
-        capacity_factor * S / E, rounded. The paper has 2.
-      capacity_rounding: "up", "down", "nearest", or "multiple_of_4". The last is the rounding of the
-        authors' code: first down, then 0 is replaced by 4, then up to a multiple of 4.
-      minimum_capacity: the lower limit of a C that is computed from the factor. Mesh TensorFlow and
-        Flaxformer have 4.
-      aux_loss_scale: "authors" is E sum_e f_e m_e, which is 1 at balance; "paper" is
-        (1 / E) sum_e f_e m_e. Here f_e is the fraction of the tokens of a group whose first choice is
-        expert e, and m_e is the mean gate of e.
-      router_jitter: in training the gate's input is multiplied by U(1 - router_jitter,
-        1 + router_jitter). Switch Transformer, section 2.4, has 0.01.
-    """
-
-    experts: int
+    experts: int  # E
+    # "top2" (GShard), or "switch": only the first choice, weighted by its softmax probability
     routing: str = "top2"
+    # which tokens go to their second expert: "random" (with probability 2 w2, as in the paper),
+    # "all", "none", or "threshold" (if w2 > second_expert_threshold). Here w2 is the weight of the
+    # second expert: its gate divided by the sum of the two gates, which is at most 1/2.
     second_expert: str = "random"
-    second_expert_threshold: float = 0.2
-    capacity: int = 0
+    second_expert_threshold: float = 0.2  # see second_expert
+    capacity: int = 0  # C, the slots of an expert in a group. 0 takes C from capacity_factor.
+    # the number of slots per token, summed over all experts. C is capacity_factor * S / E, rounded.
+    # The paper has 2.
     capacity_factor: float = 2.0
+    # "up", "down", "nearest", or "multiple_of_4". The last is the rounding of the authors' code:
+    # first down, then 0 is replaced by 4, then up to a multiple of 4.
     capacity_rounding: str = "up"
+    # the lower limit of a C that is computed from the factor. Mesh TensorFlow and Flaxformer have 4.
     minimum_capacity: int = 1
+    # "authors" is E sum_e f_e m_e, which is 1 at balance; "paper" is (1 / E) sum_e f_e m_e. Here
+    # f_e is the fraction of the tokens of a group whose first choice is expert e, and m_e is the
+    # mean gate of e.
     aux_loss_scale: str = "authors"
+    # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter). Switch
+    # Transformer, section 2.4, has 0.01.
     router_jitter: float = 0.0
 
     def __post_init__(self) -> None:
@@ -104,34 +97,25 @@ class Gating:
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """The slots of each token. In the dimension A, index 0 is the first choice and 1 the second.
+    """The slots of each token. In the dimension A, index 0 is the first choice and 1 the second."""
 
-    Attributes:
-      slot: int32[G, S, A], expert * C + position in the expert, or E * C if the choice is dropped.
-      weight: float32[G, S, A], the weight of the gate, or 0 if the choice is dropped.
-      capacity: C.
-      aux_loss: float32[], the load-balancing loss, averaged over groups.
-      z_loss: float32[], the mean of logsumexp(logits)**2 over tokens that are not padding.
-      lost: float32[G, S], the number of experts that the token asked for and that were full: 0, 1 or 2.
-      requests: float32[], the number of requests for a slot.
-      overflow_fraction: float32[], the share of the requests for a slot that found their expert full.
-      entropy: float32[], the mean entropy of the gates over tokens that are not padding, in nats; at
-        most ln E.
-      load: float32[E], the share of first choices that each expert got, overflow included.
-      logits: float32[G, S, E], the logits of the gate.
-    """
-
+    # int32[G, S, A], expert * C + position in the expert, or E * C if the choice is dropped
     slot: "tf.Tensor"
-    weight: "tf.Tensor"
-    capacity: int
-    aux_loss: "tf.Tensor"
+    weight: "tf.Tensor"  # float32[G, S, A], the weight of the gate, or 0 if the choice is dropped
+    capacity: int  # C
+    aux_loss: "tf.Tensor"  # float32[], the load-balancing loss, averaged over groups
+    # float32[], the mean of logsumexp(logits)**2 over tokens that are not padding
     z_loss: "tf.Tensor"
+    # float32[G, S], the number of experts that the token asked for and that were full: 0, 1 or 2
     lost: "tf.Tensor"
-    requests: "tf.Tensor"
+    requests: "tf.Tensor"  # float32[], the number of requests for a slot
+    # float32[], the share of the requests for a slot that found their expert full
     overflow_fraction: "tf.Tensor"
+    # float32[], the mean entropy of the gates over tokens that are not padding, in nats; at most ln E
     entropy: "tf.Tensor"
+    # float32[E], the share of first choices that each expert got, overflow included
     load: "tf.Tensor"
-    logits: "tf.Tensor"
+    logits: "tf.Tensor"  # float32[G, S, E], the logits of the gate
 
 
 def route(
@@ -251,19 +235,13 @@ def assign(
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """The first, or the second, choice of every token.
+    """The first, or the second, choice of every token."""
 
-    Attributes:
-      expert: int32[G, S].
-      one_hot: float32[G, S, E], `expert` as a one-hot vector.
-      weight: float32[G, S], by which the expert's output is multiplied if the choice is admitted.
-      wanted: bool[G, S], whether the token asks for a slot.
-    """
-
-    expert: "tf.Tensor"
-    one_hot: "tf.Tensor"
+    expert: "tf.Tensor"  # int32[G, S]
+    one_hot: "tf.Tensor"  # float32[G, S, E], `expert` as a one-hot vector
+    # float32[G, S], by which the expert's output is multiplied if the choice is admitted
     weight: "tf.Tensor"
-    wanted: "tf.Tensor"
+    wanted: "tf.Tensor"  # bool[G, S], whether the token asks for a slot
 
 
 def _choices(

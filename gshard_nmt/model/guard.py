@@ -31,30 +31,21 @@ _LARGEST_MOVE = math.log(1.1)
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """The settings of the guard.
+    """The settings of the guard."""
 
-    Attributes:
-      jump: a gradient norm jumps if it is more than this factor above the usual norm; 0 turns this
-        check off.
-    """
-
+    # a gradient norm jumps if it is more than this factor above the usual norm; 0 turns this check off
     jump: float = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The decision of the guard about a step.
+    """The decision of the guard about a step."""
 
-    Attributes:
-      status: int32[], FINE or a key of REASONS.
-      is_fine: bool[], whether the status is FINE.
-      usual_norm: float32[], the usual gradient norm before this step; 0 if none is known.
-      reference: the new state of the guard, with the names of `declare_reference`.
-    """
-
-    status: "tf.Tensor"
-    is_fine: "tf.Tensor"
+    status: "tf.Tensor"  # int32[], FINE or a key of REASONS
+    is_fine: "tf.Tensor"  # bool[], whether the status is FINE
+    # float32[], the usual gradient norm before this step; 0 if none is known
     usual_norm: "tf.Tensor"
+    # the new state of the guard, with the names of `declare_reference`
     reference: dict[str, "tf.Tensor"]
 
 
@@ -81,8 +72,6 @@ def judge(
     hardly changes it, and a norm that stays a thousand times higher is accepted after 25 steps.
 
     Args:
-      guard: the settings.
-      reference: the state of the guard.
       loss: float32[].
       gradient_norm: float32[], the L2 norm of all gradients.
       bound: float32[], an upper bound of the absolute values of all new weights. If it is finite, so

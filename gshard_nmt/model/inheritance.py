@@ -41,22 +41,15 @@ class Shaped(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a weight, or one repeat of a weight of a stack, begins with.
+    """What a weight, or one repeat of a weight of a stack, begins with."""
 
-    Attributes:
-      name: the old weight.
-      repeat: its repeat; None if the old weight is not of a stack.
-      resized: the letter of the dimension whose size changes: "V" or "L" for rows, "E" for experts, "_"
-        for the columns of a gate; "" if none does.
-      upcycled: whether a dense matrix becomes the matrix of each expert.
-      silent: whether the values become 0.
-    """
-
-    name: str
-    repeat: int | None = None
+    name: str  # the old weight
+    repeat: int | None = None  # its repeat; None if the old weight is not of a stack
+    # the letter of the dimension whose size changes: "V" or "L" for rows, "E" for experts, "_" for
+    # the columns of a gate; "" if none does
     resized: str = ""
-    upcycled: bool = False
-    silent: bool = False
+    upcycled: bool = False  # whether a dense matrix becomes the matrix of each expert
+    silent: bool = False  # whether the values become 0
 
 
 Origins = Sequence[Origin | None]
@@ -77,7 +70,6 @@ def origins(
     """Returns what each weight of the new model begins with.
 
     Args:
-      old, new: the settings of both models.
       old_weights, new_weights: their weights by name.
     """
     sides = _Side(old, old_weights), _Side(new, new_weights)
@@ -160,14 +152,7 @@ def _fitting(name: str, repeat: int, old: _Side, new: Shaped) -> Origin | None:
 
 
 def describe(name: str, entries: Origins, before: Mapping[str, Shaped], after: Shaped) -> str:
-    """Returns in words what a weight begins as, such as "copied".
-
-    Args:
-      name: the weight.
-      entries: its origins.
-      before: the old weights.
-      after: the weight.
-    """
+    """Returns in words what a weight begins as, such as "copied"."""
     if not any(entries):
         if name not in before:
             return "new"

@@ -21,17 +21,12 @@ Keep = Callable[[str, "tf.Tensor"], "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The declaration of a result that can be kept.
+    """The declaration of a result that can be kept."""
 
-    Attributes:
-      shape: the size of each dimension.
-      letters: one letter for each dimension.
-      kind: "activation" for a result in the dtype of the activations, "float32" for one that is at
-        least that precise, or "int32".
-    """
-
-    shape: Sequence[int]
-    letters: str
+    shape: Sequence[int]  # the size of each dimension
+    letters: str  # one letter for each dimension
+    # "activation" for a result in the dtype of the activations, "float32" for one that is at least
+    # that precise, or "int32"
     kind: str = "activation"
 
     def dtype(self, activations: "tf.DType") -> "tf.DType":

@@ -79,21 +79,15 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
 
 @dataclasses.dataclass(frozen=True)
 class SubLayers:
-    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x))).
+    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x)))."""
 
-    Attributes:
-      model: the settings of the model.
-      stack: "encoder" or "decoder".
-      token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
-        every sub-layer.
-      mode: the mode of this repeat, for the residual dropout.
-      f: (name, values, input) -> output of one sub-layer, before the residual is added.
-    """
-
-    model: Model
-    stack: str
+    model: Model  # the settings of the model
+    stack: str  # "encoder" or "decoder"
+    # [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of every
+    # sub-layer.
     token_mask: "tf.Tensor"
-    mode: Mode
+    mode: Mode  # the mode of this repeat, for the residual dropout
+    # (name, values, input) -> output of one sub-layer, before the residual is added
     f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
 
     def apply(
@@ -115,23 +109,17 @@ class SubLayers:
 
 @dataclasses.dataclass(frozen=True)
 class StackInputs:
-    """The inputs of all sub-layers of a stack, besides their own x and parameters.
+    """The inputs of all sub-layers of a stack, besides their own x and parameters."""
 
-    Attributes:
-      segments: int32[B, L], counted from 1; 0 is padding.
-      positions: int32[B, L], if the self-attention is causal, as in a decoder; None in an encoder.
-      source_segments: int32[B, T], of the source that a decoder attends to; None without a source.
-      moe: the settings of the MoE layers; None in a dense model.
-      counter: adds totals of its own; None adds nothing.
-      microbatches: n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after
-        another on the whole batch.
-    """
-
-    segments: "tf.Tensor"
+    segments: "tf.Tensor"  # int32[B, L], counted from 1; 0 is padding
+    # int32[B, L], if the self-attention is causal, as in a decoder; None in an encoder
     positions: "tf.Tensor | None" = None
+    # int32[B, T], of the source that a decoder attends to; None without a source
     source_segments: "tf.Tensor | None" = None
-    moe: MoE | None = None
-    counter: LayerCounter | None = None
+    moe: MoE | None = None  # the settings of the MoE layers; None in a dense model
+    counter: LayerCounter | None = None  # adds totals of its own; None adds nothing
+    # n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after another on
+    # the whole batch.
     microbatches: int = 0
 
     @property
@@ -192,12 +180,10 @@ def run_stack(
     """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
 
     Args:
-      model: the settings of the model.
       stack: "encoder" or "decoder".
       p: all parameters of the model, and perhaps sums of gradients; see `accumulation`.
       x: [B, L, M].
       inputs: the segments, and the settings of the MoE layers.
-      mode: the mode for the dropouts.
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
@@ -228,17 +214,11 @@ def run_stack(
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The R equal blocks of a stack.
+    """The R equal blocks of a stack."""
 
-    Attributes:
-      model: the settings of the model.
-      stack: "encoder" or "decoder".
-      mode: the mode for the dropouts, whose scope is the stack.
-    """
-
-    model: Model
-    stack: str
-    mode: Mode
+    model: Model  # the settings of the model
+    stack: str  # "encoder" or "decoder"
+    mode: Mode  # the mode for the dropouts, whose scope is the stack
 
     @property
     def repeats(self) -> int:

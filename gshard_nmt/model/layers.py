@@ -22,20 +22,15 @@ NORMS = ("rms", "layer")
 
 @dataclasses.dataclass(frozen=True)
 class Mode:
-    """How a layer runs: in training or not, and with which random numbers.
+    """How a layer runs: in training or not, and with which random numbers."""
 
-    Attributes:
-      training: whether dropout and the random second expert are on.
-      key: the random key of the training step; None outside training.
-      scope: the name of the layer, a prefix of the names of its random streams.
-      prepared: the keys of all streams of a block, by their full name; {} outside blocks.
-      keeper: keeps results for the backward pass, by their full name.
-    """
-
-    training: bool = False
+    training: bool = False  # whether dropout and the random second expert are on
+    # the random key of the training step; None outside training
     key: counter_random.Key | None = None
-    scope: str = ""
+    scope: str = ""  # the name of the layer, a prefix of the names of its random streams
+    # the keys of all streams of a block, by their full name; {} outside blocks
     prepared: Mapping[str, counter_random.Key] = dataclasses.field(default_factory=dict)
+    # keeps results for the backward pass, by their full name
     keeper: kept_results.Keep = kept_results.not_kept
 
     def keep(self, name: str, x: "tf.Tensor") -> "tf.Tensor":

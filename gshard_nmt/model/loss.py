@@ -8,18 +8,13 @@ from gshard_nmt.spmd.sharding import annotate
 
 @dataclasses.dataclass(frozen=True)
 class TokenLoss:
-    """The means over the target tokens of a batch; padding does not count.
+    """The means over the target tokens of a batch; padding does not count."""
 
-    Attributes:
-      loss: float32[], the label-smoothed cross-entropy plus the z-loss, in nats per token.
-      nll: float32[], the cross-entropy without smoothing, in nats per token.
-      tokens: float32[], the number of target tokens.
-      token_nll: float32[B, L], the cross-entropy of each token without smoothing, in nats.
-    """
-
+    # float32[], the label-smoothed cross-entropy plus the z-loss, in nats per token
     loss: "tf.Tensor"
-    nll: "tf.Tensor"
-    tokens: "tf.Tensor"
+    nll: "tf.Tensor"  # float32[], the cross-entropy without smoothing, in nats per token
+    tokens: "tf.Tensor"  # float32[], the number of target tokens
+    # float32[B, L], the cross-entropy of each token without smoothing, in nats
     token_nll: "tf.Tensor"
 
 
@@ -43,7 +38,6 @@ def token_loss(
       labels: int32[B, L].
       is_token: bool[B, L], False for padding.
       label_smoothing: eps.
-      z_loss_weight: the factor of the z-loss.
     """
     vocabulary = logits.shape[-1]
     # We contract with a one-hot array, which XLA fuses. We do not gather: the gradient of a gather is a

@@ -25,38 +25,30 @@ MOE_RANGES = (
 
 @dataclasses.dataclass(frozen=True)
 class MoE:
-    """The settings of a Mixture-of-Experts layer.
+    """The settings of a Mixture-of-Experts layer."""
 
-    Attributes:
-      gating: how tokens choose experts.
-      hidden_dim: H of an expert.
-      num_groups: G, the number of groups into which the tokens of a batch are divided. Each group is
-        gated on its own. 0 makes each row a group.
-      group_size: S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
-      dispatch: "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products,
-        Algorithm 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has
-        no dropout inside experts) or "dense" (every expert on every token; drops nothing).
-      activation: one of `layers.ACTIVATIONS`.
-      biases: whether the matrices of the experts have biases. The gate has none.
-      expert_dropout: the dropout rate inside experts, after the activation.
-      expert_output_masking: the rate at which the outputs of experts are masked, see `regularizers`.
-      gating_dropout: the rate of the steps in which tokens stay at home, see `regularizers`. Only
-        "gather" and "einsum" have it.
-      shared_expert_dim: H of the shared expert, a dense feed-forward that every token visits. Its output
-        is added to that of the other experts (the residual MoE of DeepSpeed-MoE, arXiv 2201.05596; the
-        shared experts of DeepSeekMoE, arXiv 2401.06066). 0 means that there is none.
-    """
-
-    gating: Gating
-    hidden_dim: int
+    gating: Gating  # how tokens choose experts
+    hidden_dim: int  # H of an expert
+    # G, the number of groups into which the tokens of a batch are divided. Each group is gated on
+    # its own. 0 makes each row a group.
     num_groups: int
+    # S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
     group_size: int = 0
+    # "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products, Algorithm
+    # 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has no
+    # dropout inside experts) or "dense" (every expert on every token; drops nothing)
     dispatch: str = "gather"
-    activation: str = "relu"
-    expert_dropout: float = 0.0
-    biases: bool = False
+    activation: str = "relu"  # one of `layers.ACTIVATIONS`
+    expert_dropout: float = 0.0  # the dropout rate inside experts, after the activation
+    biases: bool = False  # whether the matrices of the experts have biases. The gate has none.
+    # the rate at which the outputs of experts are masked, see `regularizers`
     expert_output_masking: float = 0.0
+    # the rate of the steps in which tokens stay at home, see `regularizers`. Only "gather" and
+    # "einsum" have it.
     gating_dropout: float = 0.0
+    # H of the shared expert, a dense feed-forward that every token visits. Its output is added to
+    # that of the other experts (the residual MoE of DeepSpeed-MoE, arXiv 2201.05596; the shared
+    # experts of DeepSeekMoE, arXiv 2401.06066). 0 means that there is none.
     shared_expert_dim: int = 0
 
     def __post_init__(self) -> None:
@@ -113,7 +105,6 @@ def moe_layer(
         shared expert begin with "shared/".
       x: float32 or bfloat16[B, L, M].
       is_token: bool[B, L], False for padding, which takes no slot and enters no loss.
-      moe: the settings of the layer.
       mode: training or evaluation, and the random numbers.
 
     Returns:

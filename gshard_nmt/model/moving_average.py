@@ -23,7 +23,6 @@ def moved(
 
     Args:
       average: the average before the step, with the names of the weights.
-      weights: the weights after the step.
       decay: the decay of the settings, above 0 and below 1.
       step: int32[], 1 for the first.
     """

@@ -84,17 +84,12 @@ class Optimizer:
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """One step of the optimizer.
+    """One step of the optimizer."""
 
-    Attributes:
-      values: the new parameters, by name.
-      moments: the new state of the optimizer, by name.
-      bound: float32[]. No new value is larger than this, and no smaller than its negative. It is not
-        finite if a value may not be finite.
-    """
-
-    values: dict[str, "tf.Tensor"]
-    moments: dict[str, "tf.Tensor"]
+    values: dict[str, "tf.Tensor"]  # the new parameters, by name
+    moments: dict[str, "tf.Tensor"]  # the new state of the optimizer, by name
+    # float32[]. No new value is larger than this, and no smaller than its negative. It is not
+    # finite if a value may not be finite.
     bound: "tf.Tensor"
 
 
@@ -126,7 +121,6 @@ def learning_rate(optimizer: Optimizer, step: "tf.Tensor", last_step: "tf.Tensor
     """Returns the learning rate float32[] of a step.
 
     Args:
-      optimizer: the schedule.
       step: int32[], 1 for the first.
       last_step: int32[], the number of steps of the run.
     """
@@ -152,7 +146,6 @@ def update(
     """Computes one step of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard section A.2).
 
     Args:
-      optimizer: the settings.
       declared: every parameter that is trained.
       values: the parameters, float32.
       gradients: the gradients, with the names and shapes of the parameters, split like `values`.

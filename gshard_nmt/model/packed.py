@@ -11,16 +11,12 @@ class Packed:
     """A weight for products with rows, as a matrix whose last dimension is the one that is summed.
 
     A weight with more dimensions would be copied into a matrix before every product.
-
-    Attributes:
-      values: float32 or bfloat16[kept, summed].
-      letters: the letters of the dimensions that were merged: those that are kept, then the summed ones.
-      kept_sizes: the sizes of the dimensions that are kept.
     """
 
-    values: "tf.Tensor"
+    values: "tf.Tensor"  # float32 or bfloat16[kept, summed]
+    # the letters of the dimensions that were merged: those that are kept, then the summed ones
     letters: str
-    kept_sizes: tuple[int, ...]
+    kept_sizes: tuple[int, ...]  # the sizes of the dimensions that are kept
 
     def product(self, equation: str, x: "tf.Tensor") -> "tf.Tensor":
         """Returns the einsum of x and the weight, in the dtype of x.
@@ -88,7 +84,6 @@ def pack(weight: "tf.Tensor", letters: str, summed: str) -> "tf.Tensor":
 
     Args:
       weight: any dtype.
-      letters: the letters of its dimensions.
       summed: the letters that its product sums over.
     """
     kept = "".join(letter for letter in letters if letter not in summed)

@@ -21,34 +21,23 @@ _GROUP_SIZE = 2**22
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """The distribution that the initial values of a parameter are drawn from.
+    """The distribution that the initial values of a parameter are drawn from."""
 
-    Attributes:
-      kind: "normal", "uniform" or "constant".
-      scale: the standard deviation of a normal distribution, the limit a of a uniform distribution over
-        [-a, a], or the value of a constant.
-    """
-
-    kind: str
+    kind: str  # "normal", "uniform" or "constant"
+    # the standard deviation of a normal distribution, the limit a of a uniform distribution over
+    # [-a, a], or the value of a constant
     scale: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """The declaration of one array of weights.
+    """The declaration of one array of weights."""
 
-    Attributes:
-      shape: the size of each dimension.
-      letters: one letter for each dimension. R and E are batch dimensions for the optimizer.
-      initializer: the distribution of the initial values.
-      dtype: the dtype of the values.
-      keep_float32: whether the weight is used in float32 even if activations are bfloat16.
-    """
-
-    shape: tuple[int, ...]
-    letters: str
-    initializer: Initializer
-    dtype: str = "float32"
+    shape: tuple[int, ...]  # the size of each dimension
+    letters: str  # one letter for each dimension. R and E are batch dimensions for the optimizer.
+    initializer: Initializer  # the distribution of the initial values
+    dtype: str = "float32"  # the dtype of the values
+    # whether the weight is used in float32 even if activations are bfloat16
     keep_float32: bool = False
 
     @property

@@ -40,28 +40,21 @@ from gshard_nmt.spmd.sharding import annotate
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline:
-    """A stack of R blocks that runs as a pipeline of P stages, for n microbatches.
+    """A stack of R blocks that runs as a pipeline of P stages, for n microbatches."""
 
-    Attributes:
-      schedule: what each stage does in each iteration.
-      parts_of: returns the parts of a block for one microbatch. Its argument has the microbatch's entry
-        of each tensor of `side`.
-      side: inputs of every block that need no gradient, [n, ...].
-      letters: the letters of each parameter of a block, without R.
-      annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
-        parameter's name and the gradient.
-      totals: the totals of the whole stack for one microbatch.
-      saved: what the parts of a block save of one microbatch; see `stack.declare_saved`.
-      scope: the beginning of the names of the parameters in the model, for Mesh.overrides.
-    """
-
-    schedule: Schedule
+    schedule: Schedule  # what each stage does in each iteration
+    # returns the parts of a block for one microbatch. Its argument has the microbatch's entry of
+    # each tensor of `side`.
     parts_of: Callable[[Tensors], Sequence[Part]]
-    side: Mapping[str, Lettered]
-    letters: Mapping[str, str]
+    side: Mapping[str, Lettered]  # inputs of every block that need no gradient, [n, ...]
+    letters: Mapping[str, str]  # the letters of each parameter of a block, without R
+    # annotates a parameter's gradient like the parameter; its arguments are the parameter's name
+    # and the gradient
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
-    totals: Mapping[str, Total]
+    totals: Mapping[str, Total]  # the totals of the whole stack for one microbatch
+    # what the parts of a block save of one microbatch; see `stack.declare_saved`
     saved: Mapping[str, Result]
+    # the beginning of the names of the parameters in the model, for Mesh.overrides
     scope: str = "block"
 
     def run(

@@ -29,16 +29,11 @@ class Schedule:
         iteration   0   1   2   3   4   5   6   7   8
         stage 0     0a  1a  0b  1b  2a  3a  2b  3b  -
         stage 1     -   0a  1a  0b  1b  2a  3a  2b  3b
-
-    Attributes:
-      stages: the number of stages.
-      microbatches: the number of microbatches.
-      visits: how often each microbatch passes each stage.
     """
 
-    stages: int
-    microbatches: int
-    visits: int = 1
+    stages: int  # the number of stages
+    microbatches: int  # the number of microbatches
+    visits: int = 1  # how often each microbatch passes each stage
 
     @property
     def iterations(self) -> int:
@@ -70,14 +65,8 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The work of a stage in an iteration.
+    """The work of a stage in an iteration."""
 
-    Attributes:
-      microbatch: the number of the microbatch.
-      visit: how often the microbatch has been in this stage before.
-      is_valid: False in a bubble.
-    """
-
-    microbatch: Number
-    visit: Number
-    is_valid: Any
+    microbatch: Number  # the number of the microbatch
+    visit: Number  # how often the microbatch has been in this stage before
+    is_valid: Any  # False in a bubble

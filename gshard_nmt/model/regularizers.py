@@ -55,14 +55,11 @@ class Exchange:
     experts of each device then work on the slots of its own groups, whichever experts these slots are
     for. The slot for expert e of a group goes to the expert of its home with the same number, e modulo
     E / homes. The gate, its weights and its losses do not change.
-
-    Attributes:
-      stays: bool[], whether the slots of this step stay at home; None if they never do.
-      homes: the number of homes.
     """
 
+    # bool[], whether the slots of this step stay at home; None if they never do
     stays: "tf.Tensor | None" = None
-    homes: int = 1
+    homes: int = 1  # the number of homes
 
     @classmethod
     def of_step(cls, rate: float, num_groups: int, experts: int, mode: Mode) -> "Exchange":

@@ -45,22 +45,17 @@ Index = Any
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a block. If the stack recomputes, it keeps only the input and `kept` of each part.
+    """A part of a block. If the stack recomputes, it keeps only the input and `kept` of each part."""
 
-    Attributes:
-      names: the names of the parameters that the part uses.
-      apply: (values, x, shared, repeat, keep) -> (x, totals), which computes the part on x[B, L, M] from
-        the parameters of one repeat and the tensors that all repeats share. It shows its results to
-        `keep`.
-      low_precision: the names of the parameters that every use casts to the dtype of x.
-      kept: the results that are kept, by their names.
-    """
-
-    names: Sequence[str]
+    names: Sequence[str]  # the names of the parameters that the part uses
+    # (values, x, shared, repeat, keep) -> (x, totals), which computes the part on x[B, L, M] from
+    # the parameters of one repeat and the tensors that all repeats share. It shows its results to `keep`.
     apply: Callable[
         [Values, "tf.Tensor", Sequence["tf.Tensor"], Index, Keep], tuple["tf.Tensor", Totals]
     ]
+    # the names of the parameters that every use casts to the dtype of x
     low_precision: Collection[str] = ()
+    # the results that are kept, by their names
     kept: Mapping[str, Result] = dataclasses.field(default_factory=dict)
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
@@ -204,7 +199,6 @@ def scanned(
         parameter's name and the gradient.
       x: [B, L, M].
       shared: tensors [B, T, M] that every repeat reads and that need gradients.
-      totals: the totals of the whole block.
       sums: the sums of gradients in former microbatches, float32[R, ...], by the parameter's name; {} if
         there are none. The backward loop adds to them and makes no other array of gradients: the
         parameter has no gradient then, and the "gradient" of its sum is the new sum.
@@ -283,19 +277,13 @@ def _gradients_of(
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The repeats of a block as a loop, and its gradient as a loop in reverse.
+    """The repeats of a block as a loop, and its gradient as a loop in reverse."""
 
-    Attributes:
-      parts: the parts of the block, in order.
-      stacked: the parameters, with a leading dimension R.
-      shared: tensors [B, T, M] that every repeat reads and that need gradients.
-      first: int32[], 0 at run time. Both loops count from it.
-    """
-
-    parts: Sequence[Part]
-    stacked: Values
+    parts: Sequence[Part]  # the parts of the block, in order
+    stacked: Values  # the parameters, with a leading dimension R
+    # tensors [B, T, M] that every repeat reads and that need gradients
     shared: Sequence["tf.Tensor"]
-    first: "tf.Tensor | int" = 0
+    first: "tf.Tensor | int" = 0  # int32[], 0 at run time. Both loops count from it.
 
     def forward(
         self,
@@ -307,9 +295,7 @@ class Loop:
         """Applies the blocks to x[B, L, M].
 
         Args:
-          x: the input of the first block.
           saved: the arrays of `declare_saved`, with a leading dimension R, into which the loop writes.
-          sums: the totals before the first repeat.
           add_total: (name, sum, term) -> the sum with the term of a part.
 
         Returns:
@@ -352,7 +338,6 @@ class Loop:
         Args:
           saved: what `forward` saved.
           dy: [B, L, M], the gradient of x after the last block.
-          d_totals: the gradients of the totals.
           d_shared: the sums, before the last block, that the gradients of `shared` are added to.
           d_stacked: the same for `stacked`, [R, ...].
           add: (sum, term) -> the sum with the term of a part; for `shared`.

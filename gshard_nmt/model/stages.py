@@ -22,17 +22,12 @@ Tensors = dict[str, "tf.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class Lettered:
-    """A tensor and its letters.
+    """A tensor and its letters."""
 
-    Attributes:
-      value: the tensor.
-      letters: one for each dimension.
-      name: the name of a parameter [R, ...], which patterns of Mesh.overrides can match. Its R is divided
-        into stages, visits and blocks here, so the letters are P, `_`, `_` and those of a block.
-    """
-
-    value: "tf.Tensor"
-    letters: str
+    value: "tf.Tensor"  # the tensor
+    letters: str  # one for each dimension
+    # the name of a parameter [R, ...], which patterns of Mesh.overrides can match. Its R is divided
+    # into stages, visits and blocks here, so the letters are P, `_`, `_` and those of a block.
     name: str = ""
 
     def split(self, value: "tf.Tensor") -> "tf.Tensor":

@@ -51,29 +51,20 @@ BATCH_ARRAYS = (
 
 @dataclasses.dataclass(frozen=True)
 class StepFunctions:
-    """The step functions of a run, for a model, its two vocabularies and its optimizer.
+    """The step functions of a run, for a model, its two vocabularies and its optimizer."""
 
-    Attributes:
-      model: the settings of the Transformer.
-      optimizer: the settings of Adafactor.
-      source_vocabulary, target_vocabulary: the vocabulary sizes.
-      languages: the number of languages whose tokens are counted.
-      guard: the settings of the guard, which withholds bad updates.
-      ema: the decay of the moving average of the weights; 0 if there is none.
-      microbatches: the number of parts into which a training batch is divided.
-      frozen: the names of the weights that training does not change. They have no moments.
-      moment_steps: the number of updates that the moments of step 0 have seen in another run.
-    """
-
-    model: Model
-    optimizer: Optimizer
-    source_vocabulary: int
-    target_vocabulary: int
-    languages: int = 1
+    model: Model  # the settings of the Transformer
+    optimizer: Optimizer  # the settings of Adafactor
+    source_vocabulary: int  # the vocabulary sizes
+    target_vocabulary: int  # the vocabulary sizes
+    languages: int = 1  # the number of languages whose tokens are counted
+    # the settings of the guard, which withholds bad updates
     guard: Guard = dataclasses.field(default_factory=Guard)
-    ema: float = 0.0
-    microbatches: int = 1
+    ema: float = 0.0  # the decay of the moving average of the weights; 0 if there is none
+    microbatches: int = 1  # the number of parts into which a training batch is divided
+    # the names of the weights that training does not change. They have no moments.
     frozen: Sequence[str] = ()
+    # the number of updates that the moments of step 0 have seen in another run
     moment_steps: int = 0
 
     def declare_parameters(self) -> dict[str, Parameter]:
@@ -298,7 +289,6 @@ class StepFunctions:
         Tokens choose as in decoding, so no choice is dropped. The decoder reads the reference.
 
         Args:
-          parameters: the weights.
           batch: the arrays of BATCH_ARRAYS. Its languages may be more than those of the run: `languages`
             of these functions is their number.
           group_sizes: S of the encoder and of the decoder in evaluation: the tokens that share the

@@ -31,7 +31,6 @@ def one_hot_languages(languages: "tf.Tensor", number: int) -> "tf.Tensor":
 
     Args:
       languages: int32[...], 1 + the index of the language of each token; 0 is padding.
-      number: the number of languages.
     """
     return languages[..., tf.newaxis] == tf.range(1, number + 1)
 

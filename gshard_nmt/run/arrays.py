@@ -168,13 +168,28 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
         shard_bytes = spec.nbytes // int(np.prod([mesh.axis_size(axes) for axes in partition]))
         total, per_device = total + spec.nbytes, per_device + shard_bytes
         split = ",".join("*".join(axes) or "-" for axes in partition)
-        shape = "x".join(map(str, spec.shape)) or "scalar"
         sharding = f"{spec.letters or '-'} [{split}]"
-        rows.append((name, shape, str(spec.dtype), sharding, str(spec.nbytes), str(shard_bytes)))
+        rows.append(
+            (
+                name,
+                shape_text(spec.shape),
+                str(spec.dtype),
+                sharding,
+                str(spec.nbytes),
+                str(shard_bytes),
+            )
+        )
     rows.append(("total", "", "", "", str(total), str(per_device)))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns the rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Returns a shape such as "4x128", or "scalar"."""
+    return "x".join(map(str, shape)) or "scalar"

@@ -7,7 +7,6 @@ source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 budget.json       tokens seen of each language, steps, seconds
 init.json         the run that this one started from, and what each array began as (starting_point.py)
-guard.json        what the old languages lose, if the run adds a language (evaluation/language_guard.py)
 trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
 """
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 RUN_FORMAT = "gshard-nmt run 1"
 """The format of a run folder, as data.json records it."""
 
-STARTING_FILES = ("init.json", "guard.json")
+INIT = "init.json"
 """What a run begins with, if it begins with the weights of another run."""
 
 VISIBLE_SECONDS = 75.0
@@ -272,7 +271,7 @@ class RunFolder:
           config: the run.
           data: its prepared data.
           write: whether to write the files. Only the first process does; the others only check.
-          record_start: writes the files of `STARTING_FILES`.
+          record_start: writes `INIT`, if the run has one.
 
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
@@ -374,7 +373,7 @@ class RunFolder:
             return path.is_file() and path.read_bytes().startswith(GIN_HEADER.encode())
         # A log of this start, a volume's own folder, and hidden files do no harm.
         return (
-            path.name in (*STARTING_FILES, "lost+found")
+            path.name in (INIT, "lost+found")
             or path.name.startswith((".", LOCK_NAME))
             or path.suffix in (".log", ".out", ".err")
         )

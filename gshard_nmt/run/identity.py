@@ -58,8 +58,8 @@ def check_same_settings(config: Config, processes: Processes) -> None:
     """
     from gshard_nmt.spmd.runtime import source_fingerprint
 
-    digest = hashlib.sha256(f"{source_fingerprint()} {config.text}".encode()).digest()
-    if processes.broadcast(digest) != digest:
+    ours = f"{source_fingerprint()} {config.text}"
+    if processes.from_first(lambda: ours) != ours:
         raise UserError(
             f"process {processes.index} has other settings, or another gshard-nmt, than process 0. Start "
             "all processes with the same command and package; only --process_id differs."

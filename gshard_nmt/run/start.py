@@ -1,7 +1,7 @@
 """What the user asks of one start of a run."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from gshard_nmt import paths
@@ -45,7 +45,6 @@ class Start:
       profile: whether to write a trace of a few steps.
       command: the command that the user typed; it is recorded in the run folder.
       init: the run that a new run starts from; None starts with random weights.
-      files: texts that the run folder gets before the first step, by the names of their files.
       set_by_user: the settings of --gin.
     """
 
@@ -53,5 +52,4 @@ class Start:
     profile: bool = False
     command: str = ""
     init: Init | None = None
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     set_by_user: Collection[Key] = ()

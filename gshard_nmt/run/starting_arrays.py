@@ -74,7 +74,7 @@ def assemble(
     arrays, changed = dict(initial), []
     shardings = {name: devices.sharding(recipe.new_specs[name], name) for name in recipe.origins}
     for name, entries in recipe.origins.items():
-        if _is_whole(name, entries, recipe):
+        if is_whole(name, entries, recipe):
             assert entries[0] is not None
             arrays[name] = jax.device_put(old[entries[0].name], shardings[name])
         elif any(entries):
@@ -91,40 +91,7 @@ def assemble(
     return arrays | jax.jit(build, out_shardings=shardings)(*inputs)
 
 
-def comparable(devices: Runtime, recipe: Recipe, old: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the old arrays in the shapes of the new ones. An array that is new in any part is missing.
-
-    Only new rows of an embedding may be new; they are the mean of old rows, or 0.
-
-    Args:
-      devices: the devices of the run.
-      recipe: what each array begins with.
-      old: the arrays of the other run.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    entries = {name: origins for name, origins in recipe.origins.items() if any(origins)}
-    whole = [name for name in entries if _is_whole(name, entries[name], recipe)]
-    arrays = {}
-    for name in [*whole, *(set(recipe.rows) & set(entries) - set(whole))]:
-        spec, origin = recipe.new_specs[name], entries[name][0]
-        assert origin is not None
-        sharding = devices.sharding(spec, name)
-        if name in whole:
-            arrays[name] = jax.device_put(old[origin.name], sharding)
-        else:
-
-            def build(
-                values: Any, spec: ArraySpec = spec, match: RowMatch = recipe.rows[name]
-            ) -> Any:
-                return _rows(values, match, jnp.zeros(spec.shape, spec.dtype))
-
-            arrays[name] = jax.jit(build, out_shardings=sharding)(old[origin.name])
-    return arrays
-
-
-def _is_whole(name: str, entries: Origins, recipe: Recipe) -> bool:
+def is_whole(name: str, entries: Origins, recipe: Recipe) -> bool:
     """Returns whether an array is an old array as it is, in the same place."""
     if not entries or entries[0] is None:
         return False

@@ -8,7 +8,7 @@ records what each array began as.
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,27 +22,31 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import inheritance
 from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import starting_table as table
 from gshard_nmt.run import training_state
-from gshard_nmt.run.arrays import state_specs, step_functions, weight_specs, weights_of
-from gshard_nmt.run.blend import StartWeights
+from gshard_nmt.run.arrays import (
+    aligned,
+    as_groups,
+    shape_text,
+    state_specs,
+    step_functions,
+    weight_specs,
+    weights_of,
+)
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
-from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_arrays import Recipe, assemble, comparable, placed
+from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
-from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.runtime import Runtime
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
-
-NAME = "init.json"
 
 _RECORD = json_shape.fields(
     {"from": json_shape.text(), "checkpoint": json_shape.text()},
@@ -139,7 +143,7 @@ class StartingPoint:
         # A complete record stays, if a run comes here again because its budget.json is lost.
         if record.items() <= (_recorded(run) or {}).items():
             return
-        run.write_json(NAME, record)
+        run.write_json(INIT, record)
 
     def read(self, devices: Runtime, processes: Processes) -> "OldState":
         """Reads and verifies the weights of the other run, and the moments of their optimizer.
@@ -166,6 +170,35 @@ class StartingPoint:
         has_moments = any(name.startswith("moments/") for name in recipe.origins)
         loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
         return OldState(devices, arrays, recipe, loaded, self, steps if has_moments else 0)
+
+    def weights_beside(
+        self, learned: Mapping[str, Any], devices: Runtime
+    ) -> tuple[dict[str, Any], str]:
+        """Reads the weights of the other run in the shapes of the new one, by their names in the model.
+
+        What the other run does not have is as in the learned weights: its value at the start is no
+        knowledge. So are weights that have another shape, except for the rows of known pieces.
+
+        Returns:
+          The weights, and which checkpoint of the other run they are from, in words.
+        """
+        choice = Chosen.parse(self.init.checkpoint)
+        loaded = load_weights(self._checkpoints(ALONE), choice, placed(devices, self.old_specs))
+        specs = weights_of(self.specs)
+        known = {
+            name: dataclasses.replace(
+                match,
+                sources=[
+                    ids if is_known else ()
+                    for ids, is_known in zip(match.sources, match.is_known, strict=True)
+                ],
+            )
+            for name, match in self.rows.items()
+        }
+        recipe = Recipe(self.origins, self.old_specs, specs, known)
+        same = {n: o for n, o in self.origins.items() if n in known or is_whole(n, o, recipe)}
+        recipe = dataclasses.replace(recipe, origins=same)
+        return assemble(devices, recipe, loaded.weights, learned), loaded.origin
 
     def _checkpoints(self, processes: Processes) -> Checkpoints:
         retention = Retention.of(self.config.train)
@@ -195,43 +228,6 @@ class StartingPoint:
                 if weight in self.rows:
                     rows[name] = self.rows[weight]
         return Recipe(origins, old_specs, self.specs, rows)
-
-
-def start_weights(
-    run: RunFolder,
-    config: Config,
-    data: "PreparedData",
-    functions: StepFunctions,
-    devices: Runtime,
-    processes: Processes,
-) -> StartWeights:
-    """Reads again the weights that a run started from. All processes call this together.
-
-    Args:
-      run: the run folder. Its run has started from another one.
-      config, data, functions: of the run.
-      devices, processes: that train it.
-
-    Raises:
-      UserError: the other run is gone, or its chosen checkpoint is another one now.
-    """
-    record = _recorded(run)
-    if not record or "label" not in record:
-        raise UserError(f"{run.path / NAME} does not say with which weights this run began.")
-    init = Init(record["from"], record["checkpoint"])
-    point = StartingPoint.open(init, config, data, functions)
-    choice = Chosen.parse(init.checkpoint)
-    specs = placed(devices, point.old_specs)
-    loaded = load_weights(point._checkpoints(processes), choice, specs)
-    if loaded.label != record["label"]:
-        raise UserError(
-            f"{init} was {record['weights']} when this run began, and is {loaded.origin} now."
-        )
-    new = weights_of(point.specs)
-    recipe = Recipe(point.origins, point.old_specs, new, point.rows)
-    weights = comparable(devices, recipe, loaded.weights)
-    new_rows = {name: ~np.array(rows.is_known) for name, rows in point.rows.items()}
-    return StartWeights(weights, {name: new_rows[name] for name in new_rows if name in weights})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,10 +280,13 @@ class OldState:
         with_moments = {
             _split(name)[1] for name in self.recipe.origins if name.startswith("moments/")
         }
-        rows = table.rows_of(point.specs, point.old_specs, point.origins, point.rows, with_moments)
-        sys.stdout.write(table.as_text(rows))
+        rows = table_rows(point, with_moments)
+        cells = [("array", "shape", "moments", "begins as")]
+        for row in rows:
+            cells.append((row.array, shape_text(row.shape), row.moments, row.begins))
+        sys.stdout.write(aligned(cells))
         sys.stdout.flush()
-        note(f"starting from {point.init.run}, {self.loaded.origin}: {table.summary(rows)}")
+        note(f"starting from {point.init.run}, {self.loaded.origin}: {summary(rows)}")
         facts = {
             "from": point.init.run,
             "checkpoint": point.init.checkpoint,
@@ -296,12 +295,12 @@ class OldState:
             "moment_steps": self.moment_steps,
             "arrays": [dataclasses.asdict(row) for row in rows],
         }
-        run.write_json(NAME, facts)
+        run.write_json(INIT, facts)
 
 
 def _recorded(run: RunFolder) -> Any:
     """Returns what init.json of a run folder has; None if the run started with random weights."""
-    file = run.path / NAME
+    file = run.path / INIT
     if not file.exists():
         return None
     return json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
@@ -330,3 +329,61 @@ def _specs_of(manifest: Manifest, group: str) -> dict[str, ArraySpec]:
         name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
         for name, tensor in manifest.tensors.get(group, {}).items()
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Attributes:
+      array: the name of a weight in the model, or of another array in the state.
+      shape: its dimensions.
+      begins: what it begins as; of an old weight, which part is left out.
+      moments: "kept", "new", or "frozen" if training does not change the weight; "" for other arrays.
+    """
+
+    array: str
+    shape: tuple[int, ...]
+    begins: str
+    moments: str = ""
+
+
+def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]:
+    """Returns a row for each weight with its moments, each other array, and each old weight left out.
+
+    Args:
+      with_moments: the weights whose moments are taken over.
+    """
+    groups = as_groups(point.specs)
+    moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
+    trained = {name.split("/", 2)[2] for name in moments}
+    table = []
+    for name, spec in groups["parameters"].items():
+        origin = point.origins[name][0]
+        if origin and origin.resized == "V":
+            begins = point.rows[name].text
+        else:
+            begins = inheritance.describe(name, point.origins[name], point.old_specs, spec)
+        state = "kept" if name in with_moments else "new" if name in trained else "frozen"
+        table.append(Row(name, spec.shape, begins, state))
+    others = {name: "new" for name in groups["optimizer"] if name not in moments}
+    table += [Row(name, point.specs[name].shape, begins) for name, begins in others.items()]
+    if "ema" in groups:
+        table.append(Row("ema/*", (), "as the weights"))
+    left_out = inheritance.left_out(point.origins, point.old_specs)
+    return table + [
+        Row(name, point.old_specs[name].shape, f"left out: {part}")
+        for name, part in left_out.items()
+    ]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Returns how many weights were copied, changed, new and left out, in words."""
+    weights = [row for row in rows if row.moments]
+    copied = sum(row.begins == "copied" for row in weights)
+    new = sum(row.begins.startswith("new") for row in weights)
+    left_out = sum(row.begins.startswith("left out") for row in rows)
+    return (
+        f"of {len(weights)} weights, {copied} copied, {len(weights) - copied - new} changed, {new} new; "
+        f"old weights left out, as a whole or in part: {left_out}"
+    )

@@ -1,22 +1,20 @@
 """Saves and restores the state of a training run.
 
 The groups of arrays in a checkpoint are `parameters` (the weights), `ema` (their moving average, if
-`Train.ema` is set), `optimizer` (the rest of the training state), `input` (the position in the data)
-and, at the end of a run that adds a language, perhaps `blend` (the weights to decode). The facts are
-the counters of the run, its patience, its bad steps, and whether it owes a validation or a blend.
+`Train.ema` is set), `optimizer` (the rest of the training state) and `input` (the position in the data).
+The facts are the counters of the run, its patience, its bad steps, and whether it owes a validation.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import blend, input_state
+from gshard_nmt.run import input_state
 from gshard_nmt.run.arrays import as_groups, from_groups
 from gshard_nmt.run.checkpoint.checkpoint import Groups
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -45,7 +43,6 @@ class TrainingState:
       patience: the validations without a better score.
       divergence: the steps that went wrong.
       owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
-      owes_blend: whether parts of the change since the start must still be judged, see `run/blend.py`.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
     """
 
@@ -55,7 +52,6 @@ class TrainingState:
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
     owes_validation: bool = False
-    owes_blend: bool = False
     moment_steps: int = 0
 
 
@@ -75,7 +71,6 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
         Patience.resumed(metric, facts.get("patience")),
         DivergenceCounts(**facts.get("divergence", {})),
         facts.get("owes_validation", False),
-        facts.get("owes_blend", False),
         facts.get("moment_steps", 0),
     )
 
@@ -170,38 +165,8 @@ def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: Training
     assert state.cursors is not None
     groups = as_groups(state.arrays)
     groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
-    with _damage_is_said(state):
-        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
-
-
-def save_blend(
-    checkpoints: CheckpointWriter,
-    programs: CompiledSteps,
-    state: TrainingState,
-    weights: Mapping[str, Any],
-    scores: Scores,
-) -> None:
-    """Adds weights to the checkpoint of this step, in the background, to be decoded in place of its own.
-
-    Args:
-      checkpoints, programs, state: of the run.
-      weights: the arrays by their names in the model.
-      scores: of these weights.
-
-    Raises:
-      UserError: they cannot be written, or a value is not finite.
-    """
-    letters = _letters({blend.GROUP: _specs(programs)["parameters"]})
-    groups = {blend.GROUP: dict(weights)}
-    with _damage_is_said(state):
-        checkpoints.add(state.counters.step, groups, letters, _facts(state), scores)
-
-
-@contextlib.contextmanager
-def _damage_is_said(state: TrainingState) -> Iterator[None]:
-    """Turns the error about values that are not finite into one for the user."""
     try:
-        yield
+        checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
     except NotFiniteError as error:
         raise UserError(
             f"the state of step {state.counters.step} is damaged and is not saved ({error}). A training "
@@ -210,16 +175,8 @@ def _damage_is_said(state: TrainingState) -> Iterator[None]:
         ) from None
 
 
-def update(
-    checkpoints: CheckpointWriter, state: TrainingState, scores: Scores | None = None
-) -> None:
-    """Writes the facts of a state into the checkpoint of its step: something that it owed is done.
-
-    So it is done once, even if this process dies before it saves another checkpoint.
-
-    Args:
-      checkpoints, state: of the run.
-      scores: of this step; None if they are there already.
+def update(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) -> None:
+    """Gives the checkpoint of this step its scores, and the facts of the state after its validation.
 
     Raises:
       UserError: the manifest of the checkpoint cannot be written.
@@ -247,7 +204,7 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
     """Writes budget.json: the steps, seconds and tokens of the run up to a checkpoint."""
     weights = manifest.tensors["parameters"].values()
     budget: dict[str, Any] = {
-        "steps": manifest.step,
+        "steps": manifest.facts["step"],
         "seconds": round(manifest.facts["seconds"], 1),
         "parameters": sum(math.prod(tensor.shape) for tensor in weights),
         "tokens_by_language": dict(sorted(manifest.facts["tokens"].items())),
@@ -261,7 +218,6 @@ def _facts(state: TrainingState) -> dict[str, Any]:
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
         "owes_validation": state.owes_validation,
-        "owes_blend": state.owes_blend,
         "moment_steps": state.moment_steps,
     }
 

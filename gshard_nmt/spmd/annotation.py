@@ -55,7 +55,6 @@ def partition_of(caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) 
     Args:
       caller: the name of the user's function, for error messages.
       rank: the number of dimensions of the tensor.
-      mesh: the mesh whose axes are mapped.
       dims_mapping: for each dimension a mesh axis, several, or -1.
 
     Raises:
@@ -181,9 +180,7 @@ def change_shape(
 
     Args:
       target: "SPMDFullToShardShape" or "SPMDShardToFullShape".
-      x: the tensor to convert.
       sharding: XLA's OpSharding of the result, and its dimensions that are left to propagation.
-      shape: the shape of the result.
     """
     from tensorflow.compiler.tf2xla.python import xla
     from tensorflow.core.framework import attr_value_pb2

@@ -83,7 +83,6 @@ def lower(
     Args:
       function: takes one dict of tensors for each group of inputs, and returns a sequence of dicts of
         tensors, one for each group of outputs.
-      inputs: the groups of inputs.
       output_letters: for each group of outputs the letters of its arrays. An array that is not named
         here is replicated.
       mesh: the mesh whose rules the annotations follow; None ignores annotations.
@@ -148,7 +147,6 @@ def annotations_of(
 
     Args:
       function: takes float32 tensors and returns one tensor.
-      *shapes: the shapes of its arguments.
       mesh: the mesh whose rules the annotations follow.
 
     Returns:

@@ -64,8 +64,6 @@ def auto_to_manual(
     the shards along this axis are copies, and their gradients are summed.
 
     Args:
-      x: the full tensor.
-      mesh: the active mesh.
       dims_mapping: how x is split, as for `mesh_split`. A dimension mapped to -1 is not split over
         manual axes; whether automatic axes split it is left to propagation.
       axes: the mesh axes that become manual; None for all.
@@ -99,9 +97,7 @@ def manual_to_auto(
     If a manual axis splits no dimension, all devices along this axis must hold the same values.
 
     Args:
-      x: the shard.
       mesh, dims_mapping, axes: as for `auto_to_manual`.
-      full_shape: the shape of the full tensor.
 
     Raises:
       UserError: x does not have the shape of a shard of the full tensor.

@@ -17,19 +17,12 @@ _CGROUP_FILES = ("memory.max", "memory/memory.limit_in_bytes")
 
 @dataclasses.dataclass(frozen=True)
 class ProgramMemory:
-    """The memory of a compiled program on one device, in bytes.
+    """The memory of a compiled program on one device, in bytes."""
 
-    Attributes:
-      arguments: its inputs, such as the training state and a batch.
-      temporaries: activations, gradients and buffers of collectives.
-      outputs: its results, without those that take over the memory of an input.
-      code: the program itself.
-    """
-
-    arguments: int
-    temporaries: int
-    outputs: int
-    code: int
+    arguments: int  # its inputs, such as the training state and a batch
+    temporaries: int  # activations, gradients and buffers of collectives
+    outputs: int  # its results, without those that take over the memory of an input
+    code: int  # the program itself
 
     @property
     def total(self) -> int:
@@ -46,17 +39,11 @@ class ProgramMemory:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The work of a program, in the words of a message about its memory.
+    """The work of a program, in the words of a message about its memory."""
 
-    Attributes:
-      name: what needs the memory.
-      advice: a sentence that says what to change.
-      settings: the settings that determine the memory.
-    """
-
-    name: str
-    advice: str
-    settings: tuple[str, ...]
+    name: str  # what needs the memory
+    advice: str  # a sentence that says what to change
+    settings: tuple[str, ...]  # the settings that determine the memory
 
 
 TRAINING = Work(
@@ -93,7 +80,6 @@ def check_fits(
       needed: the memory of the program on one device.
       device: one of the devices, as jax describes it.
       local_devices: the number of devices of this process. CPU devices share one memory.
-      work: the work of the program.
       held: the bytes of other arrays that stay on each device meanwhile.
 
     Raises:

@@ -31,19 +31,12 @@ One mesh axis, an ordered list of mesh axes, or None if nothing splits the dimen
 
 @dataclasses.dataclass(frozen=True)
 class UnevenDimension:
-    """A dimension of a tensor that does not divide over the mesh axes that split it.
+    """A dimension of a tensor that does not divide over the mesh axes that split it."""
 
-    Attributes:
-      letter: the letter of the dimension.
-      size: the size of the dimension.
-      axes: the mesh axes that split it.
-      shards: the number of shards that these axes make, which does not divide `size`.
-    """
-
-    letter: str
-    size: int
-    axes: tuple[str, ...]
-    shards: int
+    letter: str  # the letter of the dimension
+    size: int  # the size of the dimension
+    axes: tuple[str, ...]  # the mesh axes that split it
+    shards: int  # the number of shards that these axes make, which does not divide `size`
 
     def describe(self, name: str) -> str:
         """Returns the error message: the dimension of the tensor `name`, and the nearest sizes."""
@@ -335,7 +328,6 @@ def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()
     """Returns the tiles of a partition. Mesh axes that the partition does not name replicate them.
 
     Args:
-      mesh: the devices.
       partition: the mesh axes of each dimension, none of which is manual.
       manual: mesh axes that are partitioned manually (GSPMD section 3.4).
     """

@@ -8,30 +8,25 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import numpy as np
 
 from gshard_nmt.errors import TryAgain, UserError
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The program that several processes run together.
+    """The program that several processes run together."""
 
-    Attributes:
-      program: its name, which begins its messages.
-      trains: whether it trains. An interrupted training saves, and all processes stop at the same step.
-        Its output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
-        write their results to stdout, and only read the run folder.
-    """
-
-    program: str = "gshard-train"
+    program: str = "gshard-train"  # its name, which begins its messages
+    # whether it trains. An interrupted training saves, and all processes stop at the same step. Its
+    # output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
+    # write their results to stdout, and only read the run folder.
     trains: bool = True
 
     @property
@@ -153,16 +148,28 @@ class Processes:
             client.key_value_delete(key)
         return content
 
-    def gather(self, array: np.ndarray) -> np.ndarray:
-        """Returns int64[process, ...], the arrays int64[...] of all processes."""
+    def from_first(self, decide: Callable[[], Any]) -> Any:
+        """Calls a function in process 0, and returns its result, a JSON value, in every process."""
         if self.count == 1:
-            return array[None]
-        from jax.experimental import multihost_utils
+            return decide()
+        content = json.dumps(decide()).encode() if self.is_first else b""
+        return json.loads(self.broadcast(content))
 
-        # jax has no int64 by default, so we send each number as two words of 32 bits.
-        words = np.ascontiguousarray(array, np.int64).view(np.int32)
-        all_words = np.ascontiguousarray(multihost_utils.process_allgather(words))
-        return all_words.view(np.int64).reshape(self.count, *array.shape)
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the JSON values of all processes, by their numbers, however long they take to come."""
+        if self.count == 1:
+            return [value]
+        from jax._src import distributed
+
+        client = distributed.global_state.client
+        folder = f"gshard-nmt gather {next(_GATHERS)}"
+        client.key_value_set_bytes(f"{folder}/{self.index}", json.dumps(value).encode())
+        self.barrier("told")
+        told = {int(key.rpartition("/")[2]): v for key, v in client.key_value_dir_get_bytes(folder)}
+        self.barrier("heard")
+        if self.is_first:
+            client.key_value_delete(folder)
+        return [json.loads(told[index]) for index in range(self.count)]
 
     def should_stop(self) -> bool:
         """Returns whether all processes must stop now, because one of them was told to stop.
@@ -210,6 +217,8 @@ _BARRIER_MILLISECONDS = 24 * 3600 * 1000
 """More than any process needs. If one is lost, the others are ended long before."""
 _BROADCASTS = itertools.count()
 """Numbers of the broadcasts."""
+_GATHERS = itertools.count()
+"""Numbers of the gathers."""
 _WAIT_MILLISECONDS = 1000
 """The longest time without a look at signals while a process waits for a broadcast."""
 _STEPS = itertools.count(1)

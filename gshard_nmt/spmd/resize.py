@@ -29,7 +29,6 @@ def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
     """Returns the mesh with another size of its first axis, so that it has `devices` devices.
 
     Args:
-      mesh: the mesh to change.
       devices: the number of devices of the new mesh.
       machine: the name of the machine that has them, for the message.
 

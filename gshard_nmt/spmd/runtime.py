@@ -56,7 +56,6 @@ def start(
     Call it before anything else in the process uses jax.
 
     Args:
-      mesh: the mesh to run on.
       cache: a folder for compiled programs; None stores nothing.
       processes: the processes that run the mesh together. Each has an equal share of the devices.
       shares_cache: whether all processes see the same `cache`. If not, process 0 sends each lowered
@@ -236,7 +235,6 @@ class Runtime:
         """Checks that a program fits into the memory of the devices.
 
         Args:
-          program: the program.
           work: its work, for the message.
           held: arrays on the devices that stay there but are no inputs of the program.
 

@@ -96,11 +96,6 @@ def annotate_gradient(x: "tf.Tensor", letters: str, name: str) -> "tf.Tensor":
     >>> sharing = Mesh(("x", "y"), (2, 4), rules={"H": "y"}, shared_update=True)
     >>> annotations_of(lambda x: annotate_gradient(x, "MH", "wi"), (32, 256), mesh=sharing)
     ['{devices=[2,4]<=[8]}']
-
-    Args:
-      x: the gradient.
-      letters: the letters of the weight.
-      name: its name.
     """
     return own_part(x, letters, name) if _shares_updates() else annotate(x, letters, name)
 
@@ -122,8 +117,6 @@ def exchange_parts(x: "tf.Tensor", letters: str, name: str, one: "tf.Tensor") ->
 
     Args:
       x: the new weight, of which each device has computed its own part.
-      letters: the letters of the weight.
-      name: its name.
       one: float32[], the number 1.0, which the compiler does not know. The product makes XLA write the
         new weight where the old one was. The TPU compiler would copy both otherwise.
     """
@@ -166,9 +159,7 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
     ['{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}']
 
     Args:
-      x: the tensor.
       dim: the dimension to split. A negative number counts from the end.
-      num_partitions: the number of partitions.
 
     Raises:
       UserError: the dimension does not exist, or the number does not divide the devices of the mesh.
@@ -214,7 +205,6 @@ def shard(
     ['{devices=[2,1,2]<=[4] last_tile_dim_replicate}']
 
     Args:
-      x: the tensor.
       device_assignment: int[number of tiles along each dimension of x]. Each element is the number of
         the device that holds this tile. Every device of the mesh must occur once.
       replicate_last: whether the assignment has one more dimension, for the devices that hold the same
@@ -282,7 +272,6 @@ def mesh_split(
     ['{devices=[2,1,4]<=[8] last_tile_dim_replicate} unspecified_dims=[1]']
 
     Args:
-      x: the tensor.
       mesh: the devices. If it is not the active mesh, it must have the same number of devices.
       dims_mapping: for each dimension a mesh axis (its name or its index), an ordered list of names,
         or -1 for a dimension that is not split.

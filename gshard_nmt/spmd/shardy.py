@@ -97,7 +97,6 @@ def partition_in(
     Args:
       sharding: tiles of devices as XLA writes them, such as `{devices=[4,2]<=[2,4]T(1,0)}`.
       rank: the number of dimensions of the tensor.
-      axes: the names of the mesh axes.
       shape: the number of devices along each axis.
 
     Raises:

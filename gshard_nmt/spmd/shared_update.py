@@ -36,9 +36,7 @@ def divided(
     ((('x.0', 2), ('x.1', 2), ('x.2', 2)), (('x.1', 'x.2'), ()))
 
     Args:
-      axes: the axes of the mesh.
       letters: the letters of the array. R is not split, because a loop takes one repeat at a time.
-      sizes: the size of each dimension.
       own: the mesh axes that split the array already.
 
     Returns:

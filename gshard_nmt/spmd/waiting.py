@@ -19,7 +19,6 @@ def wait_for(work: Callable[[], Result], meanwhile: Callable[[], object] | None 
     """Calls a function in another thread, and waits for it. Off the main thread it only calls it.
 
     Args:
-      work: the function.
       meanwhile: another function, which this thread calls first; off the main thread, after the work.
 
     If `meanwhile` fails, this raises its error after the work. The interpreter may shut down then, and it

@@ -1,6 +1,5 @@
 """The benchmark of accelerators: a step is lowered with TensorFlow and runs without it."""
 
-import json
 import pathlib
 import re
 import subprocess
@@ -58,27 +57,6 @@ def test_a_lowered_step_runs_without_tensorflow(step):
     logits = 3 * 2 * 64 * 8 * 320 / 1e9
     assert logits < gflop < 10 * logits
     assert "% of the peak" in done.stdout
-
-
-def test_a_folder_without_a_sound_step_is_an_error(step, tmp_path):
-    done = run("run", tmp_path / "nothing", without=BLOCKED)
-    assert done.returncode == 2
-    assert "accelerator.py lower" in done.stderr
-    for file in step.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    damaged = bytearray((tmp_path / "train.jaxexport").read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "train.jaxexport").write_bytes(damaged)
-    done = run("run", tmp_path, without=BLOCKED)
-    assert done.returncode == 2
-    assert "train.jaxexport is missing or damaged" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_settings_of_a_step_are_written_beside_it(step):
-    facts = json.loads((step / "step.json").read_text())
-    assert facts["settings"] == [f"{name} = {v}" for name, v in SMALL.items()]
-    assert facts["mesh"]["overrides"] == SMALL["Mesh.overrides"]
 
 
 def test_a_wrong_setting_folder_or_number_is_an_error(step):

@@ -1,7 +1,5 @@
 """The parts of a layer: together they are the MoE layer, and each takes what the one before returns."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -53,21 +51,6 @@ def test_the_gradient_of_the_layer_has_the_shape_of_each_input(layer_parts):
     for name, gradient in gradients.items():
         assert gradient.shape == trained.inputs[name.removeprefix("gradient/")].shape
         assert np.abs(gradient).max() > 0
-
-
-def test_layers_without_slots_are_not_divided_and_dense_models_have_no_experts(layer_parts):
-    names = [part.name for part in layer_parts.parts(config("Model.dispatch = 'dense'"))]
-    assert names == [
-        *("attention", "feed-forward", layer_parts.LAYER, layer_parts.TRAINED_LAYER),
-    ]
-    dense = config()
-    dense = dataclasses.replace(dense, model=dataclasses.replace(dense.model, experts=0))
-    assert [part.name for part in layer_parts.parts(dense)] == ["attention", "feed-forward"]
-
-
-def test_weights_have_the_names_that_overrides_match(layer_parts):
-    inputs = {name for part in layer_parts.parts(config()) for name in part.inputs}
-    assert {"decoder/block/moe_0/gate", "decoder/block/self_attention_0/query"} <= inputs
 
 
 def test_the_benchmark_measures_every_collective_and_part(load):

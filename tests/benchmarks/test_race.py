@@ -6,15 +6,8 @@ import re
 import signal
 import sys
 import time
-from pathlib import Path
 
-import numpy as np
 import pytest
-
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.corpus import write_pairs
-from gshard_nmt.errors import UserError
-from tests.data.synthetic import write_prepared_data
 
 PROGRAM = """
 import pathlib, signal, sys, time
@@ -100,23 +93,6 @@ def test_the_clock_stops_a_racer_which_saves_what_it_has(load, plan):
     assert 0.8 <= run.seconds < 5
 
 
-def test_the_clock_stops_a_racer_in_the_background_of_a_shell(load, plan, monkeypatch):
-    """Such a command ignores SIGINT, and the programs that it starts inherit this."""
-
-    class Interrupted(Fake):
-        stop_signal = signal.SIGINT
-
-    program = "import time\nwhile True: time.sleep(0.05)"
-    clock = load("racers.clock")
-    monkeypatch.setattr(clock, "GRACE_SECONDS", 5.0)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        run = clock.train(Interrupted(program=program), plan, 0.5)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert run.seconds < 5
-
-
 def test_validations_are_not_counted(load, plan):
     plan = dataclasses.replace(plan, updates=10_000, every=10_000)
     began = time.monotonic()
@@ -129,12 +105,6 @@ def test_a_racer_that_fails_is_reported_with_the_end_of_its_log(load, plan):
     clock = load("racers.clock")
     with pytest.raises(clock.RacerFailed, match=r"A fake ended with exit code 3.*\n.*no memory"):
         clock.train(Fake(program="import sys; print('no memory'); sys.exit(3)"), plan, 9.0)
-
-
-def test_a_racer_translates_every_dev_line(load, plan):
-    clock = load("racers.clock")
-    translations = clock.translate(Fake(), plan, 1)
-    assert translations == ["a b c d e 0", *["nothing at all"] * 19]
 
 
 @pytest.fixture
@@ -193,18 +163,6 @@ def test_a_race_gives_a_table_a_record_and_a_figure(race, tmp_path, capsys):
     assert "| A fake | " in (tmp_path / "docs.md").read_text()
 
 
-def test_the_figure_has_a_curve_for_each_racer(load):
-    result = load("racers.result")
-    points = (result.Point(1.0, 10, 4.0), result.Point(2.0, 20, 3.0))
-    results = [
-        result.Result(name, name, {}, points, 1.0, 0.0, 2.0, "") for name in ("ours", "theirs")
-    ]
-    axes = result.draw(results, "A race").axes[0]
-    assert [line.get_label() for line in axes.lines] == ["ours", "theirs"]
-    assert list(zip(*axes.lines[1].get_data(), strict=True)) == [(0, 0), (1, 4), (2, 3)]
-    assert results[0].best == points[0]
-
-
 def test_the_trial_tells_how_many_updates_fit(race):
     race("--trial", "50", "--points", "4")
     (trial, trial_seconds), (plan, limit) = race.plans
@@ -222,94 +180,6 @@ def test_a_finished_racer_is_used_again_in_the_same_race_only(race, capsys):
     assert len(race.plans) == 2
     assert race("--page", "never", "--points", "3") == 0
     assert len(race.plans) == 4
-
-
-def test_a_racer_that_fails_is_left_out(race, monkeypatch, capsys):
-    def fail(*_):
-        raise race.module.clock.RacerFailed("A fake ended with exit code 5.")
-
-    monkeypatch.setattr(race.module.clock, "train", fail)
-    assert race() == 1
-    assert "A fake is left out. A fake ended with exit code 5." in capsys.readouterr().err
-
-
-def test_an_interrupted_race_says_so(race, monkeypatch, capsys):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(race.module.clock, "train", interrupt)
-    assert race() == 130
-    assert "The same command goes on" in capsys.readouterr().err
-
-
-def test_a_trial_that_is_too_short_is_reported(race, monkeypatch, capsys):
-    run = race.module.clock.Run({}, [(9.0, 1)], 10.0, 0.0, 10.0)
-    monkeypatch.setattr(race.module.clock, "train", lambda *_: run)
-    assert race() == 1
-    assert "Give it more time with --trial or --minutes." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--minutes", "0"), "0 is not a number above 0"),
-        (("--minutes", "ten"), "ten is not a number above 0"),
-        (("--points", "0"), "0 is not a whole number from 1 on"),
-        (("--racers", "nobody"), "invalid choice: 'nobody'"),
-    ],
-)
-def test_wrong_flags_end_the_program(race, capsys, flags, message):
-    with pytest.raises(SystemExit) as error:
-        race(*flags)
-    assert error.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_missing_corpus_ends_the_program(race, tmp_path, capsys):
-    assert race("--corpus", str(tmp_path / "none")) == 2
-    assert "none is not a folder. Make the catalogues" in capsys.readouterr().err
-
-
-def test_dev_text_is_raw_and_has_no_empty_side(load, tmp_path):
-    text = load("racers.text")
-    write_pairs(tmp_path / "fr-en", "dev", "fr", "en", [("un", "one"), ("", "two"), ("3", "3")])
-    write_pairs(tmp_path / "de-en", "train", "de", "en", [("eins", "one")])
-    assert text.dev_rows(tmp_path, "fr", 500) == [("un", "one"), ("3", "3")]
-    with pytest.raises(UserError, match="has no folder it-en"):
-        text.dev_rows(tmp_path, "it", 500)
-    with pytest.raises(UserError, match="has no dev text"):
-        text.dev_rows(tmp_path, "de", 500)
-
-
-def test_the_training_text_is_that_of_the_prepared_data(load, tmp_path):
-    class Words:
-        """A vocabulary whose words are numbers, without the end of a sentence."""
-
-        def decode(self, sentences):
-            return [" ".join(map(str, ids[:-1])) for ids in sentences]
-
-    data = write_prepared_data(tmp_path / "data", Data(), {"fr": 9})
-    pair = data.pairs[0]
-    (first,) = data.reader(pair, "train").read(np.array([0]))
-    rows = load("racers.text").train_rows(data, Words())
-    expected = tuple(" ".join(map(str, ids[:-1].tolist())) for ids in (first.source, first.target))
-    assert rows[0] == expected
-    assert all(source and target for source, target in rows)
-
-
-@pytest.mark.parametrize("name", ["experts", "dense"])
-def test_our_settings_make_a_model_of_the_stated_size(load, plan, name):
-    from gshard_nmt.settings.gin_reader import load_config
-
-    settings = load("race").RACERS[name].settings(plan)
-    config = "demo" if name == "experts" else "baseline"
-    config = load_config(config, [f"{key} = {value!r}" for key, value in settings.items()])
-    model = config.model
-    assert (model.model_dim, model.hidden_dim, model.heads) == (256, 1024, 4)
-    assert (model.encoder_layers, model.decoder_layers) == (4, 2)
-    assert model.experts == (8 if name == "experts" else 0)
-    assert (config.train.steps, config.train.keep_every) == (20, 5)
-    assert config.optimizer.learning_rate == 1.0
 
 
 def test_the_peers_get_the_same_sizes_and_text(load, plan, tmp_path):
@@ -347,21 +217,3 @@ def test_the_log_of_a_racer_tells_its_updates(load, plan, name):
     plan.log.write_text(LOGS[name])
     assert racer.updates(plan) == 1240
     assert racer.validation_seconds(plan) == (3.0 if "joey" in name else 0.0)
-
-
-def test_checkpoints_are_those_that_are_whole(load, plan):
-    racers = load("race").RACERS
-    names = (
-        "run/checkpoints/5/manifest.json",
-        "run/checkpoints/10/d",  # not committed
-        *("run/5.ckpt", "run/latest.ckpt", "model.iter5.npz", "model.iter10.npz.tmp"),
-    )
-    for path in (Path(plan.folder / name) for name in names):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    (plan.folder / "model.npz.progress.yml").write_text("epochs: 1\nbatches: 7\n")
-    assert racers["dense"].checkpoints(plan) == [5]
-    assert racers["joeynmt-short"].checkpoints(plan) == [5]
-    assert racers["marian"].checkpoints(plan) == []
-    plan.log.write_text("Saving training checkpoint to model.npz")
-    assert racers["marian"].checkpoints(plan) == [5, 7]

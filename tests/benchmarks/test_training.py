@@ -15,14 +15,6 @@ def test_every_system_trains_on_the_same_tokens(load):
     np.testing.assert_array_equal(source, np.array(workload.sentences("source")))
 
 
-@pytest.mark.parametrize("losses", [[5.0, float("nan")], [5.0, 5.1]])
-def test_a_system_that_does_not_train_is_no_system(load, losses):
-    checked = load("trainers.workload").checked
-    assert checked([5.0, 4.9]) == [5.0, 4.9]
-    with pytest.raises(RuntimeError, match="the loss does not fall"):
-        checked(losses)
-
-
 @pytest.mark.parametrize("experts", [0, 8])
 def test_our_config_has_the_sizes_of_the_workload(load, experts):
     ours = load("trainers.ours")
@@ -78,38 +70,6 @@ def measured(load):
     return make
 
 
-def test_speeds_are_compared_with_the_peer_of_the_group(load, measured):
-    training = load("training")
-    ours, peer, peak = "gshard-nmt", training.NLLB, training.PEAK
-    result = measured({ours: [1.0, 2.0], peer: [2.0, 6.0], peak: [0.5, 0.5]})
-    result.facts[ours]["gflop"] = 100.0
-    result.facts[peak]["gflop"] = 200.0
-    text, figures = training.speeds("8 experts, float32", result, 1)
-    rows = {row.split("|")[1].strip(): row.split("|")[2:] for row in text.splitlines()[2:]}
-    assert [cell.strip() for cell in rows[ours]] == [
-        *("3,072", "2,048 to 4,096", "2.50", "2.00 to 3.00", "1.50", "19%", ""),
-    ]
-    assert rows[peer][2].strip() == "1.00"
-    assert set(rows) == {ours, peer}
-    assert (figures[0].base, figures[0].ratio) == (f"8 experts, float32: {peer}", 2.5)
-    alone, figures = training.speeds("8 experts, bfloat16", measured({ours: [1.0, 1.0]}), 1)
-    assert [cell.strip() for cell in alone.splitlines()[2].split("|")[4:8]] == ["", "", "1.50", ""]
-    assert figures[0].ratio is None
-
-
-def test_each_system_is_compared_with_a_peer_of_its_group(load):
-    training = load("training")
-    for systems in training.GROUPS.values():
-        bases = {system.base for system in systems.values()} - {""}
-        assert len(bases) == 1
-        assert bases <= set(systems)
-        peer = systems[bases.pop()].workload
-        for system in systems.values():
-            if system.base:
-                shared = {"experts", "precision"}
-                assert all(system.workload.get(k) == peer.get(k) for k in shared)
-
-
 def test_the_targets_are_the_right_way_round(load, measured):
     training = load("training")
     seconds = {
@@ -125,45 +85,3 @@ def test_the_targets_are_the_right_way_round(load, measured):
     assert [row.split("|")[4].strip() for row in text.splitlines()[2:]] == [
         *("at most 1.10", "at most 1.05", "at least 0.85", "at least 1.85"),
     ]
-
-
-def test_growth_is_compared_with_the_first_size_and_drawn(load, measured):
-    growth = load("growth")
-    results = {}
-    for name, axis in growth.AXES.items():
-        sizes = list(axis.variants)
-        result = measured({str(n): [0.1 * (i + 1)] * 3 for i, n in enumerate(sizes)})
-        for i, facts in enumerate(result.facts.values()):
-            facts |= {"gflop": 3.0, "memory": 2**20 * (i + 1)}
-        results[name] = result
-    text, figures = growth.rows(growth.AXES["experts"], results["experts"])
-    last = [cell.strip() for cell in text.splitlines()[-1].split("|")[1:-1]]
-    assert last == ["512", "200", "200 to 200", "4.00", "4.00 to 4.00", "1.5", "4"]
-    by_name = {figure.name: figure for figure in figures}
-    assert by_name["experts: 512"].ratio == pytest.approx(4.0)
-    assert by_name["experts: 512"].base == "experts: 8"
-    assert by_name["experts: 512, memory"].median == 4 * 2**20
-    panels = growth.draw(results).axes
-    assert [panel.get_xlabel() for panel in panels] == [a.title for a in growth.AXES.values()]
-    np.testing.assert_allclose(panels[0].lines[0].get_ydata(), [1, 2, 3, 4])
-
-
-def test_growth_keeps_the_tokens_of_a_batch(load):
-    growth = load("growth")
-    for axis in growth.AXES.values():
-        for fields in axis.variants.values():
-            workload = load("trainers.workload").Workload(cores=(), **growth.BASE | dict(fields))
-            assert workload.rows * workload.length == growth.TOKENS
-            load("trainers.ours").config_of(workload)
-
-
-def test_the_processes_of_growth_share_the_cores(load, monkeypatch):
-    growth = load("growth")
-    monkeypatch.setattr(growth.environment, "cores", lambda: (3, 5))
-    jobs = []
-    monkeypatch.setattr(growth, "worker", lambda module, job, *_: jobs.append(job))
-    for count in (1, 2, 4):
-        growth.start("", {"devices": 4, "processes": count})
-    assert [job.cores for job in jobs] == [(3, 5), (3,), (5,), (3,), (5,), (3,), (5,)]
-    assert [job.process for job in jobs] == [0, 0, 1, 0, 1, 2, 3]
-    assert len({job.port for job in jobs[3:]}) == 1

@@ -40,7 +40,7 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
 
     def add_language(request, train):
         requests.append(request)
-        train("config", tmp_path / "new-data", None, {"guard.json": "{}"}, "a command")
+        train("config", tmp_path / "new-data", None, "a command")
 
     monkeypatch.setattr(program, "add_language", add_language)
     monkeypatch.setattr(train_module, "train", lambda *arguments: starts.append(arguments))
@@ -54,5 +54,5 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
     assert here.data == tmp_path.with_name(f"{tmp_path.name}-data")
     ((config, data, workdir, _, start),) = starts
     assert (config, data, workdir) == ("config", tmp_path / "new-data", request.workdir)
-    assert (start.files, start.command) == ({"guard.json": "{}"}, "a command")
+    assert start.command == "a command"
     assert start.limit.minutes == 2

@@ -11,12 +11,10 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
-DEFAULT_FLAGS = (
-    "--topology, --slice_link, --scale_with_devices, --decoding, --tokens, --json, --html"
-)
+DEFAULT_FLAGS = "--topology, --slice_link, --scale_with_devices, --decoding, --tokens, --json"
 TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
   the default    takes {DEFAULT_FLAGS}
-  --advise       takes --topology, --slice_link, --best, --tokens, --json, --html
+  --advise       takes --topology, --slice_link, --best, --tokens, --json
   --parameters   takes no other flag
   --equivalence  takes --devices
   --doctor       takes --topology, --slice_link, --data, --read_data, --workdir
@@ -54,10 +52,6 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
             "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
             "or GPUs with --topology, for instance v3:4x4.\n",
         ),
-        (
-            ["--json=x", "--html=./x"],
-            "--json and --html are both x; give each its own file.\n",
-        ),
     ],
 )
 def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, message):
@@ -65,9 +59,8 @@ def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, me
     assert capsys.readouterr() == ("", f"gshard-inspect: {message}")
 
 
-@pytest.mark.parametrize("flag", ["json", "html"])
 def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
-    capsys, monkeypatch, tmp_path, flag
+    capsys, monkeypatch, tmp_path
 ):
     def inspect_one(*_):
         raise AssertionError
@@ -81,28 +74,26 @@ def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
             "permissions.",
         ),
     ):
-        assert commands.inspect_program(["--config=demo", f"--{flag}={file}"]) == 2
-        expected = f"gshard-inspect: --{flag} {file}: {reason}\n"
+        assert commands.inspect_program(["--config=demo", f"--json={file}"]) == 2
+        expected = f"gshard-inspect: --json {file}: {reason}\n"
         assert capsys.readouterr() == ("", expected)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("flag", ["json", "html"])
 def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
-    capsys, monkeypatch, tmp_path, flag
+    capsys, monkeypatch, tmp_path
 ):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("gshard_nmt.inspect_config.inspect_one", lambda *_: None)
-    monkeypatch.setattr("gshard_nmt.inspect_config.terminal.report", lambda *_: "")
+    monkeypatch.setattr("gshard_nmt.inspect_config.report.report", lambda *_: "")
     monkeypatch.setattr("gshard_nmt.inspect_config.as_json", lambda inspection: {})
     monkeypatch.setattr("gshard_nmt.files.write", full)
-    monkeypatch.setattr("gshard_nmt.inspect_config.write_page", full)
     file = tmp_path / "report"
-    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--{flag}={file}"]) == 2
+    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
     assert capsys.readouterr().err == (
-        f"gshard-inspect: --{flag} {file}: it cannot be written: No space left on device.\n"
+        f"gshard-inspect: --json {file}: it cannot be written: No space left on device.\n"
     )
 
 

@@ -74,7 +74,7 @@ READ_FOLDERS = [
     ],
     *[("train", "own_data"), ("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
-    *[("import", "from"), ("export", "workdir"), ("eval", "test_set"), ("eval", "metricx_model")],
+    *[("import", "from"), ("export", "workdir"), ("eval", "test_set")],
     ("native", "corpus"),
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
@@ -189,8 +189,7 @@ def test_a_checkpoint_is_a_known_word_or_a_number(folder, monkeypatch, capsys, p
     assert commands.main([program, *words, "--checkpoint=newest"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-{program}: --checkpoint is 'newest'; it must be best, last, a step such as 500, or "
-        "average:N for the mean of the last N; with :weights at its end, as in best:weights, for the "
-        "weights without Train.ema or the blend of --add_language.\n"
+        "average:N for the mean of the last N.\n"
     )
 
 

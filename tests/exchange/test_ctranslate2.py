@@ -1,214 +1,114 @@
-"""Folders of CTranslate2: the names that its own converters write, and the place of each weight.
-
-scripts/make_ctranslate2_goldens.py wrote the names with CTranslate2 itself.
-"""
+"""Folders of CTranslate2: it loads them, and its scores and translations are ours."""
 
 import dataclasses
 import json
-import struct
-from pathlib import Path
+import sys
 
+import ctranslate2 as package
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from gshard_nmt.data.text.vocabulary import BOS, EOS, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import ctranslate2
+from gshard_nmt.model import transformer
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.transformer import declare
-from tests.exchange import random_exports
-from tests.exchange.random_exports import MODELS, SMALL
+from gshard_nmt.model.layers import Mode
 from tests.exchange.test_huggingface_writer import vocabulary  # noqa: F401 (a fixture)
 
-GOLDEN = Path(__file__).parent / "goldens" / "ctranslate2.json"
-SCORES = Path(__file__).parent / "goldens" / "ctranslate2_scores.json"
+SMALL = Model(*(2, 1, 8, 12), heads=2, head_dim=4, experts=0)
+M2M_100 = dataclasses.replace(
+    SMALL, norm="layer", biases=True, shared_embedding=True, positions="sinusoidal"
+)
+# fmt: off
+MODELS = {
+    "relative": SMALL,
+    "swish": dataclasses.replace(SMALL, activation="swish"),
+    "geglu": dataclasses.replace(SMALL, activation="geglu", norm="layer"),
+    "m2m_100": dataclasses.replace(M2M_100, position_offset=2, output_bias=True),
+    "marian": dataclasses.replace(
+        SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani", activation="gelu"
+    ),
+    "learned": dataclasses.replace(SMALL, norm="layer", positions="learned", max_positions=12),
+}
+# fmt: on
+"""Layouts that an export may have: the positions, norms, activations and biases of several families."""
 
 
 def weights_of(model: Model, size: int) -> dict[str, np.ndarray]:
-    """Returns weights that are all different."""
-    start, weights = 0, {}
-    for name, parameter in declare(model, size, size).items():
-        count = int(np.prod(parameter.shape))
-        weights[name] = np.arange(start, start + count, dtype=np.float32).reshape(parameter.shape)
-        start += count
-    return weights
+    """Returns random weights; scales are near 1, so that norms do not hide a mistake."""
+    random = np.random.default_rng(3)
+    return {
+        weight: np.float32(random.normal(size=p.shape, scale=0.5) + weight.endswith("scale"))
+        for weight, p in transformer.declare(model, size, size).items()
+    }
 
 
-def read_binary(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Reads model.bin with the rules of CTranslate2's `Model::load`."""
-    place = 0
-
-    def take(form: str):
-        nonlocal place
-        values = struct.unpack_from(f"<{form}", content, place)
-        place += struct.calcsize(f"<{form}")
-        return values[0]
-
-    def take_text() -> str:
-        nonlocal place
-        length = take("H")
-        text = content[place : place + length]
-        place += length
-        assert text[-1] == 0
-        return text[:-1].decode()
-
-    assert take("I") == 6
-    assert take_text() == "TransformerSpec"
-    assert take("I") == 7
-    variables = {}
-    for _ in range(take("I")):
-        name = take_text()
-        shape = [take("I") for _ in range(take("B"))]
-        dtype = [np.float32, np.int8, np.int16, np.int32][take("B")]
-        size = take("I")
-        variables[name] = np.frombuffer(content[place : place + size], dtype).reshape(shape)
-        place += size
-    aliases = {take_text(): take_text() for _ in range(take("I"))}
-    assert place == len(content)
-    return variables, aliases
+def log_probs(model: Model, weights, source: list[int], target: list[int]) -> np.ndarray:
+    """Returns our log probabilities of each next token, float[1 + tokens, V]."""
+    batch = {}
+    for side, key, ids in (
+        ("source", "ids", [*source, EOS]),
+        ("target", "inputs", [BOS, *target]),
+    ):
+        batch[f"{side}_{key}"] = tf.constant([ids], tf.int32)
+        batch[f"{side}_segments"] = tf.ones([1, len(ids)], tf.int32)
+        batch[f"{side}_positions"] = tf.range(len(ids))[None]
+    tensors = {name: tf.constant(value) for name, value in weights.items()}
+    memory, _ = transformer.encode(model, tensors, batch, Mode(), None)
+    logits = transformer.decode(model, tensors, memory, batch, Mode(), None)[0]
+    return tf.nn.log_softmax(logits).numpy()[0]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_names_are_those_of_ctranslate2(tmp_path, vocabulary, name):  # noqa: F811
-    model = MODELS[name]
+def exported(folder, model: Model, vocabulary: Vocabulary, **options):  # noqa: F811
     weights = weights_of(model, vocabulary.size)
     sides = {"source": vocabulary, "target": vocabulary}
-    ctranslate2.write(model, weights, sides, tmp_path)
-    variables, aliases = read_binary((tmp_path / "model.bin").read_bytes())
-    golden = json.loads(GOLDEN.read_text())[name]
-    assert set(golden["needed"]) <= variables.keys() | aliases.keys()
-    assert variables.keys() | aliases.keys() <= {*golden["needed"], *golden["optional"]}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ctranslate2.FILES)
-    pieces = json.loads((tmp_path / "source_vocabulary.json").read_text())
-    assert pieces == vocabulary.pieces(range(vocabulary.size))
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert (config["decoder_start_token"], config["eos_token"]) == (pieces[3], pieces[1])
-    assert config["layer_norm_epsilon"] == (1e-6 if model.norm == "rms" else 1e-5)
-    assert config["add_source_eos"]
+    ctranslate2.write(model, weights, sides, folder, **options)
+    assert {path.name for path in folder.iterdir()} <= set(ctranslate2.FILES)
+    return weights, package.Translator(str(folder), compute_type="float32", inter_threads=1)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_our_scores_are_those_of_ctranslate2(name):
-    """CTranslate2 4.8.5 scored the same sentences with the files that we wrote."""
-    golden = json.loads(SCORES.read_text())[name]
-    for ours, theirs in zip(random_exports.scores(name), golden, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5)
+def test_its_scores_are_ours(tmp_path, vocabulary, name):  # noqa: F811
+    weights, translator = exported(tmp_path, MODELS[name], vocabulary)
+    random = np.random.default_rng(4)
+    for _ in range(4):
+        source, target = (
+            random.integers(4, vocabulary.size, random.integers(2, 10)).tolist() for _ in range(2)
+        )
+        (theirs,) = translator.score_batch([vocabulary.pieces(source)], [vocabulary.pieces(target)])
+        ours = log_probs(MODELS[name], weights, source, target)
+        expected = [ours[i, token] for i, token in enumerate([*target, EOS])]
+        np.testing.assert_allclose(theirs.log_probs, expected, atol=2e-5)
 
 
-def test_a_layer_has_its_weights():
-    model = dataclasses.replace(MODELS["m2m_100"], positions="relative", position_offset=0)
-    weights = weights_of(model, 9)
-    variables, aliases = ctranslate2.variables_of(model, weights)
-    block = {
-        name.removeprefix("encoder/block/"): array[1]
-        for name, array in weights.items()
-        if name.startswith("encoder/block/")
-    }
-    x = np.random.default_rng(1).normal(size=8).astype(np.float32)
-    attention = "encoder/layer_1/self_attention"
-    joined = variables[f"{attention}/linear_0/weight"] @ x + variables[f"{attention}/linear_0/bias"]
-    for part, name in zip(np.split(joined, 3), ("query", "key", "value"), strict=True):
-        expected = np.einsum("m,mnd->nd", x, block[f"self_attention_0/{name}"])
-        expected += block[f"self_attention_0/{name}_bias"]
-        np.testing.assert_allclose(part, expected.ravel(), rtol=1e-5)
-    context = np.random.default_rng(2).normal(size=(2, 4)).astype(np.float32)
-    np.testing.assert_allclose(
-        variables[f"{attention}/linear_1/weight"] @ context.ravel(),
-        np.einsum("nd,ndm->m", context, block["self_attention_0/output"]),
-        rtol=1e-5,
+@pytest.mark.parametrize("name", ["m2m_100", "relative"])
+def test_its_translations_are_ours_and_never_have_what_is_banned(tmp_path, vocabulary, name):  # noqa: F811
+    model, banned = MODELS[name], [0, 3, *range(20, vocabulary.size)]
+    weights, translator = exported(tmp_path, model, vocabulary, never=banned)
+    source, target = [5, 9, 7], []
+    while len(target) < 8 and target[-1:] != [EOS]:
+        scores = log_probs(model, weights, source, target)[-1]
+        scores[banned] = -np.inf
+        target.append(int(scores.argmax()))
+    (theirs,) = translator.translate_batch(
+        [vocabulary.pieces(source)], beam_size=1, max_decoding_length=8, min_decoding_length=0
     )
-    bias = variables[f"{attention}/relative_attention_bias"]
-    np.testing.assert_array_equal(bias, block["self_attention_0/relative_bias"].T)
-    norm = variables["encoder/layer_1/ffn/layer_norm/beta"]
-    np.testing.assert_array_equal(norm, block["feed_forward_0/norm/bias"])
-    assert variables["decoder/scale_outputs"] == np.float32(8**-0.5)
-    assert aliases["encoder/embeddings_0/weight"] == "decoder/embeddings/weight"
-    assert variables["encoder/num_heads"].dtype == np.int16
-    np.testing.assert_array_equal(variables["decoder/projection/bias"], weights["output_bias"])
+    assert theirs.hypotheses[0] == vocabulary.pieces([i for i in target if i != EOS])
 
 
-@pytest.mark.parametrize("name", ["m2m_100", "geglu"])
-def test_ids_that_are_never_written_have_a_bias_and_long_sentences_their_sinusoids(
-    tmp_path,
-    vocabulary,  # noqa: F811
-    name,
-):
-    weights = weights_of(MODELS[name], vocabulary.size)
-    sides = {"source": vocabulary, "target": vocabulary}
-    ctranslate2.write(MODELS[name], weights, sides, tmp_path, never=[0, 3], longest=1500)
-    variables, _ = read_binary((tmp_path / "model.bin").read_bytes())
-    bias = variables["decoder/projection/bias"]
-    expected = np.zeros(vocabulary.size) + weights.get("output_bias", 0)
-    assert np.flatnonzero(bias == -1e4).tolist() == [0, 3]
-    np.testing.assert_array_equal(
-        bias[[1, *range(4, len(bias))]], expected[[1, *range(4, len(bias))]]
-    )
-    if name == "m2m_100":
-        assert variables["decoder/position_encodings/encodings"].shape[0] == 1500
-
-
-def test_a_decoder_layer_has_its_weights():
-    model = MODELS["geglu"]
-    weights = weights_of(model, 9)
-    variables, _ = ctranslate2.variables_of(model, weights)
-    key, value = (
-        weights[f"decoder/block/cross_attention_0/{name}"][0].reshape(8, 8).T
-        for name in ("key", "value")
-    )
-    joined = variables["decoder/layer_0/attention/linear_1/weight"]
-    np.testing.assert_array_equal(joined, np.concatenate([key, value]))
-    dense = "decoder/block/feed_forward_0"
-    for name, leaf in (("linear_0", "wi"), ("linear_0_noact", "wi_linear"), ("linear_1", "wo")):
-        matrix = variables[f"decoder/layer_0/ffn/{name}/weight"]
-        np.testing.assert_array_equal(matrix, weights[f"{dense}/{leaf}"][0].T)
-    norm = variables["decoder/layer_0/attention/layer_norm/gamma"]
-    np.testing.assert_array_equal(norm, weights["decoder/block/cross_attention_0/norm/scale"][0])
-    for attention in ("self_attention", "attention"):
-        assert variables[f"decoder/layer_0/{attention}/queries_scale"] == 1
-    place = "decoder/layer_0/self_attention/relative_attention_max_distance"
-    assert variables[place] == 128
-
-
-@pytest.mark.parametrize(
-    ("changes", "activation", "pre_norm"),
-    [
-        ({"activation": "relu"}, 0, 1),
-        ({"activation": "geglu"}, 1, 1),
-        ({"activation": "swish"}, 2, 1),
-        ({"activation": "gelu", "norm": "layer", "norm_place": "after"}, 3, 0),
-    ],
-)
-def test_settings_are_the_numbers_of_ctranslate2(changes, activation, pre_norm):
-    """CTranslate2's enumeration has ReLU, GELUTanh, Swish and GELU in this order."""
-    model = dataclasses.replace(SMALL, **changes)
-    variables, _ = ctranslate2.variables_of(model, weights_of(model, 9))
-    for stack in ("encoder", "decoder"):
-        assert variables[f"{stack}/activation"] == activation
-        assert variables[f"{stack}/pre_norm"] == pre_norm
-        assert variables[f"{stack}/scale_embeddings"] == 0
-
-
-def test_the_sinusoids_are_those_of_the_model():
+def test_a_long_sentence_has_its_sinusoids(tmp_path, vocabulary):  # noqa: F811
     model = MODELS["m2m_100"]
-    table = ctranslate2.variables_of(model, weights_of(model, 9))[0][
-        "encoder/position_encodings/encodings"
-    ]
-    # Position 5 of a sentence is the seventh, as the first one is 2; M / 2 = 4 wavelengths.
-    angles = 7 * 10_000.0 ** -(np.arange(4) / 3)
-    np.testing.assert_allclose(table[5], [*np.sin(angles), *np.cos(angles)], atol=1e-6)
-
-
-def test_learned_positions_are_the_tables_of_both_sides():
-    """The first token of a sentence has row 0."""
-    weights = weights_of(MODELS["learned"], 9)
-    variables, aliases = ctranslate2.variables_of(MODELS["learned"], weights)
-    for stack, side in (("encoder", "source"), ("decoder", "target")):
-        table = variables[f"{stack}/position_encodings/encodings"]
-        np.testing.assert_array_equal(table, weights[f"{side}_position_embedding"])
-        assert not any("relative" in name for name in variables)
-    # Each side has its own embedding, and the logits use that of the target.
-    source = variables["encoder/embeddings_0/weight"]
-    np.testing.assert_array_equal(source, weights["source_embedding"])
-    assert aliases == {"decoder/projection/weight": "decoder/embeddings/weight"}
+    weights, translator = exported(tmp_path, model, vocabulary, longest=1500)
+    ids = np.random.default_rng(1).integers(4, vocabulary.size, 1400).tolist()
+    (theirs,) = translator.score_batch(
+        [vocabulary.pieces(ids)], [vocabulary.pieces(ids[:2])], max_input_length=0
+    )
+    ours = log_probs(model, weights, ids, ids[:2])
+    np.testing.assert_allclose(theirs.log_probs[0], ours[0, ids[0]], atol=1e-4)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert (config["layer_norm_epsilon"], config["add_source_eos"]) == (1e-5, True)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +126,11 @@ def test_a_model_that_ctranslate2_lacks_is_refused(changes, message):
     with pytest.raises(UserError) as error:
         ctranslate2.check(dataclasses.replace(SMALL, **changes))
     assert message in str(error.value)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(
+        UserError, match=r"Install it with: pip install 'gshard-nmt\[ctranslate2\]'"
+    ):
+        ctranslate2.check(SMALL)

@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from gshard_nmt.inspection.communication import Source
-from gshard_nmt.inspection.compute import Work
+from gshard_nmt.inspection.compute import Origin, Work
 from gshard_nmt.inspection.memory import Memory, Temporary
-from gshard_nmt.inspection.origin import Origin
-from gshard_nmt.inspection.record import Compilation, Counts, Inspection
+from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection
 from gshard_nmt.spmd.topology import Topology
 
 GIB = 2**30

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gshard_nmt.inspection.causes import Context, explain
+from gshard_nmt.inspection.compute import Origin
 from gshard_nmt.inspection.hlo import Array
-from gshard_nmt.inspection.origin import Origin
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology

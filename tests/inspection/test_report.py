@@ -1,46 +1,68 @@
 import dataclasses
 
-import pytest
-
 from gshard_nmt.inspection import report
-from gshard_nmt.inspection.record import Counts
+from gshard_nmt.inspection.program_cost import Compilation, Counts
 from gshard_nmt.spmd.topology import Topology
 
 
-def test_the_shares_of_the_step_add_up(inspection):
-    work = report.work(inspection)
-    assert sum(row[-1] for row in work.rows) == pytest.approx(1)
-    assert sum(row[3] for row in work.rows) == pytest.approx(work.totals[0][3])
+def line_with(text: str, words: str) -> str:
+    (line,) = (line for line in text.splitlines() if words in line)
+    return line
 
 
-def test_the_categories_add_up_to_the_peak(inspection):
-    memory = report.memory(inspection)
-    assert sum(row[1] for row in memory.rows) == memory.totals[0][1]
-    assert [row[0] for row in memory.totals] == ["peak", "the device has", "free"]
+def test_the_report_tells_memory_communication_and_compute(inspection):
+    text = report.report(inspection, 1e12)
+    assert text.startswith("demo, one training step on v3:2x2: 8 devices, mesh x=8\n")
+    assert "note: a note" in text
+    assert line_with(text, "activations and gradients").split()[-2:] == ["GiB", "50.0%"]
+    assert line_with(text, "the device has").endswith(" 16.00 GiB")
+    assert line_with(text, "free").split() == ["free", "10.00", "GiB"]
+    assert "4 x all-to-all f32[8,16], 4.00 MiB, encoder 0 moe_0, dispatch: sends tokens" in text
+    assert "1,000.00 ms of the step (25.0%) recompute the forward pass" in text
+    assert "predicted step 4.000 s (62% of roofline" in text
+    assert "COMPILATION: lowering 1.0 s, compiling 20.0 s (40.0 s of CPU time); 5,000 inst" in text
+    compute = text.split("COMPUTE")[1].split("\n    step ")[0]
+    shares = [float(line.split()[-1][:-1]) for line in compute.splitlines() if line.endswith("%")]
+    assert sum(shares) == 100
+
+
+def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(inspection):
+    expected, unexpected = report.report(inspection, 1e12).split("UNEXPECTED")
+    assert "all-gather f32[64]" not in expected
+    assert "2 x all-gather, 2.00 KiB: gathers <f32[64]>" in unexpected
+    assert "no setting is known to remove it" in unexpected
+    # The new pattern stands first, because the first that matches decides.
+    assert "Mesh.overrides = {'decoder/gate': {'E': None}, '*': {'M': 'x'}}" in unexpected
 
 
 def test_equal_layers_are_one_cause(inspection):
     source = inspection.sources[0]
     origin = dataclasses.replace(source.origin, layer="encoder 1 moe_0")
     sources = [*inspection.sources, dataclasses.replace(source, origin=origin)]
-    (row,) = report.expected(dataclasses.replace(inspection, sources=sources)).rows
-    assert row[:4] == ["all-to-all", 8, "f32[8,16]", 2 * source.bytes_per_step]
+    text = report.report(dataclasses.replace(inspection, sources=sources), 1e12)
+    assert "8 x all-to-all f32[8,16], 8.00 MiB" in text
 
 
-def test_the_summary_has_a_row_for_each_topology(inspection, refused):
-    on_cpu = dataclasses.replace(
+def test_without_a_program_the_report_ends_after_the_memory(refused):
+    text = report.report(refused, 1e12)
+    assert "  estimated, because there is no program" in text.splitlines()
+    assert "DOES NOT FIT: temporaries" in text
+    assert line_with(text, "missing").split() == ["missing", "4.00", "GiB"]
+    assert "COMMUNICATION" not in text
+    assert "COMPUTE" not in text
+
+
+def test_growth_says_what_stays_constant_from_the_fewest_devices_to_the_most(inspection, refused):
+    grown = dataclasses.replace(
         inspection,
-        topology=Topology.parse("cpu:8"),
-        memory=dataclasses.replace(inspection.memory, hbm=None),
+        topology=Topology.parse("v3:8x8"),
+        compilation=Compilation(1.0, 20.0, 60.0, 5049),
     )
-    summary = report.summary([inspection, refused, on_cpu], 1e12).select(
-        ["topology", "fits", "step", "instructions"]
-    )
-    assert summary.rows == [
-        ["v3:2x2", "yes", 4.0, 5000],
-        ["v3:2x2", "no", None, None],
-        ["cpu:8", None, None, 5000],
-    ]
+    text = report.growth([grown, inspection])
+    assert "instructions of the program: +1.0% from 8 to 128 devices (constant within 1%)" in text
+    assert "compile time on the CPU: +50.0% from 8 to 128 devices (not constant" in text
+    assert "memory of a device: +0.0%" in text
+    assert "constant" not in report.growth([inspection, refused])
 
 
 def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(inspection):
@@ -71,3 +93,15 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
     ):
         other = dataclasses.replace(on_paper, **changes)
         assert "the paper measured" not in words(other), changes
+
+
+def test_columns_are_aligned_and_words_at_the_end_are_not():
+    lines = report.table([("a", "1", "some words"), ("long", "1000", "more")]).splitlines()
+    assert lines == ["    a        1  some words", "    long  1000  more"]
+    assert report.table([]) == ""
+
+
+def test_a_task_and_its_time_are_printed_on_stderr(capsys):
+    with report.waiting("compiling [it]"):
+        pass
+    assert capsys.readouterr() == ("", "compiling [it]: 0.0 s\n")

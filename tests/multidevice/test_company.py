@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.checks.company import Arrangement, Subject, arrangements, compare
+from gshard_nmt.decoding.company import Arrangement, Subject, arrangements, compare
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs

@@ -1,14 +1,17 @@
 """gshard-inspect --equivalence: a config on one CPU device and on a mesh of several."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
 
-from gshard_nmt.checks import equivalence
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.inspection import equivalence
+from gshard_nmt.run.arrays import batch_specs, step_functions, weight_specs
+from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import runtime
 
 SMALL = (
     "Model.model_dim = 16",
@@ -59,8 +62,7 @@ def test_the_next_seed_is_tried_if_rounding_moves_a_token(capsys, monkeypatch, t
         seeds.append(config.train.seed)
         is_tie = len(seeds) <= ties
         difference = 0.3 if is_tie else 1e-7
-        comparisons = [equivalence.Comparison("loss", difference, 5e-5)]
-        return comparisons, "1 of 99 tokens" if is_tie else ""
+        return {"loss": difference}, "1 of 99 tokens" if is_tie else ""
 
     monkeypatch.setattr(equivalence, "compare", compare)
     show = functools.partial(
@@ -76,12 +78,12 @@ def test_the_next_seed_is_tried_if_rounding_moves_a_token(capsys, monkeypatch, t
 
 
 def test_a_difference_is_named_and_is_an_error(monkeypatch):
-    comparisons = [
-        equivalence.Comparison("loss", 1e-7, 5e-5),
-        equivalence.Comparison("encoder/block/moe_0/gate [0]", 0.3, 5e-5),
-        equivalence.Comparison("source_embedding", float("nan"), 5e-5),
-    ]
-    monkeypatch.setattr(equivalence, "compare", lambda *arguments: (comparisons, ""))
+    differences = {
+        "loss": 1e-7,
+        "encoder/block/moe_0/gate [0]": 0.3,
+        "source_embedding": float("nan"),
+    }
+    monkeypatch.setattr(equivalence, "compare", lambda *arguments: (differences, ""))
     with pytest.raises(
         UserError, match=r"2 of 3 tensors differ .* the first is encoder/block/moe_0/gate"
     ):
@@ -96,8 +98,10 @@ def test_a_reduced_batch_is_packed_and_padded():
     assert (positions[:, 1:][starts] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["demo", "moe_2048e_36l", "gspmd_hybrid_57b", "dense_128l"])
-@pytest.mark.parametrize("devices", [4, 8])
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [("demo", 4), ("moe_2048e_36l", 8), ("gspmd_hybrid_57b", 4), ("dense_128l", 8)],
+)
 def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
     config = load_config(name)
     reduced = equivalence.reduced_config(config, devices)
@@ -138,13 +142,61 @@ def test_a_reduced_config_has_two_of_many_microbatches():
 
 
 def test_a_difference_is_relative_to_the_largest_value():
-    expected, actual = np.array([4.0, 0.5]), np.array([4.0, 0.6])
-    comparison = equivalence._compared("w", expected, actual, expected, tolerance=0.03)
-    assert comparison.difference == pytest.approx(0.1 / 4)
-    assert comparison.is_equal
-    assert not equivalence._compared("w", expected, actual, expected, tolerance=0.02).is_equal
+    expected, actual, zeros = np.array([4.0, 0.5]), np.array([4.0, 0.6]), np.zeros(2)
+    assert equivalence.relative_difference(expected, actual, expected) == pytest.approx(0.1 / 4)
     # A tensor of zeros has no largest value.
-    zeros = np.zeros(2)
-    assert equivalence._compared("w", zeros, zeros, zeros, 0.0).is_equal
-    assert not equivalence._compared("w", zeros, actual, zeros, 1e-3).is_equal
-    assert not equivalence._compared("w", expected, actual * np.nan, expected, 1e3).is_equal
+    assert equivalence.relative_difference(zeros, zeros, zeros) == 0
+    assert equivalence.relative_difference(zeros, actual, zeros) == 4
+
+
+IS_TOKEN = np.arange(100).reshape(2, 50) % 50 < 40
+
+
+def layer(ties: int = 0, difference: float = 1e-7, rank: int = 1):
+    """Returns the logits of 8 experts for 80 tokens; padding has equal logits.
+
+    In the first tokens, the choices of rank `rank` and `rank` + 1 are ties. The mesh has another logit.
+    """
+    logits = np.tile(np.linspace(0, 1, 8), (2, 50, 1)) * IS_TOKEN[..., np.newaxis]
+    logits[0, :ties, 7 - rank] = logits[0, :ties, 8 - rank] - 1e-8
+    logits[1, 0, 0] += difference
+    return IS_TOKEN, logits
+
+
+@pytest.mark.parametrize(
+    ("on_one", "on_mesh", "expected"),
+    [
+        ([layer(), layer()], [layer(), layer(0, 2e-7)], ""),
+        ([layer(), layer(3)], [layer(), layer(3, 2e-7)], "3 of 80 tokens"),
+        ([layer(), layer(3, rank=2)], [layer(), layer(3, 2e-7, 2)], "3 of 80 tokens"),
+        # The third choice of a token has no expert.
+        ([layer(), layer(3, rank=3)], [layer(), layer(3, 2e-7, 3)], ""),
+        # What follows a layer with ties says nothing.
+        ([layer(1), layer()], [layer(1, 2e-7), layer(0, 0.5)], "1 of 80 tokens"),
+        ([layer(), layer(1)], [layer(0, 0.5), layer(1)], ""),
+        ([layer(1)], [layer(1, np.nan)], ""),
+    ],
+)
+def test_ties_explain_a_difference_if_the_logits_are_equal(monkeypatch, on_one, on_mesh, expected):
+    monkeypatch.setattr(equivalence, "logits_of", lambda programs, batch: programs.layers)
+    gating = types.SimpleNamespace(gating=types.SimpleNamespace(choices=2))
+    model = types.SimpleNamespace(experts=8, moe=lambda training: gating)
+    functions = types.SimpleNamespace(model=model, microbatches=1)
+    one, mesh = (
+        types.SimpleNamespace(functions=functions, layers=layers) for layers in (on_one, on_mesh)
+    )
+    assert equivalence.near_ties(one, mesh, {}) == expected
+
+
+def test_the_logits_of_each_layer_are_read():
+    sizes = ["Model.encoder_layers = 1", "Model.decoder_layers = 2", "Model.moe_every = 1"]
+    settings = [*sizes, "Model.stack = 'scan'", "Mesh.shape = (1,)"]
+    config = equivalence.reduced_config(load_config("demo", settings), 1)
+    programs = CompiledSteps(config, step_functions(config), runtime.start(config.mesh))
+    batch = equivalence.random_batch(list(batch_specs(config)), config.data.rows)
+    layers = equivalence.logits_of(programs, batch)
+    assert len(layers) == 3
+    for is_token, logits in layers:
+        assert is_token.sum() == (batch["source_segments"] > 0).sum()
+        assert (logits.max(axis=-1) > 0)[is_token].all()
+        assert not logits[~is_token].any()

@@ -8,7 +8,6 @@ import pytest
 
 from gshard_nmt import inspect_config as inspect
 from gshard_nmt.inspection import ranking
-from gshard_nmt.outputs import ReportFiles
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import ahead_of_time, runtime
@@ -51,15 +50,15 @@ def collective_of(record: dict, kind: str) -> dict:
 
 @pytest.fixture(scope="module")
 def inspected(tmp_path_factory):
-    """The report, the JSON and the page of the demo on 2 and 4 devices."""
+    """The JSON of the demo on 2 and 4 devices."""
     folder = tmp_path_factory.mktemp("inspected")
     request = inspect.Request(load_config("demo", SMALL), "demo", ["cpu:2", "cpu:4"])
-    inspect.inspect(request, ReportFiles(folder / "figures.json", folder / "figures.html"))
-    return json.loads((folder / "figures.json").read_text()), (folder / "figures.html").read_text()
+    inspect.inspect(request, folder / "figures.json")
+    return json.loads((folder / "figures.json").read_text())
 
 
 def test_the_json_has_the_promised_keys(inspected):
-    records, _ = inspected
+    records = inspected
     assert [record["topology"] for record in records] == ["cpu:2", "cpu:4"]
     for record in records:
         assert record.keys() >= KEYS
@@ -70,7 +69,7 @@ def test_the_json_has_the_promised_keys(inspected):
 
 
 def test_memory_is_split_into_categories(inspected):
-    records, _ = inspected
+    records = inspected
     config = load_config("demo", SMALL)
     state = state_specs(step_functions(config)).items()
     experts = sum(spec.nbytes for name, spec in state if name.endswith(("moe_0/wi", "moe_0/wo")))
@@ -89,7 +88,7 @@ def test_memory_is_split_into_categories(inspected):
 
 
 def test_each_moe_layer_has_four_all_to_alls_and_says_what_they_carry(inspected):
-    for record in inspected[0]:
+    for record in inspected:
         all_to_all = collective_of(record, "all-to-all")
         assert all_to_all["count"] == all_to_all["instructions"] == 2 * 4
         assert {source["layer"] for source in all_to_all["sources"]} == {
@@ -107,21 +106,11 @@ def test_each_moe_layer_has_four_all_to_alls_and_says_what_they_carry(inspected)
 
 
 def test_the_gradient_of_every_dense_weight_is_added_up_once(inspected):
-    for record in inspected[0]:
+    for record in inspected:
         all_reduce = collective_of(record, "all-reduce")
         products = re.compile(r"attention_0/(query|key|value|output),")
         added = [source for source in all_reduce["sources"] if products.search(source["why"])]
         assert len(added) == 3 * 4  # of two attention layers in the decoder and one in the encoder
-
-
-def test_the_page_is_whole_and_needs_no_network(inspected):
-    page = inspected[1]
-    # Memory and time, and growth; in light and dark colors.
-    assert page.count("data:image/svg+xml;base64,") == 4
-    assert "{{" not in page
-    assert "http:" not in page
-    assert "https:" not in page
-    assert "growth with devices" in page
 
 
 def test_the_decoding_step_is_compiled_as_gshard_decode_compiles_it(monkeypatch, capsys):
@@ -170,7 +159,7 @@ def test_advice_compiles_a_pipeline_with_the_settings_that_it_needs(monkeypatch,
     settings = [*SMALL, "Model.experts = 0", "Model.encoder_layers = 0", "Model.decoder_layers = 2"]
     file = tmp_path / "advice.json"
     request = inspect.Request(load_config("demo", settings), "demo", ["cpu:4"])
-    inspect.advise(request, 1, ReportFiles(file))
+    inspect.advise(request, 1, file)
     content = json.loads(file.read_text())
     (entry,), (record,) = content["ranking"], content["compiled"]
     advised = load_config("demo", [*settings, "\n".join(entry["gin"])])

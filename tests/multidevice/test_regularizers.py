@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.checks import equivalence
+from gshard_nmt.inspection import equivalence
 from gshard_nmt.model.regularizers import Exchange
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh

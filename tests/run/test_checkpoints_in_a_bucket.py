@@ -40,15 +40,3 @@ def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
     bucket.write(name, bytes(content))
     with pytest.raises(UserError, match="no checkpoint can be used"):
         Checkpoints(folder).restore(groups)
-
-
-def test_a_group_is_added_to_a_checkpoint_in_a_bucket(bucket):
-    folder = paths.folder_path("workdir", "gs://bucket/run") / "checkpoints"
-    writer = CheckpointWriter(folder)
-    writer.save(3, state(3), LETTERS, {}, Scores())
-    added = {"blend": state(5)["parameters"]}
-    writer.add(3, added, {"blend": LETTERS["parameters"]}, {"done": True}, Scores())
-    writer.close()
-    restored = Checkpoints(folder).restore(abstract({**state(3), **added}))
-    assert_equal(restored.groups, {**state(3), **added})
-    assert restored.manifest.facts == {"done": True}

@@ -55,8 +55,8 @@ def test_vocabularies_and_manifest_are_part_of_the_identity(data):
 @pytest.mark.parametrize("change", [{"train": {"steps": 5}}, {"data": {"languages": ("fr",)}}])
 def test_a_process_with_other_settings_than_process_0_is_refused(change):
     sent = []
-    first = types.SimpleNamespace(index=0, broadcast=lambda digest: sent.append(digest) or digest)
-    second = types.SimpleNamespace(index=1, broadcast=lambda _: sent[0])
+    first = types.SimpleNamespace(index=0, from_first=lambda f: sent.append(f()) or f())
+    second = types.SimpleNamespace(index=1, from_first=lambda _: sent[0])
     check_same_settings(DEMO, first)
     check_same_settings(DEMO.replace(), second)
     with pytest.raises(

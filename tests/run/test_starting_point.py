@@ -11,12 +11,12 @@ import pytest
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weights_of
+from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weight_specs, weights_of
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_point import StartingPoint, start_weights
+from gshard_nmt.run.starting_point import Row, StartingPoint, summary
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
@@ -100,7 +100,7 @@ def test_an_equal_run_starts_with_the_weights_and_moments_to_the_bit(run, other,
 
 @pytest.mark.parametrize(
     ("checkpoint", "step", "group", "moment_steps"),
-    [("last", 6, "ema", 46), ("3:weights", 3, "parameters", 43), ("average:2", 0, "ema", 0)],
+    [("last", 6, "ema", 46), ("average:2", 0, "ema", 0)],
 )
 def test_the_checkpoint_is_chosen_as_in_decoding(
     run, other, prepared, checkpoint, step, group, moment_steps
@@ -197,9 +197,10 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
     config, old_data, data = CONFIG.replace(model=settings), *vocabularies.values()
     source = fake_run(tmp_path / "source", old_data, config)
     old, state = start(run, source, data, config)
-    before, again = values_of(config, old_data, 3), start_again(run, data, config)
+    before = values_of(config, old_data, 3)
+    weights, _ = beside(source, data, config)
     of_pieces = {name for name, spec in old.point.old_specs.items() if spec.letters[0] == "V"}
-    assert of_pieces == old.point.rows.keys() == again.new_rows.keys()
+    assert of_pieces == old.point.rows.keys()
     for weight, match in old.point.rows.items():
         assert match.copied < len(match.sources) == data.summary()["source_vocabulary"]
         places = ("parameters", "moments/full", "moments/row", "moments/column")
@@ -210,8 +211,10 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
             has_source = [bool(ids) for ids in match.sources]
             rows = state[name] if len(state[name]) == len(wanted) else state[name][has_source]
             np.testing.assert_allclose(rows, wanted, rtol=1e-6, err_msg=name)
-        np.testing.assert_array_equal(again.weights[weight], state[f"parameters/{weight}"])
-        assert again.new_rows[weight].tolist() == [not known for known in match.is_known]
+        # Beside learned weights, only the rows of known pieces are those of the other run.
+        known, rows = np.array(match.is_known), np.asarray(weights[weight])
+        np.testing.assert_array_equal(rows[known], state[f"parameters/{weight}"][known])
+        assert (rows[~known] == LEARNED).all()
     for name in weights_of(state).keys() - of_pieces:
         np.testing.assert_array_equal(state[f"parameters/{name}"], before[f"ema/{name}"])
     for row in json.loads((run.path / "init.json").read_text())["arrays"]:
@@ -310,61 +313,28 @@ def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path
     assert not dataclasses.asdict(old.loaded)["weights"]
 
 
-def start_again(run, data, config=CONFIG):
-    """Returns the weights that a run started from, read from the old run again."""
+LEARNED = 7.0
+
+
+def beside(source, data, config):
+    """Returns the weights of another run, as they are beside weights that are all `LEARNED`."""
     functions = step_functions(config, data.summary())
-    return start_weights(run, config, data, functions, runtime.start(config.mesh), ALONE)
+    point = StartingPoint.open(Init.of(source.path, "best"), config, data, functions)
+    devices, specs = runtime.start(config.mesh), weight_specs(functions)
+    values = {name: np.full(spec.shape, LEARNED, spec.dtype) for name, spec in specs.items()}
+    return point.weights_beside(devices.put(values, specs), devices)
 
 
-def test_the_weights_at_the_start_can_be_read_again(run, other, prepared):
-    _, state = start(run, other, prepared)
-    again = start_again(run, prepared)
-    weights = weights_of(state)
-    assert again.weights.keys() == weights.keys()
-    for name, array in again.weights.items():
-        assert np.asarray(array).tobytes() == weights[name].tobytes(), name
-    assert not any(rows.any() for rows in again.new_rows.values())
-
-
-def test_weights_that_were_not_all_there_at_the_start_are_left_out(run, other, prepared):
-    """Half of 16 experts are copies, so these weights have the sizes of others."""
+def test_the_old_weights_come_in_the_shapes_of_the_new_ones(other, prepared):
+    """Half of 16 experts are copies, and copies of layers are new layers: they are as learned."""
     config = CONFIG.replace(model={"experts": 16, "encoder_layers": 4})
-    _, state = start(run, other, prepared, config)
-    again, weights = start_again(run, prepared, config), weights_of(state)
-    missing = weights.keys() - again.weights.keys()
-    assert "encoder/block/moe_0/wi" in missing
-    assert "decoder/block/moe_0/wi" in missing
-    assert "encoder/block/self_attention_0/query" in missing  # copies of layers are new layers
+    weights, origin = beside(other, prepared, config)
+    assert origin == "step 3 (Train.ema)"
+    before = values_of(CONFIG, prepared, 3)
     for name in ("decoder/block/self_attention_0/query", "source_embedding"):
-        np.testing.assert_array_equal(again.weights[name], weights[name])
-
-
-@pytest.mark.parametrize("change", ["gone", "better"])
-def test_an_old_run_that_has_changed_since_the_start_is_refused(
-    tmp_path, run, other, prepared, change
-):
-    copy = RunFolder(tmp_path / "copy")
-    shutil.copytree(other.path, copy.path)
-    start(run, copy, prepared)
-    if change == "gone":
-        shutil.rmtree(copy.path)
-    else:
-        shutil.rmtree(copy.checkpoints / "3")
-    message = "copy" if change == "gone" else r"was step 3 \(Train.ema\) when.*is step 6 \(Train"
-    with pytest.raises(UserError, match=message):
-        start_again(run, prepared)
-
-
-def test_a_record_that_does_not_name_the_weights_is_refused(run, other, prepared):
-    start(run, other, prepared)
-    record = json.loads((run.path / "init.json").read_text())
-    for changed in ({k: v for k, v in record.items() if k != "label"}, None):
-        if changed is None:
-            (run.path / "init.json").unlink()
-        else:
-            run.write_json("init.json", changed)
-        with pytest.raises(UserError, match=r"init\.json does not say with which weights"):
-            start_again(run, prepared)
+        np.testing.assert_array_equal(weights[name], before[f"ema/{name}"])
+    for name in ("encoder/block/moe_0/wi", "encoder/block/self_attention_0/query"):
+        assert (np.asarray(weights[name]) == LEARNED).all()
 
 
 def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other, prepared):
@@ -374,3 +344,18 @@ def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other,
     assert (run.path / "init.json").read_text() == before
     dataclasses.replace(old.point, init=Init.of(other.path, "last")).record(run)
     assert "label" not in json.loads((run.path / "init.json").read_text())
+
+
+ROWS = [
+    Row("encoder/wi", (2, 16), "copied", "kept"),
+    Row("encoder/wo", (16, 2), "copied: moe_0[0], moe_0[0] times 0", "frozen"),
+    Row("gate", (16, 4), "new", "new"),
+    Row("step", (), "new"),
+    Row("bias", (4,), "left out: all of it"),
+]
+
+
+def test_only_weights_are_counted_as_copied_changed_or_new():
+    assert summary(ROWS) == (
+        "of 3 weights, 1 copied, 1 changed, 1 new; old weights left out, as a whole or in part: 1"
+    )

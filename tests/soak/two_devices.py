@@ -1,7 +1,7 @@
 """Two CPU devices that wait for each other for good: many starts, each with a time-out.
 
 XLA's CPU client once started both devices of a program in one thread, and a collective of the first then
-waited for the second (docs/architecture.md). `runtime.start` prevents it; this campaign watches.
+waited for the second. `runtime.start` prevents it; this campaign watches.
 """
 
 import subprocess

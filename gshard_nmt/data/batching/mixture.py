@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gshard_nmt.data.batching.permutation import key_of
+from gshard_nmt.data.batching.shuffle import key_of
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import Component
 

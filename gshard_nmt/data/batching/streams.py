@@ -13,7 +13,7 @@ import numpy as np
 
 from gshard_nmt.data.batching.draws import Draws
 from gshard_nmt.data.batching.packing import pack
-from gshard_nmt.data.batching.permutation import key_of, permute
+from gshard_nmt.data.batching.shuffle import key_of, permute
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import phase_at
 from gshard_nmt.data.sets.examples import Examples

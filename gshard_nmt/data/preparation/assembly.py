@@ -1,19 +1,20 @@
-"""The new folder of prepared data, put together of new and old shards."""
+"""The new folder of prepared data, put together of new and old shards; and what is left out of it."""
 
 import contextlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
 from gshard_nmt.data.cleaning import report
-from gshard_nmt.data.preparation.cleaning import CleanText, old_reports, report_of
-from gshard_nmt.data.preparation.plan import Models, Plan
-from gshard_nmt.data.preparation.stages import Tokens
-from gshard_nmt.data.preparation.texts import Direction
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.filtering import CleanText, CleanTexts
+from gshard_nmt.data.preparation.plan import Direction, Models, Plan, folder_of
+from gshard_nmt.data.preparation.tokenizing import TOO_LONG, Tokens
+from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import (
     VOCABULARIES,
     PreparedPair,
@@ -22,16 +23,20 @@ from gshard_nmt.data.sets.manifest import (
     write_manifest,
 )
 from gshard_nmt.data.text.vocabulary import Vocabulary
-from gshard_nmt.data.text.vocabulary_pair import SIDES
 from gshard_nmt.data.text.vocabulary_report import REPORT, Fit, VocabularyReport
+from gshard_nmt.errors import UserError
 
 SHARDED = ("train", "dev")
 """The splits that have shards. Evaluation reads test text from the corpus."""
 
-_NOTHING = Tokens(SplitData(0), (), ())
-
 Old = Mapping[str, Any] | None
 """The manifest of the old data; None if there is none."""
+
+Reasons = dict[str, str]
+"""Why directions have no training pair, so that they are left out, by their folders. The manifest has them."""
+
+AllTokens = Mapping[tuple[str, str], Tokens]
+"""The shards by the folder of the direction and the split."""
 
 
 class NewFolder:
@@ -42,13 +47,7 @@ class NewFolder:
     """
 
     def __init__(self, path: Path, out: Path, old: Old) -> None:
-        """Makes an empty folder.
-
-        Args:
-          path: the folder. If it exists, it is made anew.
-          out: the folder with the old data.
-          old: the manifest of the old data.
-        """
+        """Makes an empty folder; `out` is the folder with the old data, and `old` its manifest."""
         self.path = path
         self._out, self._old = out, old
         self._checksums: dict[str, str] = {}
@@ -56,20 +55,12 @@ class NewFolder:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
 
-    def put(
-        self, plan: Plan, direction: Direction, tokens: Mapping[tuple[str, str], Tokens]
-    ) -> None:
-        """Adds the new shards of a direction.
-
-        Args:
-          plan: what is to be made.
-          direction: the direction.
-          tokens: the shards by the folder of the direction and the split.
-        """
+    def put(self, plan: Plan, direction: Direction, tokens: AllTokens) -> None:
+        """Adds the new shards of a direction."""
         name = direction.folder
         splits = {"test": SplitData(plan.text(direction.pair, "test").total)}
         for split in SHARDED:
-            shards = tokens.get((name, split), _NOTHING)
+            shards = tokens.get((name, split), Tokens(SplitData(0)))
             splits[split] = shards.data
             places = zip(shards.data.files, shards.files, shards.checksums, strict=True)
             for (shard, *_), place, digest in places:
@@ -107,7 +98,18 @@ class NewFolder:
           cleaned: the training text that was cleaned now.
           names: the names of all pairs. What is known of the others comes from the old report.
         """
-        reports = [report_of(text) for text in cleaned]
+        reports = [
+            report.Direction(
+                text.text.pair.source,
+                text.text.pair.target,
+                text.text.pair.subset,
+                text.pairs,
+                text.removed,
+                text.samples(),
+                text.edited,
+            )
+            for text in cleaned
+        ]
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
         return report.write_report(reports, self.path)
@@ -121,11 +123,11 @@ class NewFolder:
         """
         names = {getattr(pair, side) for pair in self._pairs for side in SIDES}
         new = {(fit.side, fit.language) for fit in fits}
-        old = [
-            fit
-            for fit in _old_fits(self._out)
-            if fit.language in names and (fit.side, fit.language) not in new
-        ]
+        old = []
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            old = json.loads((self._out / REPORT).read_bytes())["languages"]
+            old = [Fit(**fit) for fit in old if fit["language"] in names]
+            old = [fit for fit in old if (fit.side, fit.language) not in new]
         VocabularyReport(sizes, (*fits, *old)).write(self.path / REPORT)
         return VocabularyReport(sizes, tuple(fits))
 
@@ -134,34 +136,39 @@ class NewFolder:
         self._pairs.append(PreparedPair(*languages, splits, direction.pair.subset))
 
     def _link(self, place: Path, name: str, digest: str) -> None:
-        """Gives a file a second name, or copies it if the file system has no hard links."""
         self._checksums[name] = digest
-        new = self.path / name
-        new.parent.mkdir(exist_ok=True)
-        with contextlib.suppress(OSError):
-            os.link(place, new)
-            return
-        shutil.copyfile(place, new)
+        link(place, self.path / name)
 
 
-def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> set[str]:
-    """Returns the folders of the directions whose shards the old data has.
+def link(place: Path, new: Path) -> None:
+    """Gives a file a second name, or copies it if the file system has no hard links."""
+    new.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(place, new)
+        return
+    shutil.copyfile(place, new)
+
+
+def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Reasons]:
+    """Returns the folders of the directions whose shards the old data has, and those it leaves out.
 
     Args:
       out: the folder of the old data.
       old: its manifest.
-      keys: the keys of the directions by their folders.
+      keys: the keys of the directions by their folders. A direction with another key than in the
+        manifest may have other training pairs now.
     """
     if old is None:
-        return set()
+        return set(), {}
+    same = {name for name, key in keys.items() if old.get("keys", {}).get(name) == key}
     complete = set()
     for pair in old["pairs"]:
         name = _folder_of(pair)
         shards = [s for split in pair["splits"].values() for s in split["files"]]
         are_there = all(_has_size(out / name / shard, size) for shard, size, _ in shards)
-        if are_there and name in keys and old.get("keys", {}).get(name) == keys[name]:
+        if are_there and name in same:
             complete.add(name)
-    return complete
+    return complete, {n: reason for n, reason in old.get("left_out", {}).items() if n in same}
 
 
 def _folder_of(pair: Mapping[str, Any]) -> str:
@@ -173,9 +180,70 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def _old_fits(folder: Path) -> list[Fit]:
-    """Returns what the report about the vocabularies says; nothing if it cannot be read."""
+def old_reports(folder: Path) -> list[report.Direction]:
+    """Returns what the page about cleaning says in earlier data; nothing if it is not there."""
+    reports = []
     try:
-        return [Fit(**fit) for fit in json.loads((folder / REPORT).read_bytes())["languages"]]
+        for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
+            dropped = {
+                name: [report.Sample(0, text["source"], text["target"]) for text in texts]
+                for name, texts in entry["samples"].items()
+            }
+            languages = (entry["source"], entry["target"], entry["subset"])
+            pairs, removed, edited = entry["pairs"], entry["removed"], entry["edited"]
+            reports.append(report.Direction(*languages, pairs, removed, dropped, edited))
     except (OSError, ValueError, KeyError, TypeError):
         return []
+    return reports
+
+
+def without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:
+    """Returns the reasons of the directions whose clean training text is empty."""
+    texts = {d.folder: clean[folder_of(d.pair), "train"] for d in directions}
+    return {name: _reason(text) for name, text in texts.items() if not text.rows}
+
+
+def _reason(text: CleanText) -> str:
+    if not text.pairs:
+        held_out = any(item.split != "train" for item in text.text.pair.texts)
+        return "there is no training text" + (" beside its dev and test text" if held_out else "")
+    counts = ", ".join(f"{name} {count:,}" for name, count in text.removed.items())
+    return f"cleaning left out all {text.pairs:,} training pairs ({counts})"
+
+
+def without_examples(directions: Iterable[Direction], tokens: AllTokens, config: Data) -> Reasons:
+    """Returns the reasons of the directions without a training pair that fits into the rows."""
+    reason = (
+        f"all training pairs have more than {config.source_length} source or {config.target_length} "
+        "target tokens"
+    )
+    return {d.folder: reason for d in directions if not tokens[d.folder, "train"].data.examples}
+
+
+def check_rest(directions: Sequence[Direction], reasons: Reasons) -> None:
+    """Checks that there is a direction that is not left out.
+
+    Raises:
+      UserError: there is none. The message has the first three reasons.
+    """
+    if any(direction.folder not in reasons for direction in directions):
+        return
+    listed = "; ".join(f"{name}: {reason}" for name, reason in list(reasons.items())[:3])
+    raise UserError(
+        f"no training pair is left ({listed}). Add text, turn filters off with Cleaning.without or "
+        "Cleaning.duplicates, or raise Data.source_length and Data.target_length."
+    )
+
+
+def too_long(tokens: AllTokens, config: Data) -> Iterator[str]:
+    """Yields a warning for each direction that loses many training pairs because of their length."""
+    for (name, split), own in tokens.items():
+        lost = own.data.removed.get(TOO_LONG, 0)
+        clean = own.data.examples + lost
+        if split == "train" and own.data.examples and lost > report.TOO_MUCH * clean:
+            yield (
+                f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
+                f"Data.source_length = {config.source_length} or Data.target_length = "
+                f"{config.target_length} tokens. Raise both; with twice as many tokens, "
+                f"{own.fit_twice / clean:.0%} of the pairs stay."
+            )

@@ -34,6 +34,12 @@ CHUNK_ROWS = 1 << 17
 CHUNK_CHARACTERS = 1 << 25
 """A chunk ends at the row with which its text has this number of characters or more."""
 
+SHARDS = 256
+"""A split has about this number of shards before its shards become larger than a chunk."""
+
+LARGEST_SHARD = 1 << 20
+"""The largest number of rows in a shard."""
+
 _CHECKED_ROWS = 1 << 12
 """The number of rows after which the characters of a chunk are counted."""
 
@@ -55,7 +61,6 @@ class Chunk:
         return len(self.sources)
 
     def rows(self) -> list[SentencePair]:
-        """Returns the rows."""
         if self.scores is None:
             scores: Iterable[float | None] = itertools.repeat(None)
         else:
@@ -73,7 +78,6 @@ class Chunk:
 
     @classmethod
     def of(cls, rows: Sequence[SentencePair]) -> "Chunk":
-        """Returns the chunk of some rows."""
         sources, targets, scores = zip(*rows, strict=True) if rows else ((), (), ())
         if scores.count(None) == len(scores):
             return cls(sources, targets)
@@ -156,7 +160,6 @@ def _piece(chunk: Chunk) -> Piece:
 
 
 def _bytes(pieces: Sequence[Piece]) -> bytes:
-    """Returns the bytes of a chunk."""
     sides = [b"".join(side) for side in zip(*(piece.sides for piece in pieces), strict=True)]
     has_scores = any(piece.scores is not None for piece in pieces)
     head = {
@@ -231,6 +234,26 @@ class Part:
         """Returns the places of the rows that stay in the chunk, int64[n]."""
         assert self.dropped is not None, "all rows stay"
         return np.delete(np.arange(rows), np.load(self.dropped))
+
+
+def groups(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Returns the chunks of each shard.
+
+    A shard has at least the rows of a chunk, if there are enough. It has more if there would be more than
+    about `SHARDS` shards.
+    """
+    limit = CHUNK_ROWS * -(-sum(part.rows for part in parts) // (CHUNK_ROWS * SHARDS))
+    limit = min(max(limit, CHUNK_ROWS), LARGEST_SHARD)
+    result: list[tuple[Part, ...]] = []
+    first = size = 0
+    for number, part in enumerate(parts):
+        if size and size + part.rows > limit:
+            result.append(tuple(parts[first:number]))
+            first, size = number, 0
+        size += part.rows
+    if size:
+        result.append(tuple(parts[first:]))
+    return result
 
 
 def digest_of(contents: Iterable[bytes]) -> str:

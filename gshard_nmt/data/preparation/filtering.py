@@ -9,19 +9,20 @@ drop        a chunk                              -> its rows that are duplicates
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.batching.permutation import permute
 from gshard_nmt.data.cleaning import duplicates, overlap, registry, report
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
+from gshard_nmt.data.preparation.plan import Choice, LanguageText, Plan, SplitText, folder_of
+from gshard_nmt.data.preparation.work import Finished, Unit, WorkFolder
 
 ROWS = "rows.zst"
 SIGNATURES = "signatures"
@@ -34,30 +35,149 @@ _EMPTY = "empty"
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """A choice of rows, evenly at random and without repetition, that needs no memory.
+class CleanText:
+    """What cleaning left of the text of a split.
 
     Attributes:
-      limit: the number of rows to choose; 0 chooses all.
-      total: the number of rows of the text.
-      seed: decides the choice.
+      text: the text.
+      pairs: the number of pairs before cleaning.
+      removed, edited: the number of pairs that each filter dropped and changed.
+      parts: the chunks with the rows that stay.
+      folders: the folders with samples of the other rows.
     """
 
-    limit: int
-    total: int
-    seed: int
+    text: SplitText
+    pairs: int
+    removed: Mapping[str, int]
+    edited: Mapping[str, int]
+    parts: tuple[Part, ...]
+    folders: tuple[Path, ...]
 
-    def places(self, first: int, count: int) -> np.ndarray:
-        """Returns which of the rows from `first` to `first + count` are chosen.
+    @property
+    def rows(self) -> int:
+        """The number of rows that stay."""
+        return sum(part.rows for part in self.parts)
 
-        Returns:
-          int64[n], the places of chosen rows after `first`, sorted.
-        """
-        if not self.limit or self.limit >= self.total:
-            return np.arange(count)
-        rows = np.arange(first, first + count)
-        key = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
-        return np.flatnonzero(permute(rows, self.total, key) < self.limit)
+    def samples(self) -> report.Samples:
+        """Returns samples of the pairs that each filter dropped, chosen together."""
+        together: report.Samples = {}
+        for folder in self.folders:
+            new = json.loads((folder / _SAMPLES).read_bytes())
+            # One after the other, so that no more than two sets of samples are in memory.
+            together = report.merge([together, new]) if new else together
+        return together
+
+
+CleanTexts = dict[tuple[str, str], CleanText]
+"""Clean text by `folder_of` the pair and the split."""
+
+
+def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> CleanTexts:
+    """Cleans the training text of languages. Their dev text loses its empty rows."""
+    settings = plan.cleaning
+    filters = registry.filters(settings)
+    keeps_all = not (settings.duplicates or filters or plan.config.maximum_pairs)
+    held_out: list[Path | None] = [None] * len(every)
+    if "overlap" in filters:
+        held_out = [*_hold_out(work, plan, every)]
+    units: list[Unit] = []
+    owners: list[tuple[SplitText, int]] = []
+    clean_texts: CleanTexts = {}
+    for languages, hashes in zip(every, held_out, strict=True):
+        buckets = duplicates.buckets_for(sum(text.total for text in languages.train))
+        dev = [text for text in languages.held_out if text.split == "dev"]
+        for text in (*languages.train, *dev):
+            names = (text.pair.source, text.pair.target, text.pair.subset)
+            task = Filtering(Path(), 0, Choice(), *names)
+            if text.split == "train":
+                if keeps_all:
+                    parts = tuple(Part(*chunk) for known in text.texts for chunk in known.chunks())
+                    clean_text = CleanText(text, text.total, {}, {}, parts, ())
+                    clean_texts[folder_of(text.pair), "train"] = clean_text
+                    continue
+                identity = plan.cleaning_identity
+                choice = plan.choice(text)
+                task = Filtering(Path(), 0, choice, *names, settings, identity, hashes, buckets)
+            new = list(_chunk_units(text, task))
+            units += new
+            owners.append((text, len(new)))
+    done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
+    for text, count in owners:
+        own = [next(done) for _ in range(count)]
+        clean_texts[folder_of(text.pair), text.split] = CleanText(
+            text,
+            sum(outcome.result["pairs"] for _, outcome in own),
+            _sum(outcome.result["removed"] for _, outcome in own),
+            _sum(outcome.result["edited"] for _, outcome in own),
+            tuple(part_of(unit.task, outcome) for unit, outcome in own),
+            tuple(outcome.folder for _, outcome in own),
+        )
+    if settings.duplicates:
+        clean_texts |= _without_duplicates(work, settings.duplicates, every, clean_texts)
+    return clean_texts
+
+
+def _hold_out(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Iterator[Path]:
+    """Yields the file of hashes of dev and test text of each language pair."""
+    units = []
+    for languages in every:
+        texts = [known for text in languages.held_out for known in text.texts]
+        files = tuple(file for known in texts for file, _ in known.chunks())
+        first = languages.train[0].pair
+        task = HoldingOut(files, first.source, first.target, plan.cleaning.overlap_words)
+        size = sum(text.total for text in languages.held_out)
+        units.append(Unit(folder_of(first), task, size))
+    for outcome in work.run("held_out", "reading dev and test text, pairs", hold_out, units):
+        yield outcome.folder / HELD_OUT
+
+
+def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
+    """Yields a unit for each chunk of a text; `task` has what is common to them."""
+    first = 0
+    every = [chunk for known in text.texts for chunk in known.chunks()]
+    for place, (file, rows) in enumerate(every):
+        own = dataclasses.replace(task, file=file, first=first)
+        yield Unit(f"{text.name}/{place}", own, rows)
+        first += rows
+
+
+def _without_duplicates(
+    work: WorkFolder, kinds: tuple[str, ...], every: Sequence[LanguageText], clean: CleanTexts
+) -> CleanTexts:
+    """Returns the training text without duplicates."""
+    finding: list[Unit] = []
+    counts = []
+    for languages in every:
+        texts = [clean[name, "train"] for name in languages.names]
+        files = tuple(f / SIGNATURES for text in texts for f in text.folders)
+        total = sum(text.total for text in languages.train)
+        buckets = duplicates.buckets_for(total) if files else 0
+        size = sum(text.rows for text in texts) // max(buckets, 1)
+        name = languages.names[0]
+        finding += [Unit(f"{name}/{n}", Finding(files, n), size) for n in range(buckets)]
+        counts.append(buckets)
+    about = "finding duplicates, pairs"
+    found = iter(work.run("duplicates", about, find_duplicates, finding))
+    dropping: list[Unit] = []
+    for languages, count in zip(every, counts, strict=True):
+        files = tuple(next(found).folder / DUPLICATES for _ in range(count))
+        parts = [part for name in languages.names for part in clean[name, "train"].parts]
+        for number, part in enumerate(parts):
+            task = Dropping(part.file, part.rows, number, files, kinds)
+            dropping.append(Unit(f"{languages.names[-1]}/{number}", task, part.rows))
+    dropped = iter(work.run("drop", "dropping duplicates, pairs", drop, dropping))
+    result = {}
+    for name in (name for languages in every for name in languages.names):
+        text = clean[name, "train"]
+        own = [next(dropped) for _ in text.parts]
+        parts = [part_without(part, outcome) for part, outcome in zip(text.parts, own, strict=True)]
+        result[name, "train"] = dataclasses.replace(
+            text,
+            removed=_sum([text.removed, *(outcome.result["removed"] for outcome in own)]),
+            parts=tuple(parts),
+            folders=(*text.folders, *(outcome.folder for outcome in own)),
+        )
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +211,7 @@ class Filtering:
       choice: the choice of rows.
       source, target, subset: what the text is; see `About`.
       settings: the settings of cleaning. None drops empty rows alone, for dev text.
+      identity: identifies the filters, see `registry.identity`.
       held_out: the file of hashes of dev and test text; None if there is none.
       buckets: the number of buckets of the signatures.
     """
@@ -102,6 +223,7 @@ class Filtering:
     target: str
     subset: str
     settings: Cleaning | None = None
+    identity: Mapping[str, Any] | None = None
     held_out: Path | None = None
     buckets: int = 1
 
@@ -138,6 +260,12 @@ def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
         chunks.write(folder / ROWS, chunks.content_of(stay))
     _write_samples(folder, dropped)
     return {"pairs": len(chunk), "rows": len(stay), "is_whole": stay is whole, **counts}
+
+
+def part_of(task: Filtering, outcome: Finished) -> Part:
+    """Returns the clean chunk of a finished unit of `filter_rows`."""
+    is_whole = outcome.result["is_whole"]
+    return Part(task.file if is_whole else outcome.folder / ROWS, outcome.result["rows"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,24 +323,10 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
     return {"rows": task.rows - len(every), "removed": removed}
 
 
-def part_of(task: Filtering, folder: Path, result: Mapping[str, Any]) -> Part:
-    """Returns the clean chunk of a finished unit of `filter_rows`."""
-    return Part(task.file if result["is_whole"] else folder / ROWS, result["rows"])
-
-
-def part_without(part: Part, folder: Path, rows: int) -> Part:
+def part_without(part: Part, outcome: Finished) -> Part:
     """Returns a clean chunk without the rows that a finished unit of `drop` says."""
-    return Part(part.file, rows, folder / _DROPPED if rows < part.rows else None)
-
-
-def samples_of(folders: Iterable[Path]) -> report.Samples:
-    """Returns the samples of finished units of `filter_rows` and `drop`, chosen together."""
-    together: report.Samples = {}
-    for folder in folders:
-        new = json.loads((folder / _SAMPLES).read_bytes())
-        # One after the other, so that no more than two sets of samples are in memory.
-        together = report.merge([together, new]) if new else together
-    return together
+    rows = outcome.result["rows"]
+    return Part(part.file, rows, outcome.folder / _DROPPED if rows < part.rows else None)
 
 
 def _save(file: Path, array: np.ndarray) -> None:
@@ -232,3 +346,12 @@ def _with_text(chunk: Chunk) -> np.ndarray:
     rows = enumerate(zip(chunk.sources, chunk.targets, strict=True))
     places = [i for i, (a, b) in rows if a and b and not (a.isspace() or b.isspace())]
     return np.array(places, np.int64)
+
+
+def _sum(counts: Iterator[Mapping[str, int]] | Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Adds up counts by name."""
+    total: dict[str, int] = {}
+    for count in counts:
+        for name, number in count.items():
+            total[name] = total.get(name, 0) + number
+    return total

@@ -14,12 +14,11 @@ from typing import Any
 
 from gshard_nmt import files, paths
 from gshard_nmt.data.preparation import chunks
-from gshard_nmt.data.preparation.work import Finished, Unit, key_of
-from gshard_nmt.data.sets.corpus import CorpusPair, Input
+from gshard_nmt.data.preparation.work import Unit, WorkFolder, key_of
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input
 from gshard_nmt.errors import UserError
 
 _VERSION = 2
-_SPLITS = ("train", "dev", "test")
 _FINE_SECONDS, _COARSE_SECONDS = 0.05, 3.0
 """A file may change again within this time without a new time stamp."""
 
@@ -46,22 +45,23 @@ class Text:
         """The number of rows."""
         return sum(self.rows)
 
-    def chunk(self, number: int) -> Path:
-        """Returns the file of a chunk."""
+    def chunks(self) -> Iterator[tuple[Path, int]]:
+        """Yields the file of each chunk and its number of rows."""
         assert self.folder is not None, "the text was not read"
-        return self.folder / chunk_name(number)
+        for number, rows in enumerate(self.rows):
+            yield self.folder / chunk_name(number), rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """The task of a unit of `read`: an input, and what `stamps` returned before it was read."""
+
+    item: Input
+    before: list[list[Any]]
 
 
 def chunk_name(number: int) -> str:
-    """Returns the name of the file of a chunk."""
     return f"{number:05}.zst"
-
-
-def unit_of(item: Input) -> Unit:
-    """Returns the unit that reads an input. It is done again if a file has another size or time."""
-    changes = [(path.name, _stamp(path)) for path in item.files]
-    key = key_of(_VERSION, item.source, item.target, item.format, item.swapped, changes)
-    return Unit(name_of(item), key, item, sum(stamp[0] for _, stamp in changes))
 
 
 def name_of(item: Input) -> str:
@@ -69,27 +69,39 @@ def name_of(item: Input) -> str:
     return f"{item.subset}:{item.name}" if item.subset else item.name
 
 
-def read(item: Input, folder: Path) -> Mapping[str, Any]:
-    """Reads an input and writes its rows in chunks into a folder.
+def read_all(work: WorkFolder, items: Sequence[Input]) -> dict[str, Text]:
+    """Returns the text of each input by its name. It is read again if a file has another size or time."""
+    tasks = [Reading(item, stamps(item)) for item in items]
+    units = [Unit(name_of(t.item), t, sum(size for _, size, *_ in t.before)) for t in tasks]
+    # The inputs may be read in two parts.
+    done = work.run("read", "reading, bytes", read, units, removes_others=False)
+    texts = {}
+    for task, unit, (folder, result) in zip(
+        tasks, units, ((d.folder, d.result) for d in done), strict=True
+    ):
+        text = Text(result["digest"], tuple(result["rows"]), folder, result["repaired"])
+        remember(task.item, text, task.before)
+        texts[unit.name] = text
+    return texts
 
-    Returns:
-      `digest`, `rows` and `repaired`, see `Text`.
+
+def read(task: Reading, folder: Path) -> Mapping[str, Any]:
+    """Writes the rows of an input in chunks; returns `digest`, `rows` and `repaired`, see `Text`.
 
     Raises:
       UserError: a file is damaged, or another program writes it.
     """
-    before = stamps(item)
     rows: list[int] = []
     repaired: collections.Counter[str] = collections.Counter()
 
     def write() -> Iterator[bytes]:
-        for count, content in chunks.contents(item, repaired):
+        for count, content in chunks.contents(task.item, repaired):
             chunks.write(folder / chunk_name(len(rows)), content)
             rows.append(count)
             yield content
 
     digest = chunks.digest_of(write())
-    for old, new in zip(before, stamps(item), strict=True):
+    for old, new in zip(task.before, stamps(task.item), strict=True):
         if old != new:
             raise UserError(
                 f"{new[0]} has changed while it was read. Wait until the program that writes it has "
@@ -98,16 +110,9 @@ def read(item: Input, folder: Path) -> Mapping[str, Any]:
     return {"digest": digest, "rows": rows, "repaired": repaired.total()}
 
 
-def text_of(unit: Finished) -> Text:
-    """Returns what a finished unit of `read` knows."""
-    result = unit.result
-    return Text(result["digest"], tuple(result["rows"]), unit.folder, result["repaired"])
-
-
 def digest_of(item: Input) -> str:
     """Returns the digest of the rows of an input. Reads it if it is not in the cache."""
-    text = known_text(item)
-    if text is not None:
+    if text := known_text(item):
         return text.digest
     before = stamps(item)
     rows: list[int] = []
@@ -117,9 +122,9 @@ def digest_of(item: Input) -> str:
             rows.append(count)
             yield content
 
-    text = Text(chunks.digest_of(contents()), tuple(rows))
-    remember(item, text, before)
-    return text.digest
+    digest = chunks.digest_of(contents())
+    remember(item, Text(digest, tuple(rows)), before)
+    return digest
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
@@ -127,11 +132,9 @@ def fingerprint(pairs: Sequence[CorpusPair]) -> str:
 
     The order of the pairs, the formats of the files and their compression do not matter.
     """
-    digests = []
-    for pair in pairs:
-        for split in _SPLITS:
-            digests += [(pair, split, digest_of(item)) for item in pair.inputs(split)]
-    return fingerprint_of(digests)
+    return fingerprint_of(
+        [(pair, s, digest_of(item)) for pair in pairs for s in SPLITS for item in pair.inputs(s)]
+    )
 
 
 def fingerprint_of(digests: Sequence[tuple[CorpusPair, str, str]]) -> str:
@@ -152,7 +155,7 @@ def known_text(item: Input) -> Text | None:
 
 
 def remember(item: Input, text: Text, before: Sequence[Any]) -> None:
-    """Writes what is known of an input into the cache. Does nothing if that cannot be.
+    """Writes what is known of an input into the cache, if that can be.
 
     Args:
       item: the input.
@@ -161,21 +164,19 @@ def remember(item: Input, text: Text, before: Sequence[Any]) -> None:
     """
     place = _cache_file(item)
     now = stamps(item)
-    if place is None or list(before) != now:
+    if place is None or before != now:
         return
-    if any(time.time() - seconds / 1e9 < _window(seconds) for *_, seconds in now):
-        return
+    for *_, changed in now:
+        # Some file systems know whole seconds alone.
+        seconds = _COARSE_SECONDS if changed % 1_000_000_000 == 0 else _FINE_SECONDS
+        if time.time() - changed / 1e9 < seconds:
+            return
     entry = {"version": _VERSION, "stamps": now, "digest": text.digest, "rows": text.rows}
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(place, json.dumps(entry))
     except OSError:
         return
-
-
-def _window(nanoseconds: int) -> float:
-    """Returns the seconds after a change in which a second change may have the same time stamp."""
-    return _COARSE_SECONDS if nanoseconds % 1_000_000_000 == 0 else _FINE_SECONDS
 
 
 def _cache_file(item: Input) -> Path | None:
@@ -188,18 +189,17 @@ def _cache_file(item: Input) -> Path | None:
     return folder / key_of(names, facts)[:32]
 
 
-def stamps(item: Input) -> list[Any]:
-    """Returns the path, the size and the time of change of each file of an input."""
-    return [[str(paths.absolute(path)), *_stamp(path)] for path in item.files]
+def stamps(item: Input) -> list[list[Any]]:
+    """Returns the path, the size in bytes and the times of change of each file of an input.
 
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Returns the size of a file in bytes and its times of change in nanoseconds.
-
-    `cp -p` and `rsync -t` can set the last time back, but not the one before.
+    The times are nanoseconds. `cp -p` and `rsync -t` can set the last one back, but not the one before.
     """
-    stat: Any = path.stat()
-    if hasattr(stat, "st_size"):
-        return stat.st_size, stat.st_ctime_ns, stat.st_mtime_ns
-    # The stat of a path in a bucket.
-    return int(stat.length), int(stat.mtime * 1e9)
+    result: list[list[Any]] = []
+    for path in item.files:
+        stat: Any = path.stat()
+        if hasattr(stat, "st_size"):
+            facts = [stat.st_size, stat.st_ctime_ns, stat.st_mtime_ns]
+        else:  # a path in a bucket
+            facts = [int(stat.length), int(stat.mtime * 1e9)]
+        result.append([str(paths.absolute(path)), *facts])
+    return result

@@ -1,24 +1,134 @@
 """What is to be made of a corpus, and the keys that say whether it has been made already."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from gshard_nmt.data.batching.shuffle import permute
+from gshard_nmt.data.cleaning import registry
+from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation import inputs
-from gshard_nmt.data.preparation.cleaning import Cleaner
-from gshard_nmt.data.preparation.inputs import Text
-from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
+from gshard_nmt.data.preparation.inputs import Text, fingerprint_of, name_of
 from gshard_nmt.data.preparation.work import key_of
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair
 from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.sets.examples import SIDES
+from gshard_nmt.data.sets.manifest import pair_folder
 from gshard_nmt.data.text.romanization import rules
-from gshard_nmt.data.text.vocabulary import vocabulary_of
-from gshard_nmt.data.text.vocabulary_pair import SIDES, existing_models, specs_of
+from gshard_nmt.data.text.vocabulary import existing_models, specs_of, vocabulary_of
+
+_CLEAN_VERSION = 3
+"""Changes whenever cleaning leaves other rows of the same text."""
+
+_SHARD_VERSION = 1
+"""Changes whenever the same text would give other shards."""
 
 Models = dict[str, bytes]
 """The contents of the vocabularies by side."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A choice of rows, evenly at random and without repetition, that needs no memory.
+
+    Attributes:
+      limit: the number of rows to choose; 0 chooses all.
+      total: the number of rows of the text.
+      seed: decides the choice.
+    """
+
+    limit: int = 0
+    total: int = 0
+    seed: int = 0
+
+    def places(self, first: int, count: int) -> np.ndarray:
+        """Returns which of `count` rows after row `first` are chosen: int64[n], from 0, sorted."""
+        if not self.limit or self.limit >= self.total:
+            return np.arange(count)
+        rows = np.arange(first, first + count)
+        key = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)
+        return np.flatnonzero(permute(rows, self.total, key) < self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitText:
+    """The text of a split of a language pair in one corpus.
+
+    Attributes:
+      pair: the language pair, of the main corpus or of a subset.
+      split: "train", "dev" or "test".
+      texts: the rows of each input.
+    """
+
+    pair: CorpusPair
+    split: str
+    texts: tuple[Text, ...]
+
+    @classmethod
+    def of(cls, pair: CorpusPair, split: str, texts: Mapping[str, Text]) -> "SplitText":
+        """Returns the text of a split; `texts` has the text of each input by its name."""
+        return cls(pair, split, tuple(texts[name_of(item)] for item in pair.inputs(split)))
+
+    @property
+    def name(self) -> str:
+        """The name of the split in the names of units, such as "fr-en/train"."""
+        return f"{folder_of(self.pair)}/{self.split}"
+
+    @property
+    def total(self) -> int:
+        """The number of rows."""
+        return sum(text.total for text in self.texts)
+
+    @property
+    def key(self) -> str:
+        """Identifies the rows and their order."""
+        return key_of([text.digest for text in self.texts])
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageText:
+    """The text of a language pair in all corpora, the main corpus first.
+
+    Attributes:
+      train: the training text of each corpus, in the same order of languages.
+      held_out: dev and test text of all corpora. No training pair may be in it.
+    """
+
+    train: tuple[SplitText, ...]
+    held_out: tuple[SplitText, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """`folder_of` the language pair in each corpus."""
+        return [folder_of(text.pair) for text in self.train]
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """A direction of translation: a pair of the corpus with its source and target language."""
+
+    pair: CorpusPair
+    source: str
+    target: str
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the second language of the pair is the source."""
+        return (self.source, self.target) != (self.pair.source, self.pair.target)
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the prepared data."""
+        return pair_folder(self.source, self.target, self.pair.subset)
+
+
+def folder_of(pair: CorpusPair) -> str:
+    """Returns a name for a language pair of a corpus, such as "fr-en" or "fr-en.back"."""
+    return pair_folder(pair.source, pair.target, pair.subset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +137,7 @@ class Plan:
 
     Attributes:
       config: the settings.
+      cleaning: the settings of cleaning.
       pairs: the language pairs, in their order.
       texts: the text of each input, by its name.
       notes: the languages that are not in `pairs` because they are too small, as sentences without
@@ -34,11 +145,12 @@ class Plan:
     """
 
     config: Data
+    cleaning: Cleaning
     pairs: Sequence[CorpusPair]
     texts: Mapping[str, Text]
     notes: Sequence[str] = ()
 
-    @property
+    @functools.cached_property
     def directions(self) -> list[Direction]:
         """The directions of translation."""
         return [
@@ -47,9 +159,39 @@ class Plan:
             for source, target in directions_of(self.config.direction, pair.source, pair.target)
         ]
 
+    @property
+    def languages_of_directions(self) -> list[tuple[str, str]]:
+        """The languages of each direction."""
+        return [(direction.source, direction.target) for direction in self.directions]
+
+    @functools.cached_property
+    def cleaning_identity(self) -> Mapping[str, Any]:
+        """Identifies the filters."""
+        return registry.identity(self.cleaning)
+
     def text(self, pair: CorpusPair, split: str) -> SplitText:
         """Returns the text of a split."""
         return SplitText.of(pair, split, self.texts)
+
+    def languages(self) -> list[LanguageText]:
+        """Returns the text of each pair of languages in all corpora."""
+        # The same two languages have the same order in all corpora; see `directions.joined`.
+        pairs: dict[tuple[str, str], list[CorpusPair]] = {}
+        for pair in self.pairs:
+            pairs.setdefault((pair.source, pair.target), []).append(pair)
+        texts = []
+        for own in pairs.values():
+            held_out = [self.text(pair, split) for split in ("dev", "test") for pair in own]
+            # A corpus without dev and test text must not change the keys of another one.
+            present = tuple(text for text in held_out if text.texts)
+            texts.append(LanguageText(tuple(self.text(pair, "train") for pair in own), present))
+        return texts
+
+    def choice(self, text: SplitText) -> Choice:
+        """Returns the choice of rows of training text."""
+        limit = self.config.maximum_pairs
+        # Without a limit, neither the seed nor other files change the rows.
+        return Choice(limit, text.total, self.config.seed) if limit else Choice()
 
     def facts(self) -> dict[str, Any]:
         """Returns the keys of the manifest that identify the text and the settings."""
@@ -58,55 +200,57 @@ class Plan:
             for split in SPLITS:
                 own = digests.setdefault(pair.subset, [])
                 own += [(pair, split, text.digest) for text in self.text(pair, split).texts]
-        prints = {subset: inputs.fingerprint_of(own) for subset, own in digests.items()}
+        prints = {subset: fingerprint_of(own) for subset, own in digests.items()}
         facts = {"corpus_fingerprint": prints.pop(""), "data": self.config.shaping()}
         return facts | ({"subset_fingerprints": prints} if prints else {})
 
-    def languages(self) -> list[LanguageText]:
-        """Returns the text of each pair of languages in all corpora."""
-        # The same two languages have the same order in all corpora; see `directions.joined`.
-        pairs: dict[tuple[str, str], list[CorpusPair]] = {}
-        for pair in self.pairs:
-            pairs.setdefault((pair.source, pair.target), []).append(pair)
-        return [LanguageText.of(own, self.texts) for own in pairs.values()]
+    @functools.cached_property
+    def text_keys(self) -> dict[str, str]:
+        """The key of the clean training text of each pair, by `folder_of`.
 
-    def text_keys(self, cleaner: Cleaner) -> dict[str, str]:
-        """Returns the key of the clean training text of each pair, by `texts.folder_of`."""
-        return {
-            folder_of(pair): cleaner.key(languages, folder_of(pair))
-            for languages in self.languages()
-            for pair in languages.pairs
-        }
+        Duplicates of earlier text are dropped, so a key depends on all text up to the pair.
+        """
+        keys = {}
+        for languages in self.languages():
+            held_out = [text.key for text in languages.held_out]
+            before: list[str] = []
+            for text in languages.train:
+                pair, choice = text.pair, dataclasses.astuple(self.choice(text))
+                names = (pair.source, pair.target, pair.subset)
+                facts = (text.key, choice, names, held_out, self.cleaning_identity)
+                before.append(key_of(_CLEAN_VERSION, *facts))
+                # Without duplicates to drop, no other text matters.
+                own = before if self.cleaning.duplicates else before[-1:]
+                keys[folder_of(pair)] = key_of(_CLEAN_VERSION, own)
+        return keys
 
-    def languages_of_directions(self) -> list[tuple[str, str]]:
-        """Returns the languages of each direction."""
-        return [(direction.source, direction.target) for direction in self.directions]
+    def keys(self, models: Models) -> dict[str, str]:
+        """Returns `vocabulary_key`, and the key of the shards of each direction by its folder."""
+        vocabularies = [vocabulary_of(models[side]) for side in SIDES]
+        lengths = (self.config.source_length, self.config.target_length)
+        keys = {"vocabulary": self.vocabulary_key}
+        for d in self.directions:
+            texts = [
+                self.text_keys[folder_of(d.pair)],
+                key_of(_CLEAN_VERSION, self.text(d.pair, "dev").key),
+                self.text(d.pair, "test").key,
+            ]
+            names = (d.source, d.target, d.pair.subset)
+            encodings = [v.encoding_key(*names) for v in vocabularies]
+            facts = (d.is_reversed, names, texts, lengths, encodings)
+            keys[d.folder] = key_of(_SHARD_VERSION, *facts)
+        return keys
 
-    def vocabulary_key(self, cleaner: Cleaner) -> str:
-        """Returns the key of vocabularies that are trained on this text, or are existing files."""
+    @functools.cached_property
+    def vocabulary_key(self) -> str:
+        """The key of vocabularies that are trained on this text, or are existing files."""
         config = self.config
-        specs = specs_of(config, self.languages_of_directions())
+        specs = specs_of(config, self.languages_of_directions)
         settings = (config.vocabulary_sentences, config.vocabulary_temperature, config.seed)
         names = [direction.folder for direction in self.directions]
-        text = (settings, names, self.text_keys(cleaner)) if specs else names
+        text = (settings, names, self.text_keys) if specs else names
         fields = {side: dataclasses.astuple(spec) for side, spec in specs.items()}
         if any(spec.normalization == "latin" for spec in specs.values()):
             # They come from a package and from Unicode, whose versions differ.
             fields["rules"] = (hashlib.sha256(rules().encode()).hexdigest(),)
         return key_of(config.vocabulary, fields, existing_models(config), text)
-
-    def direction_keys(self, cleaner: Cleaner, models: Models) -> dict[str, str]:
-        """Returns the key of the shards of each direction by its folder, for these vocabularies."""
-        vocabularies = [vocabulary_of(models[side]) for side in SIDES]
-        lengths = (self.config.source_length, self.config.target_length)
-        train = self.text_keys(cleaner)
-        keys = {}
-        for d in self.directions:
-            texts = [
-                train[folder_of(d.pair)],
-                cleaner.dev_key(self.text(d.pair, "dev")),
-                self.text(d.pair, "test").key,
-            ]
-            encodings = [v.encoding_key(d.source, d.target, d.pair.subset) for v in vocabularies]
-            keys[d.folder] = d.key(texts, lengths, encodings)
-        return keys

@@ -9,24 +9,97 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.preparation.chunks import CHUNK_ROWS, Part
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.chunks import Part, groups
+from gshard_nmt.data.preparation.filtering import CleanText
+from gshard_nmt.data.preparation.plan import Direction
+from gshard_nmt.data.preparation.vocabularies import Measuring, Sample, measure, measuring_units
+from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.manifest import SplitData, checksum
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.data.sets.shards import word_type
 from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
-
-SHARDS = 256
-"""A split has about this number of shards before its shards become larger than a chunk."""
-
-LARGEST_SHARD = 1 << 20
-"""The largest number of rows in a shard."""
+from gshard_nmt.data.text.vocabulary_report import Fit
 
 _BLOCK = 1 << 14
 """The number of rows that are tokenized at a time."""
 
 _PREFIX = "shard"
+_COUNTS = ("pairs", "examples", "source_tokens", "target_tokens", "fallback_tokens")
+"""Fields of `SplitData`."""
 TOO_LONG = "too long"
 """The name in `SplitData.removed` of pairs that have more tokens than a row of a batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """The shards of a split of a direction.
+
+    Attributes:
+      data: their sizes.
+      files: the shards, in order.
+      checksums: SHA-256 of each.
+      fit_twice: the number of examples that would fit if both limits were twice as large.
+    """
+
+    data: SplitData
+    files: tuple[Path, ...] = ()
+    checksums: tuple[str, ...] = ()
+    fit_twice: int = 0
+
+
+def tokenize_all(
+    work: WorkFolder,
+    config: Data,
+    texts: Sequence[tuple[Direction, str, CleanText]],
+    models: Mapping[str, Path],
+    samples: Sequence[Sample],
+) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
+    """Tokenizes texts, and measures the vocabularies at the same time.
+
+    Args:
+      work: the work folder.
+      config: the settings.
+      texts: the direction, the split and the clean text.
+      models: the model files of "source" and "target".
+      samples: the lines to measure the vocabularies on.
+
+    Returns:
+      The shards by the folder of the direction and the split, and what was measured.
+    """
+    units: list[Unit] = []
+    counts = []
+    for d, split, text in texts:
+        own = groups(text.parts)
+        for number, parts in enumerate(own):
+            task = Tokenizing(
+                parts,
+                d.is_reversed,
+                d.source,
+                d.target,
+                d.pair.subset,
+                (models["source"], models["target"]),
+                config.source_length,
+                config.target_length,
+            )
+            size = sum(part.rows for part in parts)
+            units.append(Unit(f"{d.folder}/{split}/{number}", task, size))
+        counts.append(len(own))
+    units += measuring_units(samples, models)
+    done = iter(work.run("tokenize", "tokenizing, pairs", _tokenize_or_measure, units))
+    tokens = {}
+    for (d, split, text), count in zip(texts, counts, strict=True):
+        own = [next(done) for _ in range(count)]
+        data, checksums = total_of([outcome.result for outcome in own], split)
+        data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
+        files = tuple(o.folder / name for o in own for name, *_ in o.result["files"])
+        fit_twice = sum(o.result["fit_twice"] for o in own)
+        tokens[d.folder, split] = Tokens(data, files, tuple(checksums), fit_twice)
+    return tokens, [Fit(**outcome.result) for outcome in done]
+
+
+def _tokenize_or_measure(task: "Tokenizing | Measuring", folder: Path) -> Mapping[str, Any]:
+    return measure(task) if isinstance(task, Measuring) else tokenize(task, folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,25 +144,6 @@ class Records:
     fit_twice: int
 
 
-def group(rows: Sequence[int]) -> list[range]:
-    """Returns the chunks of each shard, for chunks with these numbers of rows.
-
-    A shard has at least the rows of a chunk, if there are enough. It has more if there would be more than
-    about `SHARDS` shards.
-    """
-    limit = CHUNK_ROWS * -(-sum(rows) // (CHUNK_ROWS * SHARDS))
-    limit = min(max(limit, CHUNK_ROWS), LARGEST_SHARD)
-    groups, first, size = [], 0, 0
-    for number, count in enumerate(rows):
-        if size and size + count > limit:
-            groups.append(range(first, number))
-            first, size = number, 0
-        size += count
-    if size:
-        groups.append(range(first, len(rows)))
-    return groups
-
-
 def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
     """Writes a shard into a folder; none if no example is short enough.
 
@@ -105,28 +159,24 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
         records = encode(sources, targets, task, vocabularies, word)
         writer.write_records(records.words, records.ends)
         totals.update(pairs=len(sources), examples=len(records.ends))
-        for name in ("source_tokens", "target_tokens", "fallback_tokens", "fit_twice"):
+        for name in (*_COUNTS[2:], "fit_twice"):
             totals[name] += getattr(records, name)
     files = writer.close()
-    names = ("pairs", "examples", "source_tokens", "target_tokens", "fallback_tokens", "fit_twice")
-    return {name: totals[name] for name in names} | {
+    return {name: totals[name] for name in (*_COUNTS, "fit_twice")} | {
         "files": files,
         "checksums": [checksum(folder / name) for name, *_ in files],
     }
 
 
 def total_of(results: Sequence[Mapping[str, Any]], prefix: str) -> tuple[SplitData, list[str]]:
-    """Adds up the results of the units of a split.
+    """Adds up what `tokenize` returned for the units of a split, in the order of the text.
 
-    Args:
-      results: what `tokenize` returned, in the order of the text.
-      prefix: the first part of the names that the shards will have, such as "train".
+    The names of the shards will begin with `prefix`, such as "train".
 
     Returns:
       The data of the split, and the checksums of its shards.
     """
-    names = ("pairs", "examples", "source_tokens", "target_tokens", "fallback_tokens")
-    sums = {name: sum(result[name] for result in results) for name in names}
+    sums = {name: sum(result[name] for result in results) for name in _COUNTS}
     shards = [shard for result in results for shard in result["files"]]
     files = tuple(
         (f"{prefix}-{number:05}{Path(name).suffix}", size, examples)

@@ -1,24 +1,216 @@
-"""Units about the vocabularies: samples of the lines of each direction, training, and a report."""
+"""The stages of the vocabularies: samples of the lines of each direction, training, and a report.
 
+sample      some chunks of a direction -> lines that a vocabulary may be trained on
+vocabulary  a side                     -> a model file
+tokenize    a language of a side       -> how well the vocabulary fits it (beside `tokenizing.py`)
+
+A sample is bounded, at random, and the same for any split into chunks. Each line has a hash that depends
+on the line and the seed alone. The sample of n lines is the n distinct lines with the smallest hashes. So
+it needs one pass, and memory for n lines. The order of the lines, the number of chunks and the number of
+workers do not matter: the smallest of the smallest lines of all chunks are the smallest lines of all.
+"""
+
+import bisect
 import dataclasses
+import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.preparation.chunks import Part
-from gshard_nmt.data.preparation.text_sample import Candidates, Sampler, merge, text_seed
-from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
-from gshard_nmt.data.text.vocabulary_pair import SIDES
+from gshard_nmt.data.batching.mixture import sampling_rates
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.chunks import Part, groups
+from gshard_nmt.data.preparation.filtering import CleanText
+from gshard_nmt.data.preparation.plan import Direction
+from gshard_nmt.data.preparation.work import Unit, WorkFolder
+from gshard_nmt.data.sets.examples import SIDES
+from gshard_nmt.data.text.vocabulary import (
+    Vocabulary,
+    VocabularySpec,
+    text_sides,
+    train_vocabulary,
+)
 from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
+
+_REPORT_CHUNKS = 8
+"""The largest number of chunks of a direction that are read for the report about the vocabularies."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The lines with the smallest hashes of a text, in the order of their hashes.
+
+    Attributes:
+      lines: the distinct lines.
+      hashes: the hash of each line.
+      limit: the largest number of lines. With fewer lines, these are all distinct lines of the text.
+    """
+
+    lines: tuple[str, ...]
+    hashes: tuple[int, ...]
+    limit: int
+
+
+class Sampler:
+    """Takes a sample of a text that arrives block by block: its lines with the smallest hashes."""
+
+    def __init__(self, limit: int, seed: int | str) -> None:
+        """Starts with no line. Different texts need different seeds, see `text_seed`."""
+        self._limit = limit
+        self._key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
+        self._hashes: dict[str, int] = {}
+        self._threshold = (1 << 64) - 1
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Adds a block of lines. Blank lines are left out."""
+        block = [line for line in lines if line and not line.isspace()]
+        blake, key = hashlib.blake2b, self._key
+        digests = b"".join(
+            [blake(line.encode(), digest_size=8, key=key).digest() for line in block]
+        )
+        hashes = np.frombuffer(digests, "<u8")
+        # After the first blocks, this comparison rejects almost every line.
+        places = np.flatnonzero(hashes <= np.uint64(self._threshold)).tolist()
+        self.add_hashed([block[place] for place in places], hashes[places].tolist())
+
+    def add_hashed(self, lines: Iterable[str], hashes: Iterable[int]) -> None:
+        """Adds lines whose hashes are known."""
+        self._hashes.update(zip(lines, hashes, strict=True))
+        if len(self._hashes) > 2 * self._limit:
+            self._shrink()
+
+    def candidates(self) -> Candidates:
+        """Returns the sample of the lines that were added so far."""
+        self._shrink()
+        return Candidates(tuple(self._hashes), tuple(self._hashes.values()), self._limit)
+
+    def _shrink(self) -> None:
+        # Two lines may have the same hash, so the line decides.
+        ranked = sorted((number, line) for line, number in self._hashes.items())[: self._limit]
+        self._hashes = {line: number for number, line in ranked}
+        if len(ranked) == self._limit and ranked:
+            self._threshold = ranked[-1][0]
+
+
+def merge(candidates: Iterable[Candidates], limit: int) -> Candidates:
+    """Returns the `limit` smallest lines of blocks, in any order, that were sampled with one seed.
+
+    Raises:
+      ValueError: a block was sampled with a smaller limit, so it may lack lines.
+    """
+    sampler = Sampler(limit, "")
+    for block in candidates:
+        if block.limit < limit:
+            raise ValueError(f"a block has up to {block.limit} lines, so {limit} cannot be chosen.")
+        sampler.add_hashed(block.lines, block.hashes)
+    return sampler.candidates()
+
+
+def text_seed(seed: int, side: str, source: str, target: str) -> str:
+    """Returns the seed for the text of one side of a direction of translation.
+
+    Two languages may have the same English lines. With the same seed, both samples would have the same
+    lines of these, and their union would be small.
+    """
+    return f"{seed} {side} {source}-{target}"
+
+
+def quotas(sizes: Mapping[str, int], limit: int, temperature: float) -> dict[str, int]:
+    """Returns the number of lines that each text may give to a sample of `limit` lines.
+
+    A text with n lines has a share in proportion to n ** (1 / temperature), see
+    `mixture.sampling_rates`. Lines are not repeated. So if a text has fewer lines than its share, the
+    sample is smaller: other languages do not take the share of a small language.
+
+    Returns:
+      The numbers by name, at least 1 each. Their sum is at most `limit`, unless there are more texts.
+    """
+    if not sizes:
+        return {}
+    rates = sampling_rates([max(size, 1) for size in sizes.values()], temperature)
+
+    def counts(lines: int) -> dict[str, int]:
+        pairs = zip(sizes, rates.tolist(), strict=True)
+        return {name: max(1, int(rate * lines)) for name, rate in pairs}
+
+    # A text with a share below 1 gives a line all the same, so the other texts give a little less.
+    largest = bisect.bisect_right(
+        range(limit + 1), limit, key=lambda lines: sum(counts(lines).values())
+    )
+    return counts(max(largest - 1, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Lines of the text of a direction, chosen at random.
+
+    Attributes:
+      source, target: BCP 47 tags of the languages.
+      limit: the largest number of lines of each side.
+      folders: what the units of `sample` wrote.
+    """
+
+    source: str
+    target: str
+    limit: int
+    folders: tuple[Path, ...]
+
+    def lines(self, side: str) -> tuple[str, ...]:
+        """Returns the lines of a side, in an order that is random but always the same."""
+        parts = (_read(folder / side, self.limit) for folder in self.folders)
+        return merge(parts, self.limit).lines
+
+
+def sample_all(
+    work: WorkFolder,
+    config: Data,
+    texts: Sequence[tuple[Direction, CleanText]],
+    is_for_training: bool,
+) -> list[Sample]:
+    """Chooses lines of training text for the vocabularies, or fewer for a report about them."""
+    every = [groups(text.parts) if is_for_training else _some(text.parts) for _, text in texts]
+    rows: dict[tuple[str, str], int] = {}
+    for (direction, _), own in zip(texts, every, strict=True):
+        languages = (direction.source, direction.target)
+        rows[languages] = rows.get(languages, 0) + sum(map(_rows, own))
+    limits = dict.fromkeys(map("-".join, rows), LINES)
+    if is_for_training:
+        sizes = {"-".join(languages): count for languages, count in rows.items()}
+        # A joint vocabulary takes half of its lines from each side.
+        lines = config.vocabulary_sentences // len(text_sides(config, "source"))
+        limits = quotas(sizes, lines, config.vocabulary_temperature)
+    units = []
+    for (direction, _), own in zip(texts, every, strict=True):
+        languages = (direction.source, direction.target)
+        stride = 1 if is_for_training else max(1, rows[languages] // LINES)
+        bounds = (limits["-".join(languages)], rows[languages] // stride, config.seed)
+        for number, parts in enumerate(own):
+            task = Sampling(parts, direction.is_reversed, *languages, *bounds, stride)
+            units.append(Unit(f"{direction.folder}/{number}", task, _rows(parts)))
+    about = "sampling lines for the vocabularies, pairs"
+    folders: dict[tuple[str, str], list[Path]] = {languages: [] for languages in rows}
+    for unit, outcome in zip(units, work.run("sample", about, sample, units), strict=True):
+        folders[unit.task.source, unit.task.target].append(outcome.folder)
+    return [Sample(*names, limits["-".join(names)], tuple(own)) for names, own in folders.items()]
+
+
+def _rows(parts: Sequence[Part]) -> int:
+    return sum(part.rows for part in parts)
+
+
+def _some(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+    """Returns a few chunks of a text, at equal distances."""
+    parts = [part for part in parts if part.rows]
+    return [(part,) for part in parts[:: max(-(-len(parts) // _REPORT_CHUNKS), 1)]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """The task of a unit: some cleaned chunks of a direction.
+    """The task of a unit of `sample`: some cleaned chunks of a direction.
 
     Attributes:
       parts: the chunks.
@@ -70,33 +262,26 @@ def sample(task: Sampling, folder: Path) -> Mapping[str, Any]:
     return {"lines": counts}
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """Lines of the text of a direction, chosen at random.
-
-    Attributes:
-      source, target: BCP 47 tags of the languages.
-      limit: the largest number of lines of each side.
-      folders: what the units of `sample` wrote.
-    """
-
-    source: str
-    target: str
-    limit: int
-    folders: tuple[Path, ...]
-
-    def lines(self, side: str) -> tuple[str, ...]:
-        """Returns the lines of a side, in an order that is random but always the same."""
-        parts = (_read(folder / side, self.limit) for folder in self.folders)
-        return merge(parts, self.limit).lines
+def train_all(
+    work: WorkFolder, config: Data, samples: Sequence[Sample], specs: Mapping[str, VocabularySpec]
+) -> dict[str, bytes]:
+    """Trains the vocabularies of `specs`, and returns the contents of their model files by side."""
+    units = []
+    for side, spec in specs.items():
+        sides = text_sides(config, side)
+        size = len(sides) * sum(sample.limit for sample in samples)
+        units.append(Unit(side, Training(side, sides, tuple(samples), spec), size))
+    about = "training the vocabularies, lines"
+    outcomes = zip(units, work.run("vocabulary", about, train, units), strict=True)
+    return {unit.name: (o.folder / f"{unit.name}.model").read_bytes() for unit, o in outcomes}
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The task of a unit: a vocabulary to train.
+    """The task of a unit of `train`.
 
     Attributes:
-      side: "source" or "target", the name of its file.
+      side: "source" or "target", the name of the file of the vocabulary.
       text: the sides of the text that it is trained on.
       samples: the lines of each direction.
       spec: the size and the kind of the vocabulary.
@@ -109,20 +294,15 @@ class Training:
 
 
 def train(task: Training, folder: Path) -> Mapping[str, Any]:
-    """Trains a vocabulary and writes its model file into a folder.
+    """Trains a vocabulary on distinct lines, and writes its model file.
 
     Returns:
       `lines`, the number of lines that it was trained on, and `size`, its number of pieces.
     """
-    lines = _lines_of(task)
+    chosen = (sample.lines(side) for side in task.text for sample in task.samples)
+    lines = list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
     vocabulary = train_vocabulary(lines, task.spec, folder / f"{task.side}.model")
     return {"lines": len(lines), "size": vocabulary.size}
-
-
-def _lines_of(task: Training) -> list[str]:
-    """Returns the distinct lines that a vocabulary is trained on."""
-    chosen = (sample.lines(side) for side in task.text for sample in task.samples)
-    return list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +320,20 @@ class Measuring:
     language: str
     samples: tuple[Sample, ...]
     vocabulary: Path
+
+
+def measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> list[Unit]:
+    """Returns a unit for each language of a side. Its size is 0, since its lines are counted already."""
+    units = []
+    for side, model in models.items():
+        by_language: dict[str, list[Sample]] = {}
+        for own in samples:
+            by_language.setdefault(getattr(own, side), []).append(own)
+        for language, some in by_language.items():
+            units.append(
+                Unit(f"{side}/{language}", Measuring(side, language, tuple(some), model), 0)
+            )
+    return units
 
 
 def measure(task: Measuring) -> Mapping[str, Any]:

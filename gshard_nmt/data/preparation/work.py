@@ -1,14 +1,15 @@
 """Work in units: each is done once, by any process, and its files appear in one step.
 
-A stage is a list of units and a function. The function turns the task of a unit into files and a small
+A stage is a function and a list of units. The function turns the task of a unit into files and a small
 result. The files of a unit are in a folder of its own:
 
     WORK/<stage>/<name of the unit>-<key>/result.json     the result, written last
     WORK/<stage>/<name of the unit>-<key>/...             the files
     WORK/unfinished/files/...                             files of units that are being done
 
-The key is a hash of everything that the result depends on. A unit whose folder exists is not done
-again. So a program that was killed goes on.
+The key is a hash of the task. A task names the files of earlier units by their folders, and so by their
+keys. So a change of the text or of a setting makes those units anew that depend on it, and no others. A
+unit whose folder exists is not done again, so a program that was killed goes on.
 """
 
 import contextlib
@@ -23,11 +24,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gshard_nmt import outputs
+from gshard_nmt.data.preparation.progress import StageProgress
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
+
+_VERSION = 4
+"""Changes whenever the function of a stage gives other files for the same task."""
 
 _RESULT = "result.json"
 _COMPLETE = "complete"
@@ -41,7 +46,7 @@ each list of tokens several times, and at the lists of a whole block."""
 _SMALL = 20_000
 """The size of all units of a stage, in rows, below which other processes are not worth their start."""
 
-Work = Callable[[Any, Path], Mapping[str, Any]]
+Function = Callable[[Any, Path], Mapping[str, Any]]
 """Turns the task of a unit into files in an empty folder, and returns a result for JSON."""
 
 
@@ -51,66 +56,21 @@ class Unit:
 
     Attributes:
       name: unique in its stage. Characters other than letters, digits, ".", "-" and "_" become "_".
-      key: see `key_of`.
-      task: the argument of the stage's function; it can be sent to another process.
+      task: the argument of the stage's function: a dataclass of values for JSON, paths and dataclasses.
       size: about how much work it is, in rows of text.
     """
 
     name: str
-    key: str
     task: Any
     size: int = 1
-
-    @property
-    def folder(self) -> str:
-        """The name of the folder of its files."""
-        plain = "".join(
-            c if c.isascii() and (c.isalnum() or c in ".-_") else "_" for c in self.name
-        )
-        return f"{plain[:180]}-{self.key[:_KEY_DIGITS]}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """Units that can be done in any order, by the same function.
-
-    Attributes:
-      name: the name of the stage; a folder of the work folder has it.
-      about: what the stage does, for people, such as "reading".
-      work: the function, at the top of a module.
-      units: the units. Two units may be equal, and are done once then.
-    """
-
-    name: str
-    about: str
-    work: Work
-    units: Sequence[Unit]
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The outcome of a unit.
-
-    Attributes:
-      folder: the folder of its files.
-      result: what the function returned.
-    """
+    """The outcome of a unit: the folder of its files, and what the function returned."""
 
     folder: Path
     result: dict[str, Any]
-
-
-class Watch(Protocol):
-    """What `WorkFolder.run` tells about its progress."""
-
-    def begin(self, about: str, total: int, done: int) -> None:
-        """A stage of `total` rows begins, and `done` rows were finished before."""
-
-    def advance(self, rows: int) -> None:
-        """A unit of this number of rows is finished."""
-
-    def end(self) -> None:
-        """The stage is complete."""
 
 
 def key_of(*parts: object) -> str:
@@ -122,10 +82,12 @@ def key_of(*parts: object) -> str:
 class WorkFolder:
     """A folder with the files of finished units. A context manager: it holds a lock meanwhile."""
 
-    def __init__(self, path: Path, pool: WorkerPool) -> None:
+    def __init__(self, path: Path, pool: WorkerPool, watch: StageProgress) -> None:
         """Makes nothing yet. The pool does the work, and its processes must see the folder."""
         self.path = path
-        self._pool = pool
+        self._pool, self._watch = pool, watch
+        self._unfinished = path / "unfinished"
+        self._files = self._unfinished / "files"
         self._lock = contextlib.ExitStack()
 
     def __enter__(self) -> "WorkFolder":
@@ -134,15 +96,14 @@ class WorkFolder:
         Raises:
           UserError: another program works in it at this moment, or it has files of the user.
         """
-        unfinished = self._unfinished
-        if self.path.exists() and any(self.path.iterdir()) and not unfinished.is_dir():
+        if self.path.exists() and any(self.path.iterdir()) and not self._unfinished.is_dir():
             raise UserError(
                 f"{self.path} is needed for unfinished work, but it has files of another program. Move "
                 "them away, or give another --out."
             )
-        unfinished.mkdir(parents=True, exist_ok=True)
+        self._unfinished.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(outputs.locked(unfinished / "lock"))
+            stack.enter_context(outputs.locked(self._unfinished / "lock"))
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
             self._lock = stack.pop_all()
@@ -151,57 +112,65 @@ class WorkFolder:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    @property
-    def _unfinished(self) -> Path:
-        return self.path / "unfinished"
+    def run(
+        self,
+        name: str,
+        about: str,
+        function: Function,
+        units: Sequence[Unit],
+        removes_others: bool = True,
+    ) -> list[Finished]:
+        """Does the units of a stage that are not done yet, in any order.
 
-    @property
-    def _files(self) -> Path:
-        return self._unfinished / "files"
-
-    def is_finished(self, stage: Stage, unit: Unit) -> bool:
-        """Returns whether the files of a unit are there."""
-        return (self.path / stage.name / unit.folder / _RESULT).is_file()
-
-    def run(self, stage: Stage, watch: Watch) -> list[Finished]:
-        """Does the units of a stage that are not done yet.
+        Args:
+          name: the name of the stage; a folder of the work folder has it.
+          about: what the stage does and counts, for people, such as "cleaning, pairs".
+          function: a function at the top of a module.
+          units: the units. Two units may be equal, and are done once then.
+          removes_others: whether to remove the files of other units of the stage, which are of other
+            settings or another text.
 
         Returns:
           The outcome of each unit, in the order of the units.
 
         Raises:
-          Exception: whatever the function of the stage raises. The finished units stay.
+          Exception: whatever the function raises. The finished units stay.
         """
-        folder = self.path / stage.name
-        folder.mkdir(exist_ok=True)
+        stage = self.path / name
+        stage.mkdir(exist_ok=True)
         (self._unfinished / _COMPLETE).unlink(missing_ok=True)
-        there = set(os.listdir(folder))
-        outcomes = {
-            i: outcome
-            for i, unit in enumerate(stage.units)
-            if unit.folder in there and (outcome := _read(folder / unit.folder))
-        }
-        total = sum(unit.size for unit in stage.units)
-        watch.begin(stage.about, total, sum(stage.units[i].size for i in outcomes))
-        to_do = [i for i in range(len(stage.units)) if i not in outcomes]
+        folders = [stage / self._folder_name(unit) for unit in units]
+        there = set(stage.iterdir())
+        if removes_others:
+            for path in there - set(folders):
+                shutil.rmtree(path, ignore_errors=True)
+        done = {i: o for i, f in enumerate(folders) if f in there and (o := _read(f))}
+        self._watch.begin(about, sum(u.size for u in units), sum(units[i].size for i in done))
+        to_do = [i for i in range(len(units)) if i not in done]
         # The largest unit first, so that no process is left alone with it at the end.
-        to_do.sort(key=lambda i: (-stage.units[i].size, i))
-        tasks = [(stage.work, stage.units[i], folder, self._files) for i in to_do]
-        small = sum(stage.units[i].size for i in to_do) < _SMALL
+        to_do.sort(key=lambda i: (-units[i].size, i))
+        tasks = [(function, units[i].task, folders[i], self._files) for i in to_do]
+        is_small = sum(units[i].size for i in to_do) < _SMALL
         with outputs.named(self.path):
-            for number, outcome in self._pool.map(do_unit, tasks, here=small):
-                outcomes[to_do[number]] = outcome
-                watch.advance(stage.units[to_do[number]].size)
-        watch.end()
-        return [outcomes[i] for i in range(len(stage.units))]
+            for number, outcome in self._pool.map(do_unit, tasks, here=is_small):
+                done[to_do[number]] = outcome
+                self._watch.advance(units[to_do[number]].size)
+        self._watch.end()
+        return [done[i] for i in range(len(units))]
 
-    def keep_only(self, stage: Stage) -> None:
-        """Removes the files of units that the stage no longer has, for instance of other settings."""
-        if (self.path / stage.name).is_dir():
-            needed = {unit.folder for unit in stage.units}
-            for path in (self.path / stage.name).iterdir():
-                if path.name not in needed:
-                    shutil.rmtree(path, ignore_errors=True)
+    def _folder_name(self, unit: Unit) -> str:
+        plain = "".join(
+            c if c.isascii() and (c.isalnum() or c in ".-_") else "_" for c in unit.name
+        )
+        text = json.dumps((_VERSION, unit.task), default=self._plain, sort_keys=True)
+        return f"{plain[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]}"
+
+    def _plain(self, value: Any) -> Any:
+        """Returns a part of a task as values for JSON."""
+        if isinstance(value, Path):
+            inside = self.path in value.parents
+            return (value.relative_to(self.path) if inside else value).as_posix()
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
     def has_results(self) -> bool:
         """Returns whether any unit of any stage is finished."""
@@ -231,22 +200,14 @@ class WorkFolder:
                 self.remove()
 
 
-def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
-    """Does a unit and puts its files into the folder of its stage, in one step.
-
-    Args:
-      work: the function of the stage.
-      unit: the unit.
-      folder: the folder of the stage.
-      scratch: a folder on the same disk for files that are not complete.
-    """
+def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finished:
+    """Does a unit in `scratch`, a folder on the same disk, and moves its files to `place` in one step."""
     _return_large_blocks()
-    place = folder / unit.folder
     temporary = Path(tempfile.mkdtemp(dir=scratch))
     thresholds = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS)
     try:
-        content = json.dumps(dict(work(unit.task, temporary)), ensure_ascii=False)
+        content = json.dumps(dict(function(task, temporary)), ensure_ascii=False)
         for path in temporary.rglob("*"):
             if path.is_file():
                 _sync(path)
@@ -261,7 +222,7 @@ def do_unit(work: Work, unit: Unit, folder: Path, scratch: Path) -> Finished:
                 # What is there is damaged: the disk lost a part of it.
                 shutil.rmtree(place)
                 temporary.rename(place)
-        _sync(folder)
+        _sync(place.parent)
     finally:
         gc.set_threshold(*thresholds)
         shutil.rmtree(temporary, ignore_errors=True)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gshard_nmt import files
+from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.text.vocabulary import UNK, Vocabulary
-from gshard_nmt.data.text.vocabulary_pair import SIDES
 
 REPORT = "vocabulary.json"
 """The name of the file in prepared data."""

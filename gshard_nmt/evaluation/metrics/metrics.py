@@ -1,6 +1,7 @@
-"""Scores of translations: BLEU, chrF, chrF++, TER, spBLEU, COMET and MetricX. Each has its signature.
+"""Scores of translations: BLEU, chrF, chrF++, TER, spBLEU and COMET. Each has its signature.
 
-sacreBLEU computes all of them but the last two, so the numbers are those of its command line.
+sacreBLEU computes all of them but COMET, so the numbers are those of its command line. A further metric
+is a function and a row of `METRICS`.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +18,6 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from gshard_nmt.data.language_codes import script_of
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import metricx
-
-KEYS = {
-    "bleu": "bleu",
-    "chrf": "chrf",
-    "chrf++": "chrfpp",
-    "ter": "ter",
-    "spbleu": "spbleu",
-    "comet": "comet",
-    "metricx": "metricx",
-}
-"""The metrics by the names that users type. The values are their keys in bleu.json."""
-
-TITLES = {
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "chrfpp": "chrF++",
-    "ter": "TER",
-    "spbleu": "spBLEU",
-    "comet": "COMET",
-    "metricx": "MetricX",
-}
-"""The names of the metrics in tables, by their keys. For TER and MetricX, lower is better."""
-
-FINE = ("comet", "metricx")
-"""The metrics that are shown with four digits after the point."""
-
-ALWAYS = ("bleu", "chrf")
-"""The metrics of every report."""
 
 _TOKENIZERS = {
     "Hans": "zh",
@@ -70,129 +42,59 @@ _SPM_NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Measures:
-    """The metrics that a user has chosen.
-
-    Attributes:
-      names: keys of `KEYS`. BLEU and chrF are computed even if they are not among them.
-      spm_model: the SentencePiece model that spBLEU tokenizes with.
-      comet_model: the checkpoint of COMET.
-      metricx_model: the folder of MetricX.
-    """
-
-    names: tuple[str, ...] = ALWAYS
-    spm_model: Path | None = None
-    comet_model: Path | None = None
-    metricx_model: Path | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """The keys of the metrics in the order of the tables, BLEU and chrF first."""
-        return [key for name, key in KEYS.items() if name in ALWAYS or name in self.names]
-
-    def check(self) -> None:
-        """Checks that every metric can be computed, before any work begins.
-
-        Raises:
-          UserError: a metric is unknown, its package is missing, or its model is missing.
-        """
-        for name in self.names:
-            if name not in KEYS:
-                raise UserError(
-                    f"--metrics names {name!r}; the metrics are {', '.join(KEYS)}. Choose among these."
-                )
-        models = {"spbleu": "spm_model", "comet": "comet_model", "metricx": "metricx_model"}
-        for name, flag in models.items():
-            if name not in self.names and (path := getattr(self, flag)) is not None:
-                raise UserError(f"--{flag} {path} is for {name} alone; add --metrics {name}.")
-        if "spbleu" in self.names:
-            if self.spm_model is None:
-                raise UserError(
-                    "--metrics spbleu needs a SentencePiece model. Give the model of FLORES-200 with "
-                    "--spm_model FILE; sacreBLEU keeps it as ~/.sacrebleu/models/flores200sacrebleuspm."
-                )
-            _pieces(self.spm_model)
-        if "comet" in self.names:
-            if importlib.util.find_spec("comet") is None:
-                raise UserError(
-                    "--metrics comet needs a package that is not installed. Install it with: "
-                    "pip install unbabel-comet"
-                )
-            if self.comet_model is None:
-                raise UserError(
-                    "--metrics comet needs the checkpoint of a COMET model, such as that of "
-                    "Unbabel/wmt22-comet-da. Give it with --comet_model FILE."
-                )
-        if "metricx" in self.names:
-            if missing := metricx.missing_packages():
-                raise UserError(
-                    f"--metrics metricx needs packages that are not installed: {', '.join(missing)}. "
-                    "Install them as https://github.com/google-research/metricx says."
-                )
-            if self.metricx_model is None:
-                raise UserError(
-                    "--metrics metricx needs a model, such as google/metricx-24-hybrid-large-v2p6, and "
-                    "its tokenizer in the same folder. Give the folder with --metricx_model DIR."
-                )
-
-
-@dataclasses.dataclass(frozen=True)
 class Measured:
-    """A score and the description of how it was computed.
+    """A score, and the description of how it was computed: sacreBLEU's signature, or the model of COMET.
 
-    Attributes:
-      value: the score, from 0 to 100. TER may be larger, COMET is mostly between 0 and 1, and
-        MetricX is from 0 to 25.
-      signature: sacreBLEU's signature, or the version and model of COMET or MetricX.
+    The score is from 0 to 100. TER may be larger, and COMET is mostly between 0 and 1.
     """
 
     value: float
     signature: str
 
 
-def scores(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    target: str,
-    measures: Measures | None = None,
-    sources: Sequence[str] | None = None,
-) -> dict[str, Measured]:
-    """Computes the scores of a system on the test set of one direction.
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """What a metric reads.
 
-    Args:
+    Attributes:
       hypotheses: the translation of each sentence.
       references: one or several complete references; each has a line for each sentence.
-      target: BCP 47 tag of the target language, which chooses the tokenizer of BLEU.
-      measures: the metrics.
-      sources: the sources. Only COMET and MetricX read them.
-
-    Returns:
-      The scores by the keys of the metrics.
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
+      target: BCP 47 tag of the target language.
+      sources: the sources; None if they are unknown.
     """
-    measures = measures or Measures()
-    check_lengths(hypotheses, references)
-    results = {}
-    for key in measures.keys:
-        if key == "comet":
-            results[key] = _comet(hypotheses, references, sources, measures)
-        elif key == "metricx":
-            results[key] = _metricx(hypotheses, references, sources, measures)
-        else:
-            metric = metric_of(key, target, measures.spm_model)
-            score = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-            results[key] = Measured(score.score, str(metric.get_signature()))
-    return results
+
+    hypotheses: Sequence[str]
+    references: Sequence[Sequence[str]]
+    target: str
+    sources: Sequence[str] | None = None
 
 
-def metric_of(key: str, target: str, spm_model: Path | None = None) -> BLEU | CHRF | TER:
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric of the report.
+
+    Attributes:
+      key: its key in bleu.json.
+      title: its name in tables.
+      score: computes it, with the model that the user gives (None without one).
+      model: the attribute of `Measures`, and the flag, that names its model; "" if it has none.
+      check: raises UserError if the metric cannot be computed with a model.
+      digits: the digits after the point in tables.
+    """
+
+    key: str
+    title: str
+    score: Callable[[Text, Path | None], Measured]
+    model: str = ""
+    check: Callable[[Path | None], object] = lambda _: None
+    digits: int = 1
+
+
+def sacrebleu_metric(key: str, target: str, spm_model: Path | None = None) -> BLEU | CHRF | TER:
     """Returns the metric of sacreBLEU that a key stands for."""
     if key == "bleu":
         return BLEU(tokenize=tokenizer(target))
     if key == "spbleu":
-        assert spm_model is not None
         metric = BLEU(tokenize="none", force=True)
         metric.tokenizer = _pieces(spm_model)
         metric.tokenizer_signature = metric.tokenizer.name
@@ -200,6 +102,15 @@ def metric_of(key: str, target: str, spm_model: Path | None = None) -> BLEU | CH
     if key == "ter":
         return TER()
     return CHRF(word_order=2) if key == "chrfpp" else CHRF()
+
+
+def _of_sacrebleu(key: str) -> Callable[[Text, Path | None], Measured]:
+    def score(text: Text, spm_model: Path | None) -> Measured:
+        metric = sacrebleu_metric(key, text.target, spm_model)
+        result = metric.corpus_score(list(text.hypotheses), [list(r) for r in text.references])
+        return Measured(result.score, str(metric.get_signature()))
+
+    return score
 
 
 def tokenizer(target: str) -> str:
@@ -211,34 +122,6 @@ def tokenizer(target: str) -> str:
     name = _TOKENIZERS.get(script_of(target), "13a")
     needed = _PACKAGES.get(name, ())
     return name if all(importlib.util.find_spec(module) for module in needed) else "char"
-
-
-def joined_signatures(by_direction: Mapping[str, str]) -> str:
-    """Returns the one signature of all directions, or each signature with its directions.
-
-    For example {"fr-en": "a", "en-fr": "a"} gives "a", and {"fr-en": "a", "en-zh": "b"} gives
-    "a (fr-en); b (en-zh)".
-    """
-    groups: dict[str, list[str]] = {}
-    for direction, signature in by_direction.items():
-        groups.setdefault(signature, []).append(direction)
-    if len(groups) == 1:
-        return next(iter(groups))
-    return "; ".join(f"{text} ({', '.join(names)})" for text, names in groups.items())
-
-
-def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    """Raises UserError if there is nothing to score or the numbers of lines differ."""
-    if not references:
-        raise UserError("there are no references; give at least one reference.")
-    for lines in references:
-        if len(hypotheses) != len(lines):
-            raise UserError(
-                f"the numbers of translations and references are {len(hypotheses)} and {len(lines)}; "
-                "give one translation for each reference."
-            )
-    if not hypotheses:
-        raise UserError("the test set is empty; give at least one sentence.")
 
 
 class _Pieces:
@@ -272,52 +155,164 @@ class _Pieces:
 
 
 @functools.lru_cache(maxsize=1)
-def _pieces(model: Path) -> _Pieces:
+def _pieces(model: Path | None) -> _Pieces:
+    if model is None:
+        raise UserError(
+            "--metrics spbleu needs a SentencePiece model. Give the model of FLORES-200 with "
+            "--spm_model FILE; sacreBLEU keeps it as ~/.sacrebleu/models/flores200sacrebleuspm."
+        )
     return _Pieces(model)
 
 
-def _needed(metric: str, sources: Sequence[str] | None) -> Sequence[str]:
-    """Returns the sources; raises UserError if they are not known."""
-    if sources is None:
-        raise UserError(f"--metrics {metric} reads the sources too; give them with --sources FILE.")
-    return sources
+def _check_comet(model: Path | None) -> None:
+    if importlib.util.find_spec("comet") is None:
+        raise UserError(
+            "--metrics comet needs a package that is not installed. Install it with: "
+            "pip install unbabel-comet"
+        )
+    if model is None:
+        raise UserError(
+            "--metrics comet needs the checkpoint of a COMET model, such as that of "
+            "Unbabel/wmt22-comet-da. Give it with --comet_model FILE."
+        )
 
 
-def _comet(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    sources: Sequence[str] | None,
-    measures: Measures,
-) -> Measured:
+def _comet(text: Text, model: Path | None) -> Measured:
     """Returns the mean of COMET over the sentences and, if there are several, over the references."""
-    sources = _needed("comet", sources)
-    assert measures.comet_model is not None
-    model = _comet_model(measures.comet_model)
+    assert model is not None
+    if text.sources is None:
+        raise UserError("--metrics comet reads the sources too; give them with --sources FILE.")
     values = []
-    for lines in references:
+    for lines in text.references:
         rows = [
             {"src": source, "mt": hypothesis, "ref": reference}
-            for source, hypothesis, reference in zip(sources, hypotheses, lines, strict=True)
+            for source, hypothesis, reference in zip(
+                text.sources, text.hypotheses, lines, strict=True
+            )
         ]
-        values.append(float(model.predict(rows, batch_size=8, gpus=0).system_score))
+        prediction = _comet_model(model).predict(rows, batch_size=8, gpus=0)
+        values.append(float(prediction.system_score))
     version = importlib.metadata.version("unbabel-comet")
-    signature = f"nrefs:{len(references)}|model:{measures.comet_model.name}|version:{version}"
+    signature = f"nrefs:{len(values)}|model:{model.name}|version:{version}"
     return Measured(sum(values) / len(values), signature)
-
-
-def _metricx(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    sources: Sequence[str] | None,
-    measures: Measures,
-) -> Measured:
-    sources = _needed("metricx", sources)
-    folder = measures.metricx_model
-    assert folder is not None
-    value = metricx.score(hypotheses, references, sources, folder)
-    return Measured(value, f"nrefs:{len(references)}|model:{folder.name}|version:24")
 
 
 @functools.lru_cache(maxsize=1)
 def _comet_model(checkpoint: Path) -> Any:
     return importlib.import_module("comet").load_from_checkpoint(str(checkpoint))
+
+
+# fmt: off
+METRICS = {
+    "bleu": Metric("bleu", "BLEU", _of_sacrebleu("bleu")),
+    "chrf": Metric("chrf", "chrF", _of_sacrebleu("chrf")),
+    "chrf++": Metric("chrfpp", "chrF++", _of_sacrebleu("chrfpp")),
+    "ter": Metric("ter", "TER", _of_sacrebleu("ter")),
+    "spbleu": Metric("spbleu", "spBLEU", _of_sacrebleu("spbleu"), "spm_model", _pieces),
+    "comet": Metric("comet", "COMET", _comet, "comet_model", _check_comet, digits=4),
+}
+# fmt: on
+"""The metrics by the names that users type, in the order of the tables. For TER, lower is better."""
+
+TITLES = {metric.key: metric.title for metric in METRICS.values()}
+FINE = tuple(metric.key for metric in METRICS.values() if metric.digits > 1)
+"""The keys of the metrics that are shown with four digits after the point."""
+
+ALWAYS = ("bleu", "chrf")
+"""The metrics of every report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measures:
+    """The metrics that a user has chosen.
+
+    Attributes:
+      names: names in `METRICS`. BLEU and chrF are computed even if they are not among them.
+      spm_model: the SentencePiece model that spBLEU tokenizes with.
+      comet_model: the checkpoint of COMET.
+    """
+
+    names: tuple[str, ...] = ALWAYS
+    spm_model: Path | None = None
+    comet_model: Path | None = None
+
+    @property
+    def chosen(self) -> list[Metric]:
+        """The metrics in the order of the tables, BLEU and chrF first."""
+        return [m for name, m in METRICS.items() if name in ALWAYS or name in self.names]
+
+    def model_of(self, metric: Metric) -> Path | None:
+        """Returns the model that the user has given for a metric."""
+        return getattr(self, metric.model) if metric.model else None
+
+    def check(self) -> None:
+        """Checks that every metric can be computed, before any work begins.
+
+        Raises:
+          UserError: a metric is unknown, its package is missing, or its model is missing.
+        """
+        for name in self.names:
+            if name not in METRICS:
+                raise UserError(
+                    f"--metrics names {name!r}; the metrics are {', '.join(METRICS)}. Choose among "
+                    "these."
+                )
+        for name, metric in METRICS.items():
+            model = self.model_of(metric)
+            if name in self.names:
+                metric.check(model)
+            elif model is not None:
+                raise UserError(
+                    f"--{metric.model} {model} is for {name} alone; add --metrics {name}."
+                )
+
+
+def scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    target: str,
+    measures: Measures | None = None,
+    sources: Sequence[str] | None = None,
+) -> dict[str, Measured]:
+    """Computes the scores of a system on a test set, by the keys of the metrics; see `Text`.
+
+    Raises:
+      UserError: there is nothing to score, or the numbers of lines differ.
+    """
+    check_lengths(hypotheses, references)
+    text, measures = Text(hypotheses, references, target, sources), measures or Measures()
+    return {m.key: m.score(text, measures.model_of(m)) for m in measures.chosen}
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], target: str) -> float:
+    """Returns BLEU with one reference. Raises UserError as `scores` does."""
+    check_lengths(hypotheses, [references])
+    return METRICS["bleu"].score(Text(hypotheses, [references], target), None).value
+
+
+def joined_signatures(by_direction: Mapping[str, str]) -> str:
+    """Returns the one signature of all directions, or each signature with its directions.
+
+    For example {"fr-en": "a", "en-fr": "a"} gives "a", and {"fr-en": "a", "en-zh": "b"} gives
+    "a (fr-en); b (en-zh)".
+    """
+    groups: dict[str, list[str]] = {}
+    for direction, signature in by_direction.items():
+        groups.setdefault(signature, []).append(direction)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in groups.items())
+
+
+def check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raises UserError if there is nothing to score or the numbers of lines differ."""
+    if not references:
+        raise UserError("there are no references; give at least one reference.")
+    for lines in references:
+        if len(hypotheses) != len(lines):
+            raise UserError(
+                f"the numbers of translations and references are {len(hypotheses)} and {len(lines)}; "
+                "give one translation for each reference."
+            )
+    if not hypotheses:
+        raise UserError("the test set is empty; give at least one sentence.")

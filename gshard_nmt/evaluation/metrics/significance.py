@@ -24,7 +24,6 @@ among 500 directions.
 """
 
 METHOD = "approximate randomization"
-"""What the p-values come from, in words."""
 
 DRAWS_OF_MEAN = 2_000
 """Number of draws of the bootstrap over several test sets."""
@@ -41,12 +40,6 @@ _NORMAL = 1.96
 
 _TIE = 1e-9
 """Differences that are closer than this are equal."""
-
-_ORDER = 4
-"""BLEU counts n-grams of 1 to 4 words."""
-
-_BETA = 2
-"""In chrF, recall counts twice as much as precision."""
 
 Interval = tuple[float, float]
 
@@ -65,28 +58,6 @@ class Comparison(NamedTuple):
     p_value: float
 
 
-def compare(
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: Sequence[Sequence[str]],
-    target: str,
-    key: str = "bleu",
-) -> Comparison:
-    """Compares two systems as `compare_statistics` does.
-
-    Args:
-      hypotheses, baseline: the translations of the two systems.
-      references: one or several complete references.
-      target: BCP 47 tag of the target language.
-      key: "bleu" or "chrf".
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
-    """
-    pair = [statistics(lines, references, target, key) for lines in (hypotheses, baseline)]
-    return compare_statistics(pair[0], pair[1], key)
-
-
 def compare_statistics(
     system: np.ndarray,
     baseline: np.ndarray,
@@ -94,13 +65,9 @@ def compare_statistics(
     resamples: int = RESAMPLES,
     seed: int = _SEED,
 ) -> Comparison:
-    """Compares two systems on the same sentences.
+    """Compares two systems by the statistics of their sentences, of "bleu" or "chrf".
 
-    Args:
-      system, baseline: the statistics of the sentences of each system.
-      key: "bleu" or "chrf".
-      resamples: number of draws.
-      seed: starts the random numbers. The same seed and number of sentences give the same draws.
+    The same seed and number of sentences give the same draws.
     """
     score = SCORES[key]
     delta = float(score(system.sum(0)) - score(baseline.sum(0)))
@@ -177,8 +144,7 @@ def drawn_scores(
     Args:
       systems: for each test set, the statistics of its sentences, of one system or of several.
       groups: for each test set, the group of each sentence, such as its English text.
-      draws: number of draws.
-      seed: starts the random numbers.
+      draws, seed: the number of draws, and what starts the random numbers.
     """
     texts = dict.fromkeys(text for lines in groups for text in lines)
     numbers = {text: number for number, text in enumerate(texts)}
@@ -197,8 +163,7 @@ def drawn_scores(
 def error_of_mean(drawn: np.ndarray) -> float:
     """Returns the standard error that the choice of the sentences gives to a mean over test sets.
 
-    Args:
-      drawn: float64[test set, draw], scores or differences, see `drawn_scores`.
+    `drawn` is float64[test set, draw]: scores, see `drawn_scores`, or differences.
     """
     return float(drawn.mean(0).std())
 
@@ -230,15 +195,12 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
 
 
 def adjusted_p_values(p_values: Sequence[float]) -> list[float]:
-    """Returns for each p-value the smallest false discovery rate at which it is significant.
+    """Returns the smallest false discovery rate at which each p-value is significant, in the given order.
 
     Benjamini and Hochberg (1995), "Controlling the False Discovery Rate", section 3: with the p-values in
     ascending order, find the last p(i) that is at most rate x i / number. It and all smaller ones are
     significant. Of the differences that are called significant, a share of `rate` is expected to be
     chance.
-
-    Args:
-      p_values: one for each test, in any order.
     """
     values = np.asarray(p_values, np.float64)
     order = np.argsort(values, kind="stable")
@@ -261,7 +223,7 @@ def statistics(
       UserError: there is nothing to score, or the numbers of lines differ.
     """
     metrics.check_lengths(hypotheses, references)
-    metric = metrics.metric_of(key, target)
+    metric = metrics.sacrebleu_metric(key, target)
     rows = metric._extract_corpus_statistics(list(hypotheses), [list(r) for r in references])
     return np.array(rows, np.float64)
 
@@ -278,7 +240,7 @@ def bleu_of(sums: np.ndarray) -> np.ndarray:
       float64[...], from 0 to 100.
     """
     hypothesis_words, reference_words = sums[..., 0], sums[..., 1]
-    matches, totals = sums[..., 2 : 2 + _ORDER], sums[..., 2 + _ORDER :]
+    matches, totals = sums[..., 2:6], sums[..., 6:]
     # The first order without a match counts as half a match, the next as a quarter, and so on.
     zeros = np.cumsum(matches == 0, axis=-1)
     smoothed = np.where(matches == 0, 0.5**zeros, matches)
@@ -308,8 +270,9 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     orders = np.maximum(counts.sum(-1), 1)
     precision = np.where(counts, matches / np.maximum(translated, 1), 0.0).sum(-1) / orders
     recall = np.where(counts, matches / np.maximum(expected, 1), 0.0).sum(-1) / orders
-    divisor = _BETA**2 * precision + recall
-    score = (1 + _BETA**2) * precision * recall / np.where(divisor > 0, divisor, 1.0)
+    # Recall counts twice as much as precision.
+    divisor = 4 * precision + recall
+    score = 5 * precision * recall / np.where(divisor > 0, divisor, 1.0)
     return 100.0 * score
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from gshard_nmt.data.sets.manifest import VOCABULARIES
-from gshard_nmt.evaluation.metrics import bleu, significance
+from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.report import differences, tables
 from gshard_nmt.evaluation.report.report import LanguageResult, Section
 from gshard_nmt.evaluation.systems import convergence
@@ -316,7 +316,7 @@ def _system_of(
     for test in candidate.tests:
         direction = test.source, test.target
         own, reference = own_lines[direction], test.all_references
-        score = bleu.score(own, reference, test.target)
+        score = metrics.scores(own, reference, test.target)
         of_test = cast(Counts, of_main[direction].counts)
         others = {**of_test.others, "difference": of_test.own}
         counts = Counts(
@@ -330,11 +330,11 @@ def _system_of(
         results.append(
             dataclasses.replace(
                 of_main[direction],
-                bleu=score.bleu,
-                chrf=score.chrf,
+                bleu=score["bleu"].value,
+                chrf=score["chrf"].value,
                 delta_ci95=compared["delta"].interval if "delta" in compared else None,
                 counts=counts,
-                difference=score.bleu - of_main[direction].bleu,
+                difference=score["bleu"].value - of_main[direction].bleu,
                 difference_ci95=difference.interval,
                 difference_p=difference.p_value,
             )

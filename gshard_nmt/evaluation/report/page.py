@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
+from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.report import samples
 
 Row = Mapping[str, Any]
@@ -160,7 +161,7 @@ def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
             f"<td data-value='{interval[0] if interval else ''}'>{interval_text(interval)}</td>",
             # COMET is mostly between 0 and 1, so it has more digits.
             *(
-                _cell(row[key], ".4f" if key in ("comet", "metricx") else ".1f")
+                _cell(row[key], ".4f" if key in metrics.FINE else ".1f")
                 for key, _ in content.metrics
             ),
         ]

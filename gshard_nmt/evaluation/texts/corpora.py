@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.sets.corpus import (
-    CorpusPair,
-    find_pairs,
-    first_pairs,
-    read_pairs,
-)
+from gshard_nmt.data.reading.rows import listed
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.data.sets.directions import joined, with_one_test_set
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.texts.translations import TestSet
@@ -34,8 +30,8 @@ class Origin:
     """How a corpus compares with the training text of a run.
 
     Attributes:
-      corpus: fingerprint of the main corpus, of the languages of the run that it has.
-      trained: fingerprint of the main text that the run was trained on.
+      corpus, trained: fingerprints of the main corpus, in the languages of the run, and of the
+        main text that the run was trained on.
       is_same: whether all folders that are given have the text of the run. None if this cannot be known,
         because the run has a part of the languages of its data, or the corpus a part of those of the run.
       others: the names of the folders with other text; "" is the main corpus. Those that perhaps have
@@ -52,7 +48,7 @@ class Origin:
     @property
     def verdict(self) -> str:
         """What the report says about the training text."""
-        of_subsets = f" ({_listed(self.others)})" if any(self.others) else ""
+        of_subsets = f" ({_named(self.others)})" if any(self.others) else ""
         if self.is_same is None:
             return (
                 f"fingerprint {self.trained} of the prepared data. This run may use only some languages "
@@ -60,12 +56,12 @@ class Origin:
                 f"the same{of_subsets}"
             )
         verdict = "the same corpus" if self.is_same else f"another corpus{of_subsets}"
-        if not self.missing:
-            return f"fingerprint {self.trained}: {verdict}"
-        return (
-            f"fingerprint {self.trained}: {verdict}. The run was also trained on "
-            f"{_listed(self.missing)}, which is not given, so overlap with it is not counted"
-        )
+        if self.missing:
+            verdict += (
+                f". The run was also trained on {_named(self.missing)}, which is not given, so overlap "
+                "with it is not counted"
+            )
+        return f"fingerprint {self.trained}: {verdict}"
 
 
 def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
@@ -94,7 +90,7 @@ def test_sets(
     """Reads the test set of each direction of a run.
 
     Returns:
-      The test sets, and a sentence for each direction that has none or cannot be read.
+      The test sets, and sentences about directions that have none or cannot be read.
 
     Raises:
       UserError: there is no test set at all.
@@ -104,20 +100,17 @@ def test_sets(
     without: list[str] = []
     for direction in run.data["pairs"]:
         language, source, target = (direction[key] for key in ("language", "source", "target"))
-        if language not in pairs:
-            missing.append(f"{source}-{target}")
-            continue
         try:
             rows = [
                 row
-                for pair in pairs[language]
+                for pair in pairs.get(language, ())
                 for row in first_pairs(read_pairs(pair, split, source, target), sentences)
             ]
         except UserError as error:
             notes.append(f"{source}-{target} is not scored: {error}")
             continue
         if not rows:
-            without.append(f"{source}-{target}")
+            (without if language in pairs else missing).append(f"{source}-{target}")
             continue
         sources, references = (list(side) for side in zip(*rows, strict=True))
         train_pairs = direction["train_pairs"]
@@ -129,8 +122,8 @@ def test_sets(
         notes.insert(0, f"{start}, which {run.path} was trained on; give the corpus of the run.")
     if not tests:
         raise UserError(
-            f"{corpus} has no {split} text of any language of {run.path} that can be read: "
-            f"{notes[0]} Give another --split or the corpus of the run."
+            f"{corpus} has no {split} text of any language of {run.path} that can be read: {notes[0]} "
+            "Give another --split or the corpus of the run."
         )
     return tests, notes
 
@@ -155,12 +148,7 @@ def facts(
 
 
 def origin(run: RunFolder, pairs: Pairs) -> Origin:
-    """Compares a corpus with the training text of a run.
-
-    Args:
-      run: the run.
-      pairs: the pairs of the corpus, as `pairs_of` returns them; {} if no corpus is given.
-    """
+    """Compares a corpus, {} if none is given, with the training text of a run."""
     trained = fingerprints_of(run)
     names = dict.fromkeys(pair.subset for own in pairs.values() for pair in own)
     languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
@@ -191,13 +179,9 @@ def _flag(folders: Folders) -> str:
 
 
 def _not_scored(directions: Sequence[str], reason: str) -> str:
-    """Returns the beginning of a sentence on directions without text."""
-    if len(directions) == 1:
-        return f"{directions[0]} is not scored: {reason} of this direction"
-    rest = f" and {len(directions) - 5} more" if len(directions) > 5 else ""
-    names = ", ".join(directions[:5])
-    return f"{names}{rest} are not scored: {reason} of these directions"
+    verb, these = ("is", "this direction") if len(directions) == 1 else ("are", "these directions")
+    return f"{listed(directions, 5)} {verb} not scored: {reason} of {these}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(name or "the main corpus" for name in names)
+def _named(folders: Sequence[str]) -> str:
+    return ", ".join(name or "the main corpus" for name in folders)

@@ -11,29 +11,38 @@ Every file may end in .gz, and those of wmt and plain in .txt. Line N of all fil
 
 import dataclasses
 import hashlib
+import importlib
+import itertools
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.language_codes import same, understand
+from gshard_nmt.data.reading.rows import encodable, listed
 from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.texts import flores_plus
 from gshard_nmt.evaluation.texts.translations import TestSet
 
-FORMATS = ("flores", "ntrex", "wmt", "plain")
-
-LAYOUTS = (
+_LAYOUTS = (
     "It must have files such as devtest/fra_Latn.devtest (flores), newstest2019-ref.fra.txt (ntrex), "
     "newstest2014-deen-src.de (wmt), or src.de and ref.en (plain)"
 )
 
-_NTREX = re.compile(r"(?P<set>.+)-(?P<side>src|ref)(?:-(?P<number>\d+))?\.(?P<code>[\w-]+)\.txt")
-_WMT = re.compile(
-    r"(?P<set>.+)-(?P<pair>[a-z]{4,6})-(?P<side>src|ref)(?P<number>[A-Z\d]?)\.(?P<code>[a-z]{2,3})(?:\.txt)?"
-)
-_PLAIN = re.compile(r"(?P<side>src|ref)(?P<number>\d*)\.(?P<code>[\w-]+)(?:\.txt)?", re.IGNORECASE)
+_PATTERNS = {
+    "flores": r"(?:{split}\.(?P<code>.+)|(?P<code_first>.+)\.{split})",
+    "ntrex": r"(?P<set>.+)-(?P<side>src|ref)(?:-(?P<number>\d+))?\.(?P<code>[\w-]+)\.txt",
+    "wmt": r"(?P<set>.+)-(?P<pair>[a-z]{{4,6}})-(?P<side>src|ref)(?P<number>[A-Z\d]?)"
+    r"\.(?P<code>[a-z]{{2,3}})(?:\.txt)?",
+    "plain": r"(?i:(?P<side>src|ref)(?P<number>\d*)\.(?P<code>[\w-]+)(?:\.txt)?)",
+}
+"""The names of the files, without .gz. Each file of FLORES is both a source and a reference."""
+
+FORMATS = tuple(_PATTERNS)
+
+_Directions = dict[tuple[str, str], tuple[Path, tuple[Path, ...]]]
+"""The files of each direction (source, target): the source, and all references."""
 
 
 @dataclasses.dataclass
@@ -52,13 +61,13 @@ class Published:
     Attributes:
       folder: the folder that the user named.
       name: a name for its translations, such as "flores.devtest".
-      directions: files of each direction (source, target): the source, and all references.
+      directions: the files of each direction.
       notes: what the user should know about codes that are unknown or occur twice.
     """
 
     folder: Path
     name: str
-    directions: dict[tuple[str, str], tuple[Path, tuple[Path, ...]]]
+    directions: _Directions
     notes: tuple[str, ...]
 
     @property
@@ -79,16 +88,13 @@ def open_folder(folder: Path, form: str | None = None, split: str = "test") -> P
       UserError: the folder has no test set of this format, or two of the same direction.
     """
     for candidate in (form,) if form else FORMATS:
-        published = _flores(folder, split) if candidate == "flores" else _flat(folder, candidate)
+        published = _opened(folder, candidate, "devtest" if split == "test" else split)
         if published.directions:
             return published
     of_split = "" if split == "test" else f" for --split {split}"
-    if form:
-        raise UserError(
-            f"--test_set {folder} has no test set with --format {form}{of_split}. {LAYOUTS}; leave "
-            "--format out to let it be recognized."
-        )
-    raise UserError(f"--test_set {folder} has no known test set{of_split}. {LAYOUTS}.")
+    known = f"test set with --format {form}" if form else "known test set"
+    remedy = "; leave --format out to let it be recognized" if form else ""
+    raise UserError(f"--test_set {folder} has no {known}{of_split}. {_LAYOUTS}{remedy}.")
 
 
 def read(
@@ -118,31 +124,25 @@ def read(
             continue
         used |= set(matches[0])
         source_path, reference_paths = published.directions[matches[0]]
-        sources, *references = _aligned([source_path, *reference_paths], sentences)
-        tests.append(
-            TestSet(
-                pair["language"],
-                source,
-                target,
-                pair["train_pairs"],
-                sources,
-                references[0],
-                tuple(references[1:]),
-            )
+        sources, reference, *others = _aligned([source_path, *reference_paths], sentences)
+        train_pairs = pair["train_pairs"]
+        test = TestSet(
+            pair["language"], source, target, train_pairs, sources, reference, tuple(others)
         )
+        tests.append(test)
     if not tests:
         raise UserError(
-            f"--test_set {published.folder} has {_listed(published.tags)}, and the run was trained on "
-            f"{_listed(missing)}. Give a test set with a direction of the run."
+            f"--test_set {published.folder} has {listed(published.tags, 20)}, and the run was trained on "
+            f"{listed(missing, 20)}. Give a test set with a direction of the run."
         )
     notes = []
     if missing:
         notes.append(
-            f"the test set has no text of {_listed(missing)}, which the run was trained on"
+            f"the test set has no text of {listed(missing, 20)}, which the run was trained on"
         )
     unused = [tag for tag in published.tags if tag not in used]
     if unused:
-        notes.append(f"the run was not trained on {_listed(unused)}, so they are left out")
+        notes.append(f"the run was not trained on {listed(unused, 20)}, so they are left out")
     return tests, notes
 
 
@@ -169,83 +169,54 @@ def fingerprint(tests: Sequence[TestSet]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _flores(folder: Path, split: str) -> Published:
-    """Finds the files of FLORES in a folder, or in the folder of the split below it."""
-    split = "devtest" if split == "test" else split
-    inner = folder / split
+def _opened(folder: Path, form: str, split: str) -> Published:
+    """Finds the files of a format in a folder, or in its folder of the split or of NTREX."""
+    pattern = re.compile(_PATTERNS[form].format(split=split))
+    inner = folder / {"flores": split, "ntrex": "NTREX-128"}.get(form, ".")
     place = inner if inner.is_dir() else folder
-    sides: dict[str, _Side] = {}
+    groups: dict[tuple[str, str], dict[str, _Side]] = {}
     notes: list[str] = []
-    for path in _files(place):
+    for path in sorted(filter(Path.is_file, place.iterdir())):
         name = path.name.removesuffix(".gz")
-        if flores_plus.is_one(path):
+        if form == "flores" and _is_flores_plus(path):
             name = name.rpartition(".")[0]
             if inner.is_dir() and split not in name.split("."):
                 name = f"{name}.{split}"
-        code = name.removeprefix(f"{split}.") if name.startswith(f"{split}.") else ""
-        code = name.removesuffix(f".{split}") if name.endswith(f".{split}") else code
-        side = _side_of(sides, notes, code, path) if code else None
-        if side:
-            side.source, side.references = path, {"": path}
-    return Published(folder, f"flores.{split}", _all_directions(sides), tuple(notes))
-
-
-def _flat(folder: Path, form: str) -> Published:
-    """Finds the files of a test set whose files are all in one folder."""
-    pattern = {"ntrex": _NTREX, "wmt": _WMT, "plain": _PLAIN}[form]
-    groups: dict[tuple[str, str], dict[str, _Side]] = {}
-    notes: list[str] = []
-    place = folder / "NTREX-128" if form == "ntrex" else folder
-    for path in _files(place if place.is_dir() else folder):
-        match = pattern.fullmatch(path.name.removesuffix(".gz"))
-        if match is None:
+        if (match := pattern.fullmatch(name)) is None:
             continue
         parts = match.groupdict()
         sides = groups.setdefault((parts.get("set") or "", parts.get("pair") or ""), {})
-        is_source = parts["side"].lower() == "src"
-        number = parts["number"] or ""
-        side = _side_of(sides, notes, parts["code"], path)
-        if side and is_source:
+        role = (parts.get("side") or "").lower()
+        side = _side_of(sides, notes, parts.get("code_first") or parts["code"], path)
+        if side and role != "ref":
             side.source = path
-        elif side:
-            side.references[number] = path
-    if form == "ntrex":
-        # The English source is also the reference of translations into English.
-        for sides in groups.values():
-            for side in sides.values():
-                side.source = side.source or min(side.references.items())[1]
-                side.references = side.references or {"": side.source}
-    return Published(folder, form, _one_of_each(folder, groups), tuple(notes))
+        if side and role != "src":
+            side.references[parts.get("number") or ""] = path
+    for side in (side for sides in groups.values() for side in sides.values()):
+        # The English source of NTREX is also the reference of translations into English.
+        if form == "ntrex":
+            side.source = side.source or min(side.references.items())[1]
+            side.references = side.references or {"": side.source}
+    name = f"flores.{split}" if form == "flores" else form
+    return Published(folder, name, _one_of_each(folder, groups), tuple(notes))
 
 
-def _one_of_each(
-    folder: Path, groups: dict[tuple[str, str], dict[str, _Side]]
-) -> dict[tuple[str, str], tuple[Path, tuple[Path, ...]]]:
+def _one_of_each(folder: Path, groups: dict[tuple[str, str], dict[str, _Side]]) -> _Directions:
     """Returns the directions of all groups of files. Raises UserError if two groups have the same."""
-    directions: dict[tuple[str, str], tuple[Path, tuple[Path, ...]]] = {}
+    directions: _Directions = {}
     for sides in groups.values():
-        for direction, paths in _all_directions(sides).items():
-            if direction in directions:
+        for (source, ours), (target, theirs) in itertools.permutations(sorted(sides.items()), 2):
+            if not ours.source or not theirs.references:
+                continue
+            if (source, target) in directions:
                 raise UserError(
-                    f"--test_set {folder} has two test sets of {'-'.join(direction)}: "
-                    f"{directions[direction][0].name} and {paths[0].name}. Give a folder with one."
+                    f"--test_set {folder} has two test sets of {source}-{target}: "
+                    f"{directions[source, target][0].name} and {ours.source.name}. Give a "
+                    "folder with one."
                 )
-            directions[direction] = paths
+            references = tuple(path for _, path in sorted(theirs.references.items()))
+            directions[source, target] = ours.source, references
     return directions
-
-
-def _all_directions(
-    sides: dict[str, _Side],
-) -> dict[tuple[str, str], tuple[Path, tuple[Path, ...]]]:
-    return {
-        (source, target): (
-            ours.source,
-            tuple(path for _, path in sorted(theirs.references.items())),
-        )
-        for source, ours in sorted(sides.items())
-        for target, theirs in sorted(sides.items())
-        if source != target and ours.source and theirs.references
-    }
 
 
 def _side_of(sides: dict[str, _Side], notes: list[str], code: str, path: Path) -> _Side | None:
@@ -265,13 +236,9 @@ def _side_of(sides: dict[str, _Side], notes: list[str], code: str, path: Path) -
     return side
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())
-
-
 def _aligned(paths: Sequence[Path], sentences: int) -> list[list[str]]:
     """Returns the lines of files that must have the same number of lines, at least one."""
-    texts = [flores_plus.read(p) if flores_plus.is_one(p) else read_lines(p) for p in paths]
+    texts = [_flores_plus(p) if _is_flores_plus(p) else read_lines(p) for p in paths]
     for path, lines in zip(paths, texts, strict=True):
         if not lines:
             raise UserError(f"{path} is empty; it must have a line for each sentence.")
@@ -283,7 +250,49 @@ def _aligned(paths: Sequence[Path], sentences: int) -> list[list[str]]:
     return [lines[: sentences or None] for lines in texts]
 
 
-def _listed(words: Sequence[str], most: int = 20) -> str:
-    """Returns the first words of a list, and the number of all others."""
-    rest = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + rest
+def _is_flores_plus(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".parquet"))
+
+
+def _flores_plus(path: Path) -> list[str]:
+    """Reads the sentences of a language, in the order of their ids if all rows have one.
+
+    Raises:
+      UserError: the file cannot be read or has no text, or it is Parquet and pyarrow is not installed.
+    """
+    rows = _parquet_rows(path) if path.name.endswith(".parquet") else _json_rows(path)
+    column = next((name for name in ("text", "sentence") if rows and name in rows[0]), "text")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not isinstance(row.get(column), str):
+            raise UserError(
+                f"{path}, row {number} is {str(row)[:80]}; it must have a text named text. Give "
+                "the files of FLORES+ as they are published."
+            )
+    if all(isinstance(row.get("id"), int) for row in rows):
+        rows.sort(key=lambda row: row["id"])
+    # A translation is a line, so a sentence must be one too.
+    return [" ".join(encodable(row[column]).splitlines()) for row in rows]
+
+
+def _json_rows(path: Path) -> list[Any]:
+    try:
+        return [json.loads(line) for line in read_lines(path) if line.strip()]
+    except ValueError as error:
+        raise UserError(
+            f"{path} cannot be read ({error}); each line must be a JSON object. Download the file again."
+        ) from None
+
+
+def _parquet_rows(path: Path) -> list[Any]:
+    try:
+        rows: list[Any] = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
+        return rows
+    except ImportError:
+        raise UserError(
+            f"{path} is a Parquet file, and the package pyarrow is not installed. Install it with: pip "
+            "install pyarrow; or write one sentence a line into a text file."
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # of the disk or the server
+        raise UserError(f"{path} cannot be read ({error}). Download the file again.") from error

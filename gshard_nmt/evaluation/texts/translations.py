@@ -1,21 +1,24 @@
-"""The translations of the test sets of a run, all made with one checkpoint.
+"""The test sentences of a direction, and their translations, all made with one checkpoint.
 
-They are kept in the run folder, and used again if the checkpoint, the config, the text and the rules of
-decoding are the same.
-The run may still be trained while it is evaluated.
+Translations are kept in `decodes/` of a run folder: `SPLIT.fr-en.txt` has one a line, and
+`SPLIT.fr-en.json` says what they depend on, with the SHA-256 of the text. They are used again if the
+checkpoint, the config, the test text and the rules of decoding are the same, and nobody edited them.
 """
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from gshard_nmt import files, json_shape
 from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
-from gshard_nmt.evaluation.texts import decodes
+from gshard_nmt.json_shape import anything, fields, mapping_of, text
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label
@@ -30,6 +33,8 @@ The description is a text with the step of the checkpoint and the settings of th
 checkpoint is the label of the weights, see `run/checkpoint/weights.py`. All
 calls for one run folder use the same weights.
 """
+
+_ABOUT = fields({"identity": mapping_of(anything()), "made_by": text(), "sha256": text()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +75,7 @@ class TestSet:
 
 @dataclasses.dataclass(frozen=True)
 class Translations:
-    """The translations of a test set.
-
-    Attributes:
-      lines: the translation of each source.
-      made_by: the description of how they were made, as `Translate` returns it.
-    """
+    """The translation of each source of a test set, and how they were made; see `Translate`."""
 
     lines: list[str]
     made_by: str
@@ -91,6 +91,8 @@ def translate_all(
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
+    The run may still be trained meanwhile. All translations are of the same checkpoint.
+
     Args:
       run: the run.
       split: the name of the split of all test sets.
@@ -98,9 +100,6 @@ def translate_all(
       translate: translates lines with a checkpoint of the run.
       advance: is called after each test set.
       choices: what the user has chosen.
-
-    Returns:
-      The translations of each test set. All of them are of the same checkpoint.
     """
     choices = choices or Choices()
     checkpoint = expected_checkpoint(run, choices.checkpoint)
@@ -125,30 +124,38 @@ def _translate(
     test: TestSet,
     checkpoint: str,
 ) -> tuple[Translations, str]:
-    """Returns the translations of a test set, and the label of the checkpoint that made them.
+    """Returns the translations of a test set, and the label of the checkpoint that made them."""
+    folder, name = run.path / "decodes", f"{split}.{test.direction_name}"
+    sources = hashlib.sha256("\n".join(test.sources).encode()).hexdigest()
+    identity = {"sources": sources} | identity_of(run, choices, checkpoint)
+    earlier = load(folder, name, identity)
+    if earlier is not None and len(earlier.lines) == len(test.sources):
+        return earlier, checkpoint
+    lines, made_by, used = translate(
+        run.path, test.source, test.target, test.sources, choices.checkpoint
+    )
+    translations = Translations(lines, made_by)
+    try:
+        store(folder, name, identity | {"checkpoint": used}, translations)
+    except OSError as error:
+        note_not_kept(folder, error, "translations")
+    return translations, used
 
-    Translations that were kept are used if they are of this checkpoint and these settings.
-    """
-    folder, name = run.path / "decodes", f"{split}.{test.source}-{test.target}"
-    identity = {
-        "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
+
+def identity_of(run: RunFolder, choices: Choices, checkpoint: str) -> dict[str, Any]:
+    """Returns what all that is computed with a checkpoint depends on, besides the text."""
+    return {
         "checkpoint": checkpoint,
         "config": choices.settings(run),
         "version of the decoding rules": RULES_VERSION,
     }
-    earlier = decodes.load(folder, name, identity)
-    if earlier is not None and len(earlier[0]) == len(test.sources):
-        return Translations(*earlier), checkpoint
-    lines, made_by, used = translate(
-        run.path, test.source, test.target, test.sources, choices.checkpoint
+
+
+def note_not_kept(path: Path, error: OSError, things: str) -> None:
+    """Says on stderr that results could not be written, and so are computed again next time."""
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(
+        f"{path} cannot be written ({error.strerror}), so these {things} are not kept"
     )
-    try:
-        decodes.store(folder, name, identity | {"checkpoint": used}, lines, made_by)
-    except OSError as error:
-        console = Console(stderr=True, highlight=False, markup=False)
-        note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
-        console.print(note, markup=False, soft_wrap=True)
-    return Translations(lines, made_by), used
 
 
 def expected_checkpoint(run: RunFolder, choice: str) -> str:
@@ -158,3 +165,52 @@ def expected_checkpoint(run: RunFolder, choice: str) -> str:
     """
     rules = Retention.of(read_run_config(run.config).train)
     return expected_label(Checkpoints(run.checkpoints, rules, run.identity()), Chosen.parse(choice))
+
+
+def load(folder: Path, name: str, identity: Mapping[str, Any]) -> Translations | None:
+    """Returns stored translations; None if there are none, they are damaged, or of another identity."""
+    try:
+        about = json_shape.parse((folder / f"{name}.json").read_bytes(), _ABOUT)
+        lines = (folder / f"{name}.txt").read_bytes()
+        if about["identity"] != identity or about["sha256"] != hashlib.sha256(lines).hexdigest():
+            return None
+        return Translations(lines.decode("utf-8").split("\n")[:-1], about["made_by"])
+    except (OSError, ValueError):
+        return None
+
+
+def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Translations) -> None:
+    """Stores translations for `load`; raises OSError if a file cannot be written.
+
+    Args:
+      folder: the folder of the translations; it is made if it does not exist.
+      name: the split and the direction, such as "test.fr-en".
+      identity: everything that the translations depend on, as values for JSON.
+      translations: the translations, without newline characters.
+    """
+    folder.mkdir(exist_ok=True)
+    content = "".join(f"{line}\n" for line in translations.lines).encode()
+    digest = hashlib.sha256(content).hexdigest()
+    about = {"identity": identity, "made_by": translations.made_by, "sha256": digest}
+    files.write(folder / f"{name}.txt", content)
+    files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
+
+
+def descriptions(folder: Path) -> dict[str, bytes]:
+    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en"."""
+    return {path.stem: path.read_bytes() for path in folder.glob("*.json") if path.is_file()}
+
+
+def translated_again(folder: Path, before: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Returns a fact of the report for each stored translation that did not fit and was made again.
+
+    Args:
+      folder: the folder of the translations.
+      before: their descriptions before the evaluation.
+    """
+    now = descriptions(folder)
+    return [
+        ("translated again", f"{name}: what was stored is of other weights, settings or text")
+        for name, description in sorted(before.items())
+        if now.get(name) != description
+    ]

@@ -7,7 +7,6 @@ moment that its commit file exists. `checkpoint_writer.py` writes them.
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,10 +25,10 @@ from gshard_nmt.reading import (
     patiently,
     reading,
 )
-from gshard_nmt.run.checkpoint import agreement, tensor_files
 from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checksums import compute_checksums, on_host
-from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -41,6 +40,8 @@ Wanted = Groups | Callable[[Manifest], Groups]
 """The groups to read, or a function that chooses them for a checkpoint."""
 
 Result = TypeVar("Result")
+
+_PROBLEMS: tuple[type[UnsoundError], ...] = (UnreadableError, UnsoundError, ForeignError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Checkpoints:
           UserError: the folder has checkpoints of an older version of this package, or may not be read.
           TryAgain: it cannot be read now.
         """
-        return agreement.numbers_of_first(self._processes, self._committed)
+        return list(self._processes.from_first(self._committed))
 
     def newest(self) -> Manifest | None:
         """Returns the newest manifest that can be read; None if there is none.
@@ -110,7 +111,7 @@ class Checkpoints:
         """
         for step in self._newest_first():
             try:
-                return agreement.together(self._processes, self.manifest, step)
+                return self._together(self.manifest, step)
             except UnsoundError as problem:
                 if not problem.is_damage:  # `restore` comes to the damaged ones, and reports them
                     self._note(step, problem)
@@ -135,7 +136,7 @@ class Checkpoints:
             best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
             return [*best, *(s for s in self._committed()[::-1] if s not in best)]
 
-        return agreement.numbers_of_first(self._processes, order)
+        return list(self._processes.from_first(order))
 
     def restore_best(self, groups: Wanted) -> Restored:
         """Reads the best sound checkpoint as `restore` does, also if its run goes on meanwhile.
@@ -193,7 +194,7 @@ class Checkpoints:
         """
         tensor = manifest.tensors[group][name]
         arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
-        array = self._loading(_load_to_host, manifest.step, *arguments)
+        array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
         _check(group, {name: on_host(array, tensor.letters)}, manifest)
         return array
 
@@ -244,9 +245,9 @@ class Checkpoints:
             chosen = groups(manifest) if callable(groups) else groups
             for group, arrays in chosen.items():
                 manifest.check_arrays(group, arrays)
-            return self._loading(_load, step, chosen, manifest.places)
+            return self._loading(tensor_files.load, step, chosen, manifest.places)
 
-        arrays = agreement.together(self._processes, load, step)
+        arrays = self._together(load, step)
         letters = {
             f"{group}/{name}": tensor.letters
             for group, tensors in manifest.tensors.items()
@@ -258,17 +259,39 @@ class Checkpoints:
         return manifest, arrays
 
     def _agreed_manifest(self, step: int) -> Manifest:
-        """Reads the manifest, the same one in every process.
+        """Reads the manifest, that of process 0 in every process.
 
-        The run may replace it meanwhile, to add a blend. Then no process may read weights without it.
+        The run may give the checkpoint its scores meanwhile, so the processes may read different ones.
         """
-        for pause in (*self.pauses, None):
-            manifest = agreement.together(self._processes, self.manifest, step)
-            if agreement.is_same(self._processes, manifest.label):
-                return manifest
-            if pause is not None:
-                time.sleep(pause)
-        raise UnreadableError("the processes read different manifests of it")
+        manifest = self._together(self.manifest, step)
+        if self._processes.count == 1:
+            return manifest
+        return Manifest.parse(self._processes.from_first(lambda: manifest.text))
+
+    def _together(self, read: Callable[[int], Result], step: int) -> Result:
+        """Calls a function in every process; raises UnsoundError in all of them if it does in one.
+
+        If the processes have different problems, all raise an error of the same class, the last of
+        `_PROBLEMS`: so no process calls a checkpoint damaged if another one says that it is foreign.
+        """
+        problem: UnsoundError | None = None
+        try:
+            result = read(step)
+        except UnsoundError as error:
+            problem = error
+        told = self._processes.gather(
+            problem
+            and [_PROBLEMS.index(type(problem)), str(problem), getattr(problem, "advice", "")]
+        )
+        problems = {index: said for index, said in enumerate(told) if said}
+        if not problems:
+            return result
+        process = max(problems, key=lambda index: problems[index][0])
+        kind, text, advice = problems[process]
+        if problem is not None and type(problem) is _PROBLEMS[kind]:
+            raise problem
+        message = f"process {process} cannot read it: {text}"
+        raise UnreadableError(message, advice) if kind == 0 else _PROBLEMS[kind](message)
 
     def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:
         """Calls a function that reads arrays; raises UnsoundError if that fails."""
@@ -333,9 +356,10 @@ class Checkpoints:
 
     def _newest_first(self) -> list[int]:
         """Returns the steps that are not known to be damaged, as process 0 knows them."""
-        return agreement.numbers_of_first(
-            self._processes,
-            lambda: [step for step in self._committed()[::-1] if step not in self._damaged()],
+        return list(
+            self._processes.from_first(
+                lambda: [step for step in self._committed()[::-1] if step not in self._damaged()]
+            )
         )
 
     def _folders(self) -> list[int]:
@@ -388,21 +412,6 @@ class Checkpoints:
                 known[step] = problem
         self._known = known
         return {step: s for step, s in known.items() if isinstance(s, Scores)}
-
-
-def _load(folder: Path, wanted: Groups, places: tensor_files.Places) -> dict[str, dict[str, Any]]:
-    """Reads groups of a checkpoint as `tensor_files.load` does, wherever they are in its folder."""
-    first = {group: arrays for group, arrays in wanted.items() if group not in manifests.ADDED}
-    loaded = tensor_files.load(folder, first, places)
-    for group in wanted.keys() - first.keys():
-        loaded |= tensor_files.load(folder / group, {group: wanted[group]}, places)
-    return loaded
-
-
-def _load_to_host(folder: Path, group: str, *arguments: Any) -> Any:
-    """Reads one array of a checkpoint as `tensor_files.load_to_host` does."""
-    own = folder / group if group in manifests.ADDED else folder
-    return tensor_files.load_to_host(own, group, *arguments)
 
 
 def flat(groups: Groups) -> dict[str, Any]:

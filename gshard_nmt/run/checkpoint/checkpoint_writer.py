@@ -18,8 +18,8 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
-from gshard_nmt.run.checkpoint import agreement, tensor_files
 from gshard_nmt.run.checkpoint import manifest as manifests
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
@@ -48,8 +48,6 @@ class CheckpointWriter(Checkpoints):
         self._on_commit = on_commit
         self._writer: Any = None
         self._pending: Manifest | None = None
-        self._added_group = ""
-        """The group that is being added to a committed checkpoint; "" if a whole one is written."""
 
     def adopt(self) -> list[int]:
         """Commits the checkpoints that are complete except for their commit file.
@@ -64,7 +62,7 @@ class CheckpointWriter(Checkpoints):
           TryAgain: the disk or the server fails.
           UserError: a file may not be read, or the commit file cannot be written.
         """
-        return agreement.numbers_of_first(self._processes, self._adopt)
+        return list(self._processes.from_first(self._adopt))
 
     def _adopt(self) -> list[int]:
         adopted = []
@@ -100,7 +98,7 @@ class CheckpointWriter(Checkpoints):
             self.folder.mkdir(parents=True, exist_ok=True)
             return [step for step in self._unfinished() if self._remove_unfinished(step)]
 
-        removed = agreement.numbers_of_first(self._processes, tidy)
+        removed: list[int] = self._processes.from_first(tidy)
         self._processes.barrier("ready to save checkpoints")
         self._writer = tensor_files.new_writer(self._write_manifest, self._processes.count)
         return removed
@@ -158,7 +156,7 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
-        present = agreement.numbers_of_first(self._processes, lambda: [self._presence(step)])[0]
+        present = self._processes.from_first(lambda: self._presence(step))
         if present == _SOUND:
             return False
         if present == _UNREADABLE:
@@ -184,64 +182,20 @@ class CheckpointWriter(Checkpoints):
             self._writer.save(location, args=save, force=True)
         return True
 
-    def add(
-        self,
-        step: int,
-        groups: Groups,
-        letters: Mapping[str, Mapping[str, str]],
-        facts: Mapping[str, Any],
-        scores: Scores,
-    ) -> None:
-        """Adds a group of arrays to a committed checkpoint in the background, and changes its facts.
-
-        If this is killed, the checkpoint is as it was: its manifest is replaced when all arrays are
-        there.
-
-        Args:
-          step, letters, facts, scores: as for `save`.
-          groups: the arrays of one group of `manifests.ADDED`.
-
-        Raises:
-          NotFiniteError: a value is infinite or not a number. Nothing is written.
-          UserError: the checkpoint cannot be read, or the arrays cannot be written.
-        """
-        self.wait()
-        (group,) = groups
-        added = self._describe(step, groups, letters, facts, scores, ())
-        tree, places = tensor_files.pack(groups)
-        with self._writing(step):
-            manifest = self._sound(step)
-            tensors = {**manifest.tensors, **added.placed(places).tensors}
-            self._pending = dataclasses.replace(
-                manifest, tensors=tensors, facts=facts, scores=scores
-            )
-            self._known[step] = scores
-            self._added_group = group
-            save = tensor_files.orbax().args.PyTreeSave(tree)
-            location = tensor_files.location(self.folder / str(step) / group)
-            self._writer.save(location, args=save, force=True)
-
-    def change(self, step: int, facts: Mapping[str, Any], scores: Scores | None = None) -> None:
+    def change(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
         """Gives a committed checkpoint other facts and scores.
-
-        Args:
-          step, facts: as for `save`.
-          scores: as for `save`; None keeps those that it has.
 
         Raises:
           UserError: its manifest cannot be read or written.
         """
         self.wait()
 
-        def write() -> list[int]:
-            manifest = dataclasses.replace(self._sound(step), facts=facts)
-            if scores is not None:
-                manifest = dataclasses.replace(manifest, scores=scores)
+        def write() -> None:
+            manifest = dataclasses.replace(self._sound(step), facts=facts, scores=scores)
             files.write(self.folder / str(step) / manifests.NAME, manifest.text)
-            return []
 
         with self._writing(step):
-            agreement.numbers_of_first(self._processes, write)
+            self._processes.from_first(write)
         self._known.pop(step, None)  # it is read again when it is needed
 
     def _sound(self, step: int) -> Manifest:
@@ -283,7 +237,7 @@ class CheckpointWriter(Checkpoints):
         step = self._pending.step
         with self._writing(step):
             self._writer.wait_until_finished()
-        self._pending, self._added_group = None, ""
+        self._pending = None
         self.remove_superseded(step)
 
     def remove_superseded(self, newest: int | None = None) -> None:
@@ -383,16 +337,9 @@ class CheckpointWriter(Checkpoints):
             # A disk that does not answer has a number of the system, ETIMEDOUT.
             if isinstance(error, TimeoutError) and error.errno is None:
                 raise self._too_slow(step, error) from error
-            group, self._added_group = self._added_group, ""
-            self._remove_failed(step, group)
+            self._remove_failed(step)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
-            if group:
-                raise UserError(
-                    f"{group} cannot be added to the checkpoint of step {step} in {self.folder}: "
-                    f"{reason}. Free some space or mend the disk, then start the same command again; the "
-                    "checkpoint is as it was."
-                ) from error
             raise UserError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
@@ -411,14 +358,10 @@ class CheckpointWriter(Checkpoints):
             f"another process did not answer: {error} Start all processes again with the same commands."
         )
 
-    def _remove_failed(self, step: int, group: str) -> None:
+    def _remove_failed(self, step: int) -> None:
         """Removes what a failed save has left, because the next start may need the space.
 
         A folder with a manifest is complete: the next start adopts it.
-
-        Args:
-          step: the step of the checkpoint.
-          group: the group that was added to it; "" if all of it was saved.
         """
         if not self._processes.is_first:
             return
@@ -427,11 +370,7 @@ class CheckpointWriter(Checkpoints):
             time.sleep(pause)
             # The error of the save is reported, not another one.
             with contextlib.suppress(Exception):
-                if group:
-                    if group not in self._parse(step).tensors:
-                        place = self.folder / str(step) / group
-                        tensor_files.remove(place, manifests.NAME)
-                elif not exists(self.folder / str(step) / manifests.NAME):
+                if not exists(self.folder / str(step) / manifests.NAME):
                     self._remove(step)
 
 

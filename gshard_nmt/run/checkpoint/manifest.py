@@ -16,7 +16,6 @@ import numpy as np
 import gshard_nmt
 from gshard_nmt import json_shape
 from gshard_nmt.reading import UnsoundError
-from gshard_nmt.run import blend
 from gshard_nmt.run.checkpoint.checksums import Checksums, slice_name, sliced_dimensions
 from gshard_nmt.run.checkpoint.retention import Scores
 
@@ -24,13 +23,6 @@ FORMAT = 1
 """The version of the format of checkpoints. This package reads no other."""
 
 NAME = "manifest.json"
-
-DECODED = {blend.GROUP: "blend with the old weights", "ema": "Train.ema"}
-"""The groups of weights that are decoded in place of `parameters`, the first that there is, in words."""
-
-ADDED = (blend.GROUP,)
-"""The groups that are added to a checkpoint after its commit. Each has a folder of its own in that of the
-checkpoint."""
 
 _RECORD = json_shape.fields(
     {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
@@ -119,13 +111,15 @@ class Manifest:
         }
         return dataclasses.replace(self, tensors=tensors)
 
-    def group_to_decode(self, raw: bool = False) -> str:
-        """Returns the group of the weights to decode: `blend`, `ema` or else `parameters`.
+    @property
+    def has_average(self) -> bool:
+        """Whether it has a moving average of the weights (Train.ema), which is decoded."""
+        return "ema" in self.tensors
 
-        Args:
-          raw: whether to decode with the weights themselves, not with a mean that has them.
-        """
-        return next((group for group in DECODED if group in self.tensors and not raw), "parameters")
+    @property
+    def group_to_decode(self) -> str:
+        """The group of the weights to decode: `ema` or else `parameters`."""
+        return "ema" if self.has_average else "parameters"
 
     @property
     def nbytes(self) -> int:

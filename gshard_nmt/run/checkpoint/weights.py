@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +11,9 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, Restored, Wanted
-from gshard_nmt.run.checkpoint.manifest import DECODED, Manifest
+from gshard_nmt.run.checkpoint.manifest import Manifest
 
-CHECKPOINT_WORDS = (
-    "best, last, a step such as 500, or average:N for the mean of the last N; with :weights at its end, "
-    "as in best:weights, for the weights without Train.ema or the blend of --add_language"
-)
+CHECKPOINT_WORDS = "best, last, a step such as 500, or average:N for the mean of the last N"
 """The values of --checkpoint, in words."""
 
 
@@ -27,33 +24,29 @@ class Chosen:
     Attributes:
       kind: "best", "last", "step" or "average".
       number: the step, or the number of checkpoints of the average.
-      raw: whether to take the weights themselves, also if there is a moving average or a blend.
     """
 
     kind: str
     number: int = 0
-    raw: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads "best", "last", "500" or "average:5", with or without ":weights" at the end.
+        """Reads "best", "last", "500" or "average:5".
 
         Raises:
           UserError: the text is none of these.
         """
         number = "([0-9]{1,18})"
-        words = f"(?:(best|last)|{number}|average:{number})(:weights)?"
-        match = re.fullmatch(words, text.strip().lower())
+        match = re.fullmatch(f"(best|last)|{number}|average:{number}", text.strip().lower())
         if match is None:
             raise UserError(f"--checkpoint is {text!r}; it must be {CHECKPOINT_WORDS}.")
-        word, step, count, raw = match.groups()
+        word, step, count = match.groups()
         if count is not None and int(count) < 2:
             raise UserError(
                 f"--checkpoint is {text!r}; an average needs at least 2 checkpoints. Give average:2 or "
                 "more, or last."
             )
-        kind = word or ("average" if step is None else "step")
-        return cls(kind, int(step or count or 0), bool(raw))
+        return cls(word or ("average" if step is None else "step"), int(step or count or 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,19 +82,19 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
     """
 
     def groups(manifest: Manifest) -> Groups:
-        return {manifest.group_to_decode(choice.raw): specs}
+        return {manifest.group_to_decode: specs}
 
     if choice.kind == "average":
-        return _average(checkpoints, choice, groups, specs)
+        return _average_of_last(checkpoints, choice.number, groups, specs)
     if choice.kind == "step":
         restored = _of_step(checkpoints, choice.number, groups)
     elif choice.kind == "last":
         restored = checkpoints.restore(groups)
     else:
         restored = checkpoints.restore_best(groups)
-    manifest, ((group, weights),) = restored.manifest, restored.groups.items()
-    origin = f"step {manifest.step}" + _in_words([group])
-    return Loaded(weights, manifest.step, _label(manifest, choice), origin, restored.passed_over)
+    manifest, (weights,) = restored.manifest, restored.groups.values()
+    origin = f"step {manifest.step}" + " (Train.ema)" * manifest.has_average
+    return Loaded(weights, manifest.step, manifest.label, origin, restored.passed_over)
 
 
 def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
@@ -117,7 +110,7 @@ def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
         with contextlib.suppress(UnsoundError):
             manifests.append(checkpoints.manifest(step))
         if len(manifests) == count:
-            return _joined_label(manifests, choice)
+            return _label(manifests) if choice.kind == "average" else manifests[0].label
     return ""
 
 
@@ -141,23 +134,21 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
     )
 
 
-def _average(
-    checkpoints: Checkpoints, choice: Chosen, groups: Wanted, specs: Mapping[str, Any]
+def _average_of_last(
+    checkpoints: Checkpoints, count: int, groups: Wanted, specs: Mapping[str, Any]
 ) -> Loaded:
-    """Returns the mean of the last sound checkpoints. The sums are float64, on the host.
-
-    A checkpoint that has a moving average or a blend counts with it, unless the raw weights were chosen.
-    """
-    count = choice.number
-    sums = {name: _ShardSums(spec) for name, spec in specs.items()}
+    """Returns the mean of the last sound checkpoints. One with a moving average counts with it."""
     manifests: list[Manifest] = []
     problems: dict[int, str] = {}
-    for restored in checkpoints.sound(groups, problems):
-        manifests.append(restored.manifest)
-        # The next checkpoint needs the memory of this one, so nothing here may keep its arrays.
-        _add(sums, restored.groups.popitem()[1])
-        if len(manifests) == count:
-            break
+
+    def parts() -> Iterator[tuple[float, Mapping[str, Any]]]:
+        for restored in checkpoints.sound(groups, problems):
+            manifests.append(restored.manifest)
+            yield 1.0, restored.groups.popitem()[1]
+            if len(manifests) == count:
+                return
+
+    weights = average(parts(), specs)
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
     if len(manifests) < count:
         listed = "".join(f"\n  {line}" for line in problems.values())
@@ -166,63 +157,51 @@ def _average(
             f"checkpoints ({steps or 'none'}). Give a smaller number, or train with a larger "
             f"Train.keep_last.{listed}"
         )
-    weights = {name: total.mean(count) for name, total in sums.items()}
-    decoded = {manifest.group_to_decode(choice.raw) for manifest in manifests}
-    origin = f"steps {steps}{_in_words(decoded, 'averaged')}"
-    label = _joined_label(manifests, choice)
-    return Loaded(weights, manifests[0].step, label, origin, tuple(problems.values()))
+    ema = ", Train.ema" * any(manifest.has_average for manifest in manifests)
+    origin = f"steps {steps} (averaged{ema})"
+    return Loaded(weights, manifests[0].step, _label(manifests), origin, tuple(problems.values()))
 
 
-def _add(sums: Mapping[str, "_ShardSums"], arrays: Mapping[str, Any]) -> None:
-    for name, array in arrays.items():
-        sums[name].add(array)
+def _label(manifests: list[Manifest]) -> str:
+    return "average of " + "; ".join(manifest.label for manifest in manifests)
 
 
-def _joined_label(manifests: list[Manifest], choice: Chosen) -> str:
-    labels = [_label(manifest, choice) for manifest in manifests]
-    return labels[0] if choice.kind != "average" else "average of " + "; ".join(labels)
+def average(
+    parts: Iterable[tuple[float, Mapping[str, Any]]], specs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a weighted mean of weights, placed as the specs say.
+
+    The sums are float64, on the host, of the shards of this process alone. Only one part is read at a
+    time.
+
+    Args:
+      parts: the share of each part and its arrays by name, on devices.
+      specs: shape, dtype and sharding of each array, as jax.ShapeDtypeStruct.
+    """
+    import jax
+
+    sums: dict[tuple[str, Any], np.ndarray] = {}
+    total = 0.0
+    for share, arrays in parts:
+        total += share
+        for name, spec in specs.items():
+            # Copies of a shard on several devices count once.
+            shards = {_place(s.index, spec): s.data for s in arrays[name].addressable_shards}
+            for place, shard in shards.items():
+                values = share * np.asarray(shard).astype(np.float64)
+                key = name, place
+                sums[key] = sums[key] + values if key in sums else values
+        del arrays  # the next part needs its memory
+
+    def mean(name: str, spec: Any) -> Any:
+        def shard(index: tuple[slice, ...]) -> np.ndarray:
+            return (sums[name, _place(index, spec)] / total).astype(spec.dtype)
+
+        return jax.make_array_from_callback(spec.shape, spec.sharding, shard)
+
+    return {name: mean(name, spec) for name, spec in specs.items()} if total else {}
 
 
-def _label(manifest: Manifest, choice: Chosen) -> str:
-    """Returns the label of the weights that are read from a checkpoint."""
-    group = manifest.group_to_decode()
-    leaves_out = group != manifest.group_to_decode(choice.raw)
-    return manifest.label + (f", without {DECODED[group]}" if leaves_out else "")
-
-
-def _in_words(groups: Collection[str], *first: str) -> str:
-    """Returns what the weights are, such as " (averaged, Train.ema)"; "" if they are as trained."""
-    facts = [*first, *(words for group, words in DECODED.items() if group in groups)]
-    return f" ({', '.join(facts)})" if facts else ""
-
-
-class _ShardSums:
-    """The sums of an array over several checkpoints: float64, the shards of this process alone."""
-
-    def __init__(self, spec: Any) -> None:
-        self._spec = spec
-        self._sums: dict[tuple, np.ndarray] = {}
-
-    def add(self, array: Any) -> None:
-        """Adds an array of one checkpoint. Copies of a shard on several devices count once."""
-        shards = {self._place(shard.index): shard for shard in array.addressable_shards}
-        for place, shard in shards.items():
-            values = np.asarray(shard.data).astype(np.float64)
-            self._sums[place] = self._sums[place] + values if place in self._sums else values
-
-    def mean(self, count: int) -> Any:
-        """Returns the mean of `count` arrays, with dtype and sharding of the spec."""
-        import jax
-
-        spec = self._spec
-        return jax.make_array_from_callback(
-            spec.shape,
-            spec.sharding,
-            lambda index: (self._sums[self._place(index)] / count).astype(spec.dtype),
-        )
-
-    def _place(self, index: tuple[slice, ...]) -> tuple:
-        """Returns the first and last element of a shard in each dimension."""
-        return tuple(
-            part.indices(size)[:2] for part, size in zip(index, self._spec.shape, strict=True)
-        )
+def _place(index: tuple[slice, ...], spec: Any) -> tuple[tuple[int, int], ...]:
+    """Returns the first and last element of a shard in each dimension."""
+    return tuple(part.indices(size)[:2] for part, size in zip(index, spec.shape, strict=True))

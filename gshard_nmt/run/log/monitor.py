@@ -1,9 +1,7 @@
 """Turns the metrics of training steps into numbers for the log, and shows them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from gshard_nmt.run.log.alarms import CollapseAlarm
 from gshard_nmt.run.log.clock import (
@@ -18,8 +16,6 @@ from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.log.figures import FigureNames
 from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
 from gshard_nmt.spmd.processes import Processes
-
-_MICROSECONDS = 1_000_000
 
 
 class Monitor:
@@ -92,15 +88,10 @@ class Monitor:
     def _ask_processes(self, interval: Interval) -> dict[str, float]:
         """Returns the times of all processes, and tells the user once if one of them is slow."""
         steps = max(interval.steps, 1)
-        own = [
-            int(interval.training_seconds / steps * _MICROSECONDS),
-            int(interval.own_seconds / steps * _MICROSECONDS),
-            int(self._limit.is_over()),
-        ]
-        step_times, own_times, over = self._processes.gather(np.array(own)).T
-        self._time_is_up = bool(over.any())
-        step_seconds: Sequence[float] = (step_times / _MICROSECONDS).tolist()
-        own_seconds: Sequence[float] = (own_times / _MICROSECONDS).tolist()
+        own = (interval.training_seconds / steps, interval.own_seconds / steps)
+        told = self._processes.gather([*own, self._limit.is_over()])
+        step_seconds, own_seconds, over = zip(*told, strict=True)
+        self._time_is_up = any(over)
         slow = slow_process(step_seconds, own_seconds)
         if slow is not None and slow not in self._named:
             self._named.add(slow)  # the log has its times in every line

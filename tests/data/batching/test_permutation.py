@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batching.permutation import key_of, permute
+from gshard_nmt.data.batching.shuffle import key_of, permute
 
 
 @settings(deadline=None, max_examples=50)

@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from gshard_nmt.data.preparation.texts import Direction
 
 from gshard_nmt.data.preparation.assembly import NewFolder, reusable
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.preparation.texts import Direction
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.data.sets.manifest import read_manifest
 from gshard_nmt.prepare import prepare

@@ -4,14 +4,14 @@ import dataclasses
 from collections import Counter
 
 import pytest
-
-from gshard_nmt.data.cleaning import report
-from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.cleaning.report import Sample
-from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.cleaning import Cleaner, old_reports
-from gshard_nmt.data.preparation.inputs import Text, name_of
 from gshard_nmt.data.preparation.texts import LanguageText
+
+from gshard_nmt.data.cleaning import page
+from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning.samples import Sample
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.inputs import Text, name_of
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
 
@@ -71,11 +71,11 @@ def test_an_unknown_filter_is_refused_before_any_work(tmp_path):
 
 def test_what_is_known_of_old_text_is_read_from_the_page(tmp_path):
     samples = {"empty": [Sample(5, "", "x")]}
-    entry = report.Direction("fr", "en", "back", 9, {"empty": 1}, samples, Counter(control=2))
-    report.write_report([entry], tmp_path)
+    entry = page.Direction("fr", "en", "back", 9, {"empty": 1}, samples, Counter(control=2))
+    page.write_report([entry], Cleaning(), tmp_path)
     (old,) = old_reports(tmp_path)
     kept = {"empty": [Sample(0, "", "x")]}
     assert old == dataclasses.replace(entry, samples=kept, edited={"control": 2})
-    (tmp_path / report.JSON).write_text('{"directions": [{}]}')
+    (tmp_path / page.JSON).write_text('{"directions": [{}]}')
     assert old_reports(tmp_path) == []
     assert old_reports(tmp_path / "nowhere") == []

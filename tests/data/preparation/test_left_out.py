@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
+from gshard_nmt.data.preparation.cleaning import Cleaner
+from gshard_nmt.data.preparation.texts import folder_of
 
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.preparation.texts import folder_of
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
@@ -57,7 +57,7 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
         "en-de": german,
     }
     assert [pair.folder for pair in data.pairs] == ["en-fr", "fr-en"]
-    assert "the same text" in (out / "cleaning.json").read_text(encoding="utf-8")
+    assert "the same text" in (out / "cleaning.html").read_text(encoding="utf-8")
     prepare(BOTH, write_corpus(tmp_path / "good", ["fr"]), tmp_path / "alone", OPTIONS)
     assert shards(out) == shards(tmp_path / "alone")
     capsys.readouterr()

@@ -2,9 +2,10 @@
 
 import dataclasses
 
+from gshard_nmt.data.preparation.cleaning import Cleaner
+
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.cleaning import Cleaner
 from gshard_nmt.data.preparation.inputs import Text, fingerprint, name_of
 from gshard_nmt.data.preparation.inputs import digest_of as read_digest
 from gshard_nmt.data.preparation.plan import Plan

@@ -2,11 +2,12 @@
 
 import contextlib
 
+from gshard_nmt.data.preparation.stages import Stages
+from gshard_nmt.data.preparation.texts import Direction, LanguageText
+
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks
-from gshard_nmt.data.preparation.stages import Stages
-from gshard_nmt.data.preparation.texts import Direction, LanguageText
 from gshard_nmt.data.preparation.work import WorkFolder
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.data.worker_pool import WorkerPool

@@ -4,11 +4,11 @@ import collections
 import random
 
 import pytest
+from gshard_nmt.data.preparation.text_sample import Sampler, merge, quotas, smallest, text_seed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.data.preparation import text_sample
-from gshard_nmt.data.preparation.text_sample import Sampler, merge, quotas, smallest, text_seed
 
 LINES = st.lists(st.text("ab ", max_size=5), max_size=60)
 

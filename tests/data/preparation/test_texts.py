@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from gshard_nmt.data.preparation.inputs import Text, name_of
 from gshard_nmt.data.preparation.texts import Direction, LanguageText, SplitText, folder_of
+
+from gshard_nmt.data.preparation.inputs import Text, name_of
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 
 

@@ -1,10 +1,10 @@
 """The lines that vocabularies are trained on do not depend on the units they come from."""
 
 import pytest
+from gshard_nmt.data.preparation.text_sample import smallest, text_seed
 
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.text_sample import smallest, text_seed
 from gshard_nmt.data.preparation.vocabularies import Sample, Sampling, Training, sample, train
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.data.preparation.vocabulary_pair_growth import Newcomer, grow_pair
+from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from tests.newcomer import CONFIG, make_run, write_corpus

@@ -16,9 +16,10 @@ from gshard_nmt.data.text.vocabulary import (
     TRAINING_THREADS,
     Vocabulary,
     VocabularySpec,
+    existing_vocabularies,
+    specs_of,
     train_vocabulary,
 )
-from gshard_nmt.data.text.vocabulary_pair import existing_vocabularies, specs_of
 from gshard_nmt.data.text.vocabulary_report import fit_of
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.smaller import used_ids

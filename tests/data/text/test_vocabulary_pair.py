@@ -16,10 +16,12 @@ from gshard_nmt.data.text.vocabulary import (
     SPECIALS,
     Vocabulary,
     VocabularySpec,
+    existing_models,
+    make_vocabularies,
     source_tag,
+    tags_of,
     train_vocabulary,
 )
-from gshard_nmt.data.text.vocabulary_pair import existing_models, make_vocabularies, tags_of
 from gshard_nmt.errors import UserError
 
 CONFIG = Data(source_vocabulary=330, target_vocabulary=320, subset_tags=("back",), spare_tags=2)

@@ -201,10 +201,6 @@ def test_comet_is_the_mean_over_references(monkeypatch, tmp_path):
         (Measures(spm_model="m"), "--spm_model m is for spbleu alone; add --metrics spbleu."),
         (Measures(comet_model="m"), "--comet_model m is for comet alone; add --metrics comet."),
         (Measures(("comet",)), "Install it with: pip install unbabel-comet"),
-        (
-            Measures(("metricx",)),
-            "packages that are not installed: metricx24, torch, transformers.",
-        ),
     ],
 )
 def test_a_metric_that_cannot_be_computed_is_an_error(monkeypatch, measures, message):
@@ -220,6 +216,18 @@ def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path):
         with pytest.raises(UserError) as raised:
             Measures(("spbleu",), tmp_path / name).check()
         assert message in str(raised.value)
+
+
+def test_bleu_of_one_reference_is_that_of_the_report():
+    hypotheses, references = system("fr", 1)
+    expected = metrics.scores(hypotheses, references[:1], "fr")["bleu"].value
+    assert metrics.bleu(hypotheses, references[0], "fr") == expected
+
+
+def test_the_sources_are_needed_for_comet(tmp_path):
+    measures = Measures(("comet",), comet_model=tmp_path)
+    with pytest.raises(UserError, match="comet reads the sources too"):
+        metrics.scores(["one"], [["one"]], "en", measures)
 
 
 def test_signatures_are_joined_if_they_are_equal():

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from gshard_nmt.evaluation.metrics import significance
-from gshard_nmt.evaluation.metrics.significance import adjusted_p_values, compare
+from gshard_nmt.evaluation.metrics.significance import adjusted_p_values
 from tests.evaluation.sentences import noisy, sentences
 
 METRICS = {"bleu": BLEU, "chrf": CHRF}
 SCORES = {"bleu": significance.bleu_of, "chrf": significance.chrf_of}
+
+
+def compare(hypotheses, baseline, references, key="bleu"):
+    pair = [significance.statistics(x, references, "en", key) for x in (hypotheses, baseline)]
+    return significance.compare_statistics(*pair, key)
 
 
 @pytest.mark.parametrize("key", ["bleu", "chrf"])
@@ -113,7 +118,7 @@ def test_equal_systems_have_no_difference_and_a_p_value_of_1():
     references = [sentences(5)]
     system = noisy(references[0], 6, 0.3)
     for key in METRICS:
-        result = compare(system, list(system), references, "en", key)
+        result = compare(system, list(system), references, key)
         assert result == significance.Comparison(0.0, (0.0, 0.0), 1.0)
     assert adjusted_p_values([1.0] * 5) == [1.0] * 5
 
@@ -122,7 +127,7 @@ def test_a_much_better_system_is_significant_in_both_orders():
     references = [sentences(5)]
     good, bad = noisy(references[0], 6, 0.1), noisy(references[0], 7, 0.5)
     better, worse = (
-        compare(first, second, references, "en") for first, second in ((good, bad), (bad, good))
+        compare(first, second, references) for first, second in ((good, bad), (bad, good))
     )
     assert better.p_value == worse.p_value == pytest.approx(1 / 10_001)
     assert 0 < better.interval[0] < better.delta < better.interval[1]

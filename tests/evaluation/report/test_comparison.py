@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from gshard_nmt.evaluation.metrics import bleu
 from gshard_nmt.evaluation.report import comparison, studies
 from gshard_nmt.evaluation.report.comparison import Lines
 from gshard_nmt.evaluation.report.report import LanguageResult
@@ -34,11 +33,15 @@ def compare(run, lines, baselines, **others):
     for test in TESTS:
         of_baseline = baselines.get((test.source, "en"))
         studied = studies.study(test, GOOD[test.source, "en"], of_baseline)
-        score = bleu.score(GOOD[test.source, "en"], REFERENCES)
-        base = bleu.score(baselines[test.source, "en"], REFERENCES).bleu if baselines else None
         rows.append(
             LanguageResult(
-                *(test.language, test.train_pairs, 4, score.bleu, score.chrf, base),
+                *(
+                    test.language,
+                    test.train_pairs,
+                    4,
+                    *studied.bleu_and_chrf,
+                    studied.baseline_bleu,
+                ),
                 source=test.source,
                 target="en",
                 counts=studied.counts,

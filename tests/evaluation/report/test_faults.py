@@ -9,7 +9,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Options, Request, evaluate
-from gshard_nmt.evaluation.texts import decodes
+from gshard_nmt.evaluation.texts import translations
 from tests.evaluation.small_evaluation import LANGUAGES, LINES, SmallEvaluation, small_evaluation
 
 
@@ -275,7 +275,9 @@ def test_stale_translations_are_made_again_and_named(tmp_path):
     assert "translated again" not in report_of(world)["provenance"]
     folder = world.run.path / "decodes"
     identity = {"checkpoint": "step 3"}
-    decodes.store(folder, "test.fr-en", identity, ["old"] * LINES, "step 3")
+    translations.store(
+        folder, "test.fr-en", identity, translations.Translations(["old"] * LINES, "step 3")
+    )
     report = report_of(world)
     assert report["provenance"]["translated again"].startswith("test.fr-en: what was stored is of")
     assert {row["lang"]: row["bleu"] > 20 for row in report["languages"]}["fr"]

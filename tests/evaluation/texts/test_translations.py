@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gshard_nmt import files
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.evaluation.texts import translations
 from gshard_nmt.run.checkpoint.manifest import NAME, Manifest
@@ -138,3 +139,80 @@ def test_changed_settings_of_decode_translate_again_and_another_mesh_does_not(ru
         choices = Choices(changes=read_changes([statement]))
         translations.translate_all(run, "test", TESTS, translator, choices=choices)
         assert translator.languages == expected
+
+
+IDENTITY = {"sources": "abc", "checkpoint": ["5"]}
+STORED = translations.Translations(
+    ["Hello", "", "a\rb\u2028c\x85d", "ümlaut", "\ud7ff\U0001f600"], "step 5"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    translations.store(tmp_path / "decodes", "test.fr-en", IDENTITY, STORED)
+    return tmp_path / "decodes"
+
+
+def load(folder):
+    return translations.load(folder, "test.fr-en", IDENTITY)
+
+
+def test_translations_are_read_back_as_they_were(folder):
+    assert load(folder) == STORED
+    assert (folder / "test.fr-en.txt").read_bytes() == "".join(
+        f"{x}\n" for x in STORED.lines
+    ).encode()
+
+
+def test_translations_of_something_else_are_not_used(folder):
+    assert translations.load(folder, "test.fr-en", IDENTITY | {"sources": "x"}) is None
+    assert translations.load(folder, "test.de-en", IDENTITY) is None
+    assert translations.load(folder / "gone", "test.fr-en", IDENTITY) is None
+
+
+@pytest.mark.parametrize("moment", [0, 1])
+@pytest.mark.parametrize("writes_first", [True, False])
+def test_after_an_interrupted_write_no_wrong_text_is_used(
+    folder, monkeypatch, moment, writes_first
+):
+    """The text is new and its description old, or the other way round; in both cases they do not fit."""
+    write, count = files.write, 0
+
+    def interrupted(path, content):
+        nonlocal count
+        count += 1
+        if count <= moment or writes_first:
+            write(path, content)
+        if count > moment:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "write", interrupted)
+    longer = translations.Translations([*STORED.lines, "more"], "step 6")
+    new = IDENTITY | {"sources": "longer"}
+    with pytest.raises(KeyboardInterrupt):
+        translations.store(folder, "test.fr-en", new, longer)
+    for identity, expected in ((IDENTITY, STORED), (new, longer)):
+        assert translations.load(folder, "test.fr-en", identity) in (None, expected)
+
+
+@pytest.mark.parametrize("name", ["test.fr-en.txt", "test.fr-en.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"identity": 5}', b"Hello\n"])
+def test_damaged_files_are_not_used(folder, name, content):
+    (folder / name).write_bytes(content)
+    assert load(folder) is None
+
+
+def test_the_descriptions_change_with_the_translations(folder):
+    before = translations.descriptions(folder)
+    assert list(before) == ["test.fr-en"]
+    assert translations.descriptions(folder) == before
+    translations.store(folder, "test.fr-en", IDENTITY | {"sources": "x"}, STORED)
+    (folder / "a folder.json").mkdir()
+    after = translations.descriptions(folder)
+    assert list(after) == ["test.fr-en"]
+    assert after != before
+    ((name, fact),) = translations.translated_again(folder, before)
+    assert name == "translated again"
+    assert fact.startswith("test.fr-en: ")
+    assert translations.translated_again(folder, after) == []
+    assert translations.descriptions(folder / "none") == {}

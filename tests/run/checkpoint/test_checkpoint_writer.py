@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.run.checkpoint import checkpoint_writer, tensor_files
+from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError
@@ -370,98 +370,13 @@ def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
         raise TimeoutError("at the barrier.")
 
 
-LARGE = 2**15
-"""float32[2**15] is not packed."""
-
-
-def blend(value: float) -> dict:
-    return {"blend": {"w": jnp.full(LARGE, value), "small": jnp.full(3, value)}}
-
-
-def test_a_group_is_added_to_a_committed_checkpoint(open_writer):
+def test_facts_and_scores_of_a_committed_checkpoint_are_changed(open_writer):
     writer = open_writer()
     save(writer, 1, 3.0)
-    writer.add(
-        1, blend(2.0), {"blend": {"w": "M"}}, {"step": 1, "more": 2}, Scores({"dev_nll": 4.0})
-    )
-    writer.close()
+    writer.change(1, {"step": 6}, Scores({"dev_nll": 1.0}))
     manifest = Checkpoints(writer.folder).newest()
-    assert manifest.tensors.keys() == {*state(1), "blend"}
-    assert manifest.facts == {"step": 1, "more": 2}
-    assert manifest.scores == Scores({"dev_nll": 4.0})
-    # All groups are read as before, each array by shards or to the host.
-    groups = {**state(1), **blend(2.0)}
-    assert_equal(Checkpoints(writer.folder).restore(abstract(groups)).groups, groups)
-    for group, name in (("blend", "w"), ("blend", "small"), ("parameters", "experts/w")):
-        read = Checkpoints(writer.folder).read(manifest, group, name)
-        np.testing.assert_array_equal(read, groups[group][name])
-
-
-def test_a_checkpoint_may_become_the_best_one_if_a_group_is_added(open_writer):
-    writer = open_writer()
-    for step, nll in ((1, 3.0), (2, 3.5)):
-        save(writer, step, nll)
-    writer.wait()
-    assert writer.best_first() == [1, 2]
-    writer.add(2, blend(1.0), {"blend": {}}, {}, Scores({"dev_nll": 2.0}, {"dev_batches": 1}))
-    # Also while it is written.
-    assert writer.best_first() == [2, 1]
-    writer.wait()
-    assert writer.best_first() == open_writer().best_first() == [2, 1]
-
-
-def test_a_save_that_fails_after_a_group_was_added_is_not_called_an_addition(
-    open_writer, monkeypatch
-):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    writer = open_writer()
-    save(writer, 1)
-    writer.add(1, blend(2.0), {"blend": {}}, {}, Scores())
-    writer.wait()
-    monkeypatch.setattr(checkpoint_writer.files, "write", full)
-    save(writer, 2)
-    with pytest.raises(UserError, match=r"the checkpoint of step 2 cannot be written to"):
-        writer.wait()
-    assert steps_on_disk(writer) == [1]
-
-
-def test_a_damaged_group_that_was_added_is_found(open_writer):
-    writer = open_writer()
-    save(writer, 1)
-    writer.add(1, blend(2.0), {"blend": {}}, {}, Scores())
-    writer.close()
-    other = open_writer()
-    other.folder = writer.folder.parent / "other"
-    save(other, 1)
-    other.add(1, blend(3.0), {"blend": {}}, {}, Scores())
-    other.close()
-    shutil.rmtree(writer.folder / "1" / "blend")
-    shutil.copytree(other.folder / "1" / "blend", writer.folder / "1" / "blend")
-    assert Checkpoints(writer.folder).restore(abstract(state(1))).manifest.step == 1
-    with pytest.raises(UserError, match=r"blend/\w+ is damaged"):
-        Checkpoints(writer.folder).restore(abstract(blend(2.0)))
-
-
-def test_a_group_is_not_added_to_a_damaged_checkpoint(open_writer):
-    writer = open_writer()
-    save(writer, 1)
-    writer.wait()
+    assert (manifest.facts, manifest.scores) == ({"step": 6}, Scores({"dev_nll": 1.0}))
+    assert writer.best_first() == [1]
     (writer.folder / "1" / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest.json is damaged.*Start the same command again"):
-        writer.add(1, blend(2.0), {"blend": {}}, {}, Scores())
-    assert not (writer.folder / "1" / "blend").exists()
-
-
-def test_facts_are_changed_and_scores_stay(open_writer):
-    writer = open_writer()
-    save(writer, 1, 3.0)
-    writer.change(1, {"step": 5})
-    writer.change(1, {"step": 6})
-    manifest = Checkpoints(writer.folder).newest()
-    assert manifest.facts == {"step": 6}
-    assert manifest.scores.values == {"dev_nll": 3.0}
-    writer.change(1, {}, Scores({"dev_nll": 1.0}))
-    assert Checkpoints(writer.folder).newest().scores == Scores({"dev_nll": 1.0})
-    assert writer.best_first() == [1]
+        writer.change(1, {}, Scores())

@@ -11,7 +11,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
-from gshard_nmt.run.checkpoint.weights import Chosen, expected_label, load_weights
+from gshard_nmt.run.checkpoint.weights import Chosen, average, expected_label, load_weights
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
 STEPS = (10, 20, 35)
@@ -78,7 +78,7 @@ def with_average(step: int) -> dict[str, dict]:
     return state(step) | {"ema": state(10 * step)["parameters"]}
 
 
-def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked_for(tmp_path):
+def test_the_moving_average_decodes_if_there_is_one(tmp_path):
     writer = CheckpointWriter(tmp_path, Retention(last=3))
     for step, groups in ((1, state(1)), (2, with_average(2)), (3, with_average(3))):
         writer.save(step, groups, LETTERS | {"ema": LETTERS["parameters"]}, {})
@@ -86,13 +86,8 @@ def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked
     for text, scale, origin in (
         ("last", 30, "step 3 (Train.ema)"),
         ("2", 20, "step 2 (Train.ema)"),
-        ("last:weights", 3, "step 3"),
-        ("2:weights", 2, "step 2"),
-        ("best:weights", 3, "step 3"),
         ("1", 1, "step 1"),
-        ("1:weights", 1, "step 1"),
         ("average:2", 25, "steps 2, 3 (averaged, Train.ema)"),
-        ("average:2:weights", 2.5, "steps 2, 3 (averaged)"),
         # The checkpoint that has no moving average counts with its weights.
         ("average:3", 17, "steps 1, 2, 3 (averaged, Train.ema)"),
     ):
@@ -100,22 +95,11 @@ def test_the_moving_average_decodes_if_there_is_one_unless_the_weights_are_asked
         assert loaded.origin == origin
         assert_equal(loaded.weights, state(scale)["parameters"])
         assert loaded.label == expected_label(Checkpoints(tmp_path), Chosen.parse(text))
-    labels = {text: load(tmp_path, text).label for text in ("3", "3:weights", "1", "1:weights")}
-    assert labels["3:weights"] == labels["3"] + ", without Train.ema"
-    assert labels["1:weights"] == labels["1"]
 
 
-def test_a_blend_decodes_in_place_of_the_moving_average(tmp_path):
-    writer = CheckpointWriter(tmp_path)
-    parameters = LETTERS["parameters"]
-    writer.save(2, with_average(2), LETTERS | {"ema": parameters}, {})
-    writer.add(2, {"blend": state(7)["parameters"]}, {"blend": parameters}, {}, Scores())
-    writer.close()
-    loaded, raw = load(tmp_path, "last"), load(tmp_path, "last:weights")
-    assert_equal(loaded.weights, state(7)["parameters"])
-    assert loaded.origin == "step 2 (blend with the old weights)"
-    assert_equal(raw.weights, state(2)["parameters"])
-    assert raw.label == loaded.label + ", without blend with the old weights"
+def test_parts_of_an_average_count_with_their_shares():
+    parts = [(0.75, state(4)["parameters"]), (0.25, state(8)["parameters"])]
+    assert_equal(average(iter(parts), SPECS), state(5)["parameters"])
 
 
 def test_an_average_is_split_over_the_devices_as_the_run_asks(written):
@@ -177,7 +161,7 @@ def test_a_run_without_checkpoints_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣", ":weights", "last:weight"],
+    ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣", "last:weights"],
 )
 def test_other_words_are_an_error(text):
     with pytest.raises(UserError, match=r"it must be best, last, a step such as 500, or average:N"):

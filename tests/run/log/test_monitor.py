@@ -93,9 +93,9 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     run, counters, sent = RunFolder(tmp_path), RunCounters(), []
 
     def gather(own):
-        sent.append(own.tolist())
+        sent.append(own)
         # The other process works 0.9 s in each step of 1 s before its devices can start.
-        return np.array([own, [1_000_000, 900_000, 1]])
+        return [own, [1.0, 0.9, True]]
 
     watched, shown = monitor(log, types.SimpleNamespace(count=2, gather=gather))
     watched.start(counters)
@@ -103,7 +103,7 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     step(watched, now, counters, 10, 1.0)
     watched.log_step(counters, METRICS)
     (line,) = map(json.loads, run.metrics.read_text().splitlines())
-    assert sent == [[1_000_000, 0, 0]]
+    assert sent == [[1.0, 0.0, False]]
     assert (line["process_seconds/1"], line["process_own_seconds/1"]) == (1.0, 0.9)
     assert [note.partition(":")[0] for note in shown.notes] == ["process 1 is slow"]
     # The time of the other process is over, so all end at this step.

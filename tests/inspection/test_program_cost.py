@@ -1,37 +1,31 @@
+"""The predicted times of a step and the JSON record."""
+
 import dataclasses
 import json
 
 import pytest
 
-from gshard_nmt.inspection.record import SECONDS_PER_YEAR, as_json
+from gshard_nmt.inspection.program_cost import SECONDS_PER_YEAR, as_json
 from gshard_nmt.spmd.topology import Topology
 
 
 def test_the_predicted_step_is_work_and_communication_one_after_the_other(inspection):
     assert inspection.step_seconds == 2.0 + 1.0 + 1.0
+    assert "predicted time: 4.00 s" in inspection.lines()
     assert inspection.roofline_seconds == 1.0 + 0.5 + 1.0
     assert inspection.roofline_fraction == 2.5 / 4
     peak = inspection.topology.chip.peak_flops
     assert inspection.flops_utilization == pytest.approx(6e12 / (peak * 4))
-
-
-def test_device_years_follow_the_tokens_and_count_every_device(inspection):
     steps = 1e12 / 4096
     assert inspection.device_years(1e12) == pytest.approx(steps * 4 * 8 / SECONDS_PER_YEAR)
-    assert inspection.device_years(2e12) == pytest.approx(2 * inspection.device_years(1e12))
+    on_cpu = dataclasses.replace(inspection, topology=Topology.parse("cpu:8"))
+    assert on_cpu.step_seconds is on_cpu.roofline_fraction is on_cpu.device_years(1e12) is None
 
 
 def test_work_is_added_up_by_kind_and_by_direction(inspection):
     assert inspection.by_kind()["experts"].seconds == 3.0
-    assert inspection.by_kind("recomputed")["experts"].seconds == 1.0
+    assert inspection.by_kind("recomputed")["experts"].seconds == inspection.recomputed.seconds == 1
     assert inspection.by_kind("backward") == {}
-
-
-def test_a_cpu_has_no_times(inspection):
-    on_cpu = dataclasses.replace(inspection, topology=Topology.parse("cpu:8"))
-    assert on_cpu.step_seconds is None
-    assert on_cpu.roofline_fraction is None
-    assert on_cpu.device_years(1e12) is None
 
 
 def test_the_json_adds_up_and_can_be_written(inspection):

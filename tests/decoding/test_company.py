@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from gshard_nmt.checks import company
-from gshard_nmt.checks.company import (
+from gshard_nmt.decoding import company
+from gshard_nmt.decoding.company import (
     Arrangement,
     Subject,
     arrangements,

@@ -31,60 +31,41 @@ NewTranslator = Callable[[Mesh, int], Translate]
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """One way to put the sentences into batches.
+    """One way to put the sentences into batches."""
 
-    Attributes:
-      name: what is different, for the user.
-      mesh: the devices.
-      rows: the rows of a batch.
-      seed: draws an order and groups of 1 to 2 * rows sentences that are translated together; 0 keeps the
-        order, in one group.
-      long_neighbors: whether every group gets the longest sentences that a batch can hold.
-    """
-
-    name: str
-    mesh: Mesh
-    rows: int
+    name: str  # what is different, for the user
+    mesh: Mesh  # the devices
+    rows: int  # the rows of a batch
+    # draws an order and groups of 1 to 2 * rows sentences that are translated together; 0 keeps the
+    # order, in one group
     seed: int = 0
+    # whether every group gets the longest sentences that a batch can hold
     long_neighbors: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is translated, and by what.
+    """What is translated, and by what."""
 
-    Attributes:
-      sources: the ids of each sentence, end of sentence included.
-      lines: the number of the input line of each sentence, from 1. A long line has several sentences.
-      lengths: the source lengths of the batches, in tokens.
-      weights: the letters of each array of weights that the program reads, by name.
-      is_cpu: whether the devices are CPU devices.
-    """
-
-    sources: Sequence[Sequence[int]]
+    sources: Sequence[Sequence[int]]  # the ids of each sentence, end of sentence included
+    # the number of the input line of each sentence, from 1. A long line has several sentences.
     lines: Sequence[int]
-    lengths: Sequence[int]
+    lengths: Sequence[int]  # the source lengths of the batches, in tokens
+    # the letters of each array of weights that the program reads, by name
     weights: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    is_cpu: bool = True
+    is_cpu: bool = True  # whether the devices are CPU devices
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What an arrangement gave, compared with the first one.
+    """What an arrangement gave, compared with the first one."""
 
-    Attributes:
-      arrangement: the arrangement.
-      other_ids: the lines of the sentences whose ids differ.
-      other_scores: the lines of the sentences whose ids are the same, but not the bits of their scores.
-      difference: the largest difference of these scores.
-      excuse: why the bits may differ; "" if they must be the same.
-    """
-
-    arrangement: Arrangement
-    other_ids: Sequence[int]
+    arrangement: Arrangement  # the arrangement
+    other_ids: Sequence[int]  # the lines of the sentences whose ids differ
+    # the lines of the sentences whose ids are the same, but not the bits of their scores
     other_scores: Sequence[int]
-    difference: float
-    excuse: str
+    difference: float  # the largest difference of these scores
+    excuse: str  # why the bits may differ; "" if they must be the same
 
     @property
     def is_right(self) -> bool:
@@ -116,7 +97,6 @@ def split_sums(mesh: Mesh, weights: Mapping[str, str]) -> str:
     """Returns the letters of the sums of products that a mesh splits over devices.
 
     Args:
-      mesh: the mesh.
       weights: the letters of each array of weights, by name. An entry of `Mesh.overrides` may split
         them in another way than the rules.
     """
@@ -140,8 +120,6 @@ def arrangements(
     """Returns the arrangements to compare. The first is the usual one.
 
     Args:
-      mesh: the mesh of the run.
-      rows: the rows of a batch.
       least: the rows that a device has at least; `rows` is a multiple of this for all devices.
       experts: the experts of the model; 0 if it is dense.
       is_cpu: whether the devices are CPU devices, of which there can be any number.
@@ -174,8 +152,6 @@ def compare(
     """Translates sentences in each arrangement, and compares with the first one.
 
     Args:
-      subject: the sentences and the model.
-      plans: the arrangements.
       new_translator: makes the translator of an arrangement.
     """
     expected: Translations = []

@@ -1,18 +1,25 @@
 import importlib.metadata
 
-from gshard_nmt.checks import doctor
-from gshard_nmt.checks.doctor import DoctorRequest, examine
+import pytest
+
 from gshard_nmt.cli import commands
 from gshard_nmt.data.config import Data
+from gshard_nmt.inspection import doctor
+from gshard_nmt.inspection.doctor import DoctorRequest, examine
+from gshard_nmt.spmd.topology import Topology
 from tests.data.synthetic import write_prepared_data
 
 
+def list_of(request: DoctorRequest) -> list[doctor.Finding]:
+    return list(examine(request))
+
+
 def problems(request: DoctorRequest, area: str = "") -> list[str]:
-    return [f.text for f in examine(request) if f.is_problem and area in ("", f.area)]
+    return [f.text for f in list_of(request) if f.is_problem and area in ("", f.area)]
 
 
 def test_the_report_of_a_good_run_lists_what_was_checked(tmp_path):
-    findings = examine(DoctorRequest("demo", workdir=tmp_path / "not" / "yet"))
+    findings = list_of(DoctorRequest("demo", workdir=tmp_path / "not" / "yet"))
     assert [finding.area for finding in findings] == [
         "versions",
         "config",
@@ -48,7 +55,7 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
         "Model.experts = 7",  # does not divide over the mesh of 2
     ]
     (tmp_path / "file").touch()
-    findings = examine(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
+    findings = list_of(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
     wrong_findings = [finding for finding in findings if finding.is_problem]
     areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
     assert [finding.area for finding in wrong_findings] == areas
@@ -101,7 +108,7 @@ def test_macros_that_refer_to_one_another_in_a_circle_are_one_problem(tmp_path):
 
 def test_a_setting_that_contradicts_only_a_wrong_setting_is_not_a_second_problem():
     wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
-    findings = examine(DoctorRequest("demo", wrong))
+    findings = list_of(DoctorRequest("demo", wrong))
     assert [finding.text for finding in findings if finding.is_problem] == [
         "Mesh.shape is [2, 0]; every entry must be from 1 to 1048576."
     ]
@@ -111,7 +118,7 @@ def test_a_setting_that_contradicts_only_a_wrong_setting_is_not_a_second_problem
 
 
 def test_if_two_settings_contradict_each_other_the_one_of_the_gin_flag_is_replaced():
-    findings = examine(DoctorRequest("demo", ["Mesh.shape = (2, 2)"]))
+    findings = list_of(DoctorRequest("demo", ["Mesh.shape = (2, 2)"]))
     assert [finding.text for finding in findings if finding.mark != "ok"] == [
         "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
         "the checks below use these defaults instead: Mesh.shape = (1,)",
@@ -157,7 +164,7 @@ def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing
 
 
 def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
-    findings = examine(DoctorRequest("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
+    findings = list_of(DoctorRequest("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
     mesh = [finding.text for finding in findings if finding.area == "mesh"]
     assert mesh == [
         "x=2: rows, groups, experts and every weight divide",
@@ -172,7 +179,7 @@ def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
 
 def test_a_pattern_that_matches_no_tensor_is_noted_with_a_similar_name():
     overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
-    notes = [f.text for f in examine(DoctorRequest("demo", [overrides])) if f.mark == "note"]
+    notes = [f.text for f in list_of(DoctorRequest("demo", [overrides])) if f.mark == "note"]
     assert notes == [
         "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
         "Mesh.overrides has 'q/z', which no tensor of this model matches.",
@@ -180,30 +187,13 @@ def test_a_pattern_that_matches_no_tensor_is_noted_with_a_similar_name():
 
 
 def test_an_override_of_the_wrong_rank_is_one_problem_and_memory_is_still_checked():
-    findings = examine(DoctorRequest("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
+    findings = list_of(DoctorRequest("demo", ["Mesh.overrides = {'*/gate': ['x']}"]))
     (problem,) = [finding.text for finding in findings if finding.is_problem]
     assert problem == (
         "Mesh.overrides['*/gate'] is ['x'], but parameters/encoder/block/moe_0/gate has the "
         "dimensions RM_; give one entry per dimension."
     )
     assert findings[-2].area == "memory"
-
-
-def test_a_tpu_topology_needs_its_compiler(monkeypatch):
-    request = DoctorRequest("demo", ["Mesh.shape = (8,)", "Data.rows = 16"], topologies=["v3:2x2"])
-    version = importlib.metadata.version
-
-    def version_without_libtpu(name: str) -> str:
-        if name == "libtpu":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version_without_libtpu)
-    assert problems(request, "versions") == [
-        "libtpu is not installed; --topology v3:2x2 needs it. Install it: pip install "
-        "'libtpu==0.0.42.*'."
-    ]
-    assert problems(DoctorRequest("demo", topologies=["cpu:2"]), "versions") == []
 
 
 def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
@@ -237,3 +227,70 @@ def test_all_of_the_data_is_read_only_if_the_user_asks(tmp_path):
 def test_a_validation_that_could_not_decode_is_a_problem():
     texts = problems(DoctorRequest("demo", ["Model.encoder_layers = 0"]), "mesh")
     assert any("a language model has no source to translate" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("machine", "package", "tested", "untested", "needed", "install"),
+    [
+        ("v3:2x2", "libtpu", "0.0.42.1", "0.0.421", "0.0.42", "pip install 'libtpu==0.0.42.*'"),
+        (
+            *("h100:8", "jax-cuda13-plugin", "0.10.2", "0.10.21", "0.10.2"),
+            "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'",
+        ),
+    ],
+)
+def test_a_topology_needs_the_tested_compiler(
+    monkeypatch, machine, package, tested, untested, needed, install
+):
+    installed = {}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    machines = [Topology.parse(machine), Topology.parse("cpu:2")]
+    assert list(doctor.compiler_problems(machines)) == [
+        f"{package} is not installed; --topology {machine} needs it. Install it: {install}."
+    ]
+    assert list(doctor.compiler_problems(machines[1:])) == []
+    installed[package] = untested
+    assert list(doctor.compiler_problems(machines)) == [
+        f"{package} {untested} is installed; --topology {machine} needs {needed}. Install it: {install}."
+    ]
+    installed[package] = tested
+    assert list(doctor.compiler_problems(machines)) == []
+
+
+def test_missing_untested_and_different_releases_are_problems(monkeypatch):
+    installed = {"jax": "0.10.2", "jaxlib": "0.9.0", "tensorflow": "2.20.0"}
+    required = ["jax>=0.10.2,<0.11", "jaxlib>=0.10.2,<0.11", "rich>=13", "libtpu; extra == 'tpu'"]
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)
+    assert list(doctor.package_problems()) == [
+        "jaxlib 0.9.0 is installed; gshard-nmt needs >=0.10.2,<0.11. Install it: "
+        "pip install 'jaxlib>=0.10.2,<0.11'.",
+        "rich is not installed; install it: pip install 'rich>=13'.",
+        "jax 0.10.2 and jaxlib 0.9.0 are of different releases. Install the same release: pip "
+        "install jaxlib==0.10.2.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "bound", "satisfied"),
+    [
+        ("2.21.0", ">=2.21", True),
+        ("2.20.9", ">=2.21", False),
+        ("0.11", "<0.11", False),
+        ("1.2.3", "~=1.0", True),  # bounds with ~= are not checked
+    ],
+)
+def test_a_version_is_compared_number_by_number(version, bound, satisfied):
+    assert doctor._satisfies(version, bound) is satisfied

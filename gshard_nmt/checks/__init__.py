@@ -1,1 +1,0 @@
-"""Checks of a run before it starts: settings, mesh, memory, versions, equal results on any mesh."""
