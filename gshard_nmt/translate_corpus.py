@@ -36,13 +36,9 @@ _QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of one input.
+    """The files of one input: in the corpus folder `out`, by the direction of the model and a name.
 
-    Attributes:
-      out: the corpus folder.
-      source, target: the BCP 47 tags of the direction of the model.
-      name: the name of the input, of letters, digits, - and _.
-      back: whether the input is the target side of the pairs.
+    With `back`, the input is the target side of the pairs.
     """
 
     out: Path

@@ -116,12 +116,9 @@ class CorpusPair:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What is in a corpus folder.
+    """The language pairs of a corpus folder, sorted by the names of their folders, and what was left out.
 
-    Attributes:
-      pairs: the language pairs, sorted by the names of their folders. Two folders may have the same
-        languages, in the same order or the other.
-      notes: what was left out and why, as sentences without their full stops.
+    Two folders may have the same languages. Notes are sentences without their full stops.
     """
 
     pairs: list[CorpusPair]

@@ -20,12 +20,10 @@ _HELD_OUT = ("dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """The pairs of a corpus that a config may use.
+    """The pairs of a corpus that a config may use, and notes about what is left out or put together.
 
-    Attributes:
-      pairs: the pairs. No two of them have the same languages and the same subset, unless the folders'
-        names decide the directions.
-      notes: what is left out or put together, as sentences without their full stops.
+    No two pairs have the same languages and the same subset, unless the folders' names decide the
+    directions. Notes are sentences without their full stops.
     """
 
     pairs: list[CorpusPair]

@@ -27,12 +27,9 @@ _BLOCK = 8 << 20
 
 @dataclasses.dataclass(frozen=True)
 class LocalCopies:
-    """The copies of the files of one data set.
+    """The copies in `folder` of the files of one data set. If `source` is no URL, nothing is copied.
 
-    Attributes:
-      source: the folder that has the files. If it is not a URL, nothing is copied.
-      folder: the folder of the copies; `source` itself if it is not a URL.
-      checksums: SHA-256 of the files, by name. A file without an entry is checked by its size alone.
+    A file without an entry in `checksums`, its SHA-256, is checked by its size alone.
     """
 
     source: Path
